@@ -1,0 +1,42 @@
+"""epsteps: differentially private convex optimisation, planned in public and run in private."""
+
+from epsteps import bounds, budgets
+from epsteps._extras import MissingExtraError
+from epsteps.bounds import NoBoundError
+from epsteps.budgets import Pure
+from epsteps.domain import Ball
+from epsteps.losses import Logistic, Squared
+from epsteps.methods import Steps, gd, heavy_ball, multistage, nesterov
+from epsteps.planning import OverspentError, Plan, plan
+from epsteps.problem import Problem
+from epsteps.records import Rows, check
+from epsteps.running import Run, run
+from epsteps.targets import UnreachableError, required_epsilon, required_n
+
+__all__ = [
+    "Ball",
+    "Logistic",
+    "MissingExtraError",
+    "NoBoundError",
+    "OverspentError",
+    "Plan",
+    "Problem",
+    "Pure",
+    "Rows",
+    "Run",
+    "Squared",
+    "Steps",
+    "UnreachableError",
+    "bounds",
+    "budgets",
+    "check",
+    "gd",
+    "heavy_ball",
+    "multistage",
+    "nesterov",
+    "plan",
+    "required_epsilon",
+    "required_n",
+    "run",
+]
+__version__ = "0.1.0"

@@ -1,0 +1,39 @@
+"""Checks of public arguments: every message carries the name, the value and the remedy."""
+
+import math
+from numbers import Integral, Real
+from typing import Any
+
+
+def number(name: str, value: Any) -> float:
+    """Return ``value`` as a finite float, or raise."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number, got {value!r}.")
+    if not math.isfinite(value):
+        raise ValueError(f"{name} must be finite, got {value!r}.")
+    return float(value)
+
+
+def positive(name: str, value: Any, remedy: str = "") -> float:
+    """Return ``value`` as a positive finite float, or raise."""
+    checked = number(name, value)
+    if checked <= 0:
+        raise ValueError(f"{name} must be positive, got {value!r}.{' ' + remedy if remedy else ''}")
+    return checked
+
+
+def integer(name: str, value: Any, low: int = 1, high: int | None = None, remedy: str = "") -> int:
+    """Return ``value`` as an int between ``low`` and ``high``, or raise."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(f"{name} must be a whole number, got {value!r}.")
+    if value < low or (high is not None and value > high):
+        limits = f"at least {low}" if high is None else f"between {low} and {high}"
+        raise ValueError(f"{name} must be {limits}, got {value!r}.{' ' + remedy if remedy else ''}")
+    return int(value)
+
+
+def choice(name: str, value: Any, options: tuple[str, ...]) -> str:
+    """Return ``value`` if it is one of ``options``, or raise with the list of them."""
+    if value not in options:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, options))}, got {value!r}.")
+    return value

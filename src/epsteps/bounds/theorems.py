@@ -1,0 +1,68 @@
+"""The paper's convergence theorems, corrected: each takes steps and constants, and returns a ``Bound``.
+
+Assumptions common to all: F is mu-strongly convex and L-smooth (0 < mu <= L), the noise of a step has mean zero given
+the past. P is half of its power E|w|².
+"""
+
+import numpy as np
+
+from epsteps.bounds.recursion import Bound, NoBoundError
+from epsteps.methods import Steps, nesterov_momentum
+
+_TOLERANCE = 1e-9
+
+
+def gd(steps: Steps, mu: float, L: float) -> Bound:  # noqa: N803
+    """Bound gradient descent with steps alpha_t < 2/L (upper; tight in the noise term for curvature L).
+
+    ``E_t <= (1 - mu alpha (2 - alpha L)) E_{t-1} + L alpha² P``. Proof: the descent lemma, and |∇F|² >= 2 mu (F - F*).
+    """
+    _require(mu > 0, "a convergence bound needs strong convexity (mu > 0)")
+    _require(not np.any(steps.beta) and not np.any(steps.gamma), "gradient descent has beta = gamma = 0")
+    _require(bool(np.all(steps.alpha < 2 / L)), f"gradient descent needs alpha < 2/L = {2 / L:.6g}")
+    return Bound(1 - mu * steps.alpha * (2 - steps.alpha * L), L * steps.alpha**2)
+
+
+def nesterov(steps: Steps, mu: float, L: float) -> Bound:  # noqa: N803
+    """Bound Nesterov's method, alpha <= 1/L, beta = gamma = (1-√(alpha mu))/(1+√(alpha mu)) (upper, not tight).
+
+    ``V_t <= (1 - √(mu alpha)) V_{t-1} + alpha (1 + alpha L) P`` for the Lyapunov value
+    ``V_t = E_t + E|p1 (x_t - x*) + p2 (x_{t-1} - x*)|²``, p1 = √(1/(2 alpha)), p2 = √(mu/2) - p1, so that
+    V_0 = E_0 + mu/2 |x_0 - x*|² <= 2 E_0. After Aybat et al. 2019, Thm 2.3. The paper (Thm on NAG) states the recursion for
+    E_t itself, without that factor 2, and is then wrong by up to 4/e.
+    """
+    _require(not np.any(steps.restart), "Nesterov's bound is for steps without restart (see multistage)")
+    return multistage(steps, mu, L)
+
+
+def multistage(steps: Steps, mu: float, L: float) -> Bound:  # noqa: N803
+    """Bound Nesterov's method in stages: as ``nesterov`` within a stage, times 2 at each restart (upper, not tight).
+
+    A restart sets x_{t-1} := x_t, after which V = E + mu/2 |x - x*|² <= 2 E whatever the new step size; this is the factor 2
+    of Aybat et al. 2019. Without the restart (the paper does not mention it) V may grow by more.
+    """
+    _require(mu > 0, "a convergence bound needs strong convexity (mu > 0)")
+    alpha = steps.alpha
+    _require(bool(np.all(alpha <= (1 + _TOLERANCE) / L)), f"Nesterov's method needs alpha <= 1/L = {1 / L:.6g}")
+    momentum = nesterov_momentum(alpha, mu)
+    _require(
+        np.allclose(steps.beta, momentum, rtol=0, atol=_TOLERANCE) and np.array_equal(steps.beta, steps.gamma),
+        "Nesterov's bound needs beta = gamma = (1 - √(alpha mu))/(1 + √(alpha mu))",
+    )
+    changed = alpha[1:] != alpha[:-1]
+    _require(bool(np.all(steps.restart[1:][changed])), "the step size may change only at a restart")
+    contraction = (1 - np.sqrt(mu * alpha)) * np.where(steps.restart, 2.0, 1.0)
+    return Bound(contraction, alpha * (1 + alpha * L), start_factor=2.0)
+
+
+def for_steps(steps: Steps, mu: float, L: float) -> Bound:  # noqa: N803
+    """Return the bound of the theorem that covers these steps, or raise ``NoBoundError``."""
+    if np.any(steps.gamma):
+        return multistage(steps, mu, L)
+    _require(not np.any(steps.beta), "heavy ball is not covered")
+    return gd(steps, mu, L)
+
+
+def _require(holds: bool, assumption: str) -> None:
+    if not holds:
+        raise NoBoundError(f"no bound covers these steps: {assumption}.")

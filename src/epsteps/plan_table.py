@@ -1,0 +1,80 @@
+"""A plan as a page of text that a data holder can read and sign."""
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from epsteps.planning import Plan
+
+_ROWS = 10
+
+
+def describe(plan: "Plan") -> str:
+    """Return the plan as text: guarantee, problem, noise, predicted error, and how the budget is split."""
+    facts = {
+        "Guarantee": _guarantee(plan),
+        "Problem": _problem(plan),
+        "Each step": _step(plan),
+        "Noise": _noise(plan),
+        "Error": _error(plan),
+    }
+    lines = [f"Plan: {plan.method}, {plan.iterations} steps, {plan.allocation} split of the budget"]
+    lines += [f"  {name:<10} {text}" for name, text in facts.items()]
+    return "\n".join([*lines, "", *_table(plan)])
+
+
+def _guarantee(plan: "Plan") -> str:
+    return (
+        f"{plan.budget.epsilon:g}-differential privacy when one record is replaced (n is public); "
+        f"spends epsilon = {plan.spent:.12g}"
+    )
+
+
+def _problem(plan: "Plan") -> str:
+    problem = plan.problem
+    norm = "inf" if problem.domain.norm == math.inf else f"{problem.domain.norm:g}"
+    intercept = ", intercept" if problem.intercept else ""
+    return (
+        f"{type(problem.loss).__name__} loss, ridge {problem.ridge:g}, n = {problem.n}, d = {problem.d}{intercept}; "
+        f"records in the L{norm} ball of radius {problem.domain.radius:g}; mu = {problem.mu:.6g}, L = {problem.L:.6g}"
+    )
+
+
+def _step(plan: "Plan") -> str:
+    if plan.sampling.is_full:
+        return "reads all records"
+    return f"reads {plan.batch} of {plan.problem.n} records, drawn afresh without replacement and kept secret"
+
+
+def _noise(plan: "Plan") -> str:
+    text = f"{plan.mechanism.name.capitalize()}, for a sensitivity of {plan.sensitivity_bound:g} / {plan.batch}"
+    if plan.sensitivity == "state":
+        text += ", rescaled by the sensitivity at each step's public point"
+    return text
+
+
+def _error(plan: "Plan") -> str:
+    if plan.error is None:
+        return "no theorem covers these steps; the guarantee does not depend on one"
+    text = f"E F(x_T) - F* <= {plan.error:.6g}, if F(x_0) - F* <= {plan.start_gap:g}"
+    if plan.sensitivity == "state" and not plan.problem.has_bounded_sensitivity:
+        text += " and predictions stay in the declared range of the target"
+    return text
+
+
+def _table(plan: "Plan") -> list[str]:
+    """List the first and last step, every restart, and evenly spaced steps between."""
+    spaced = np.linspace(0, plan.iterations - 1, min(_ROWS, plan.iterations)).round().astype(int)
+    shown = np.union1d(spaced, np.flatnonzero(plan.steps.restart))
+    lines = [f"  {'step':>6} {'step size':>12} {'momentum':>9} {'epsilon':>12} {'share':>7} {'noise scale':>12}"]
+    for t in shown:
+        share = plan.costs[t] / plan.budget.epsilon
+        mark = "  restart" if plan.steps.restart[t] else ""
+        lines.append(
+            f"  {t + 1:>6} {plan.steps.alpha[t]:>12.6g} {plan.steps.beta[t]:>9.4f} "
+            f"{plan.costs[t]:>12.6g} {share:>7.2%} {plan.scales[t]:>12.6g}{mark}"
+        )
+    total = f"  {'total':>6} {'':>12} {'':>9} {plan.spent:>12.6g} {plan.spent / plan.budget.epsilon:>7.2%}"
+    return [*lines, total]

@@ -1,0 +1,122 @@
+"""Private records: projected into the declared domain on construction, so that sensitivity is a postcondition."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from epsteps import _validate
+from epsteps.engines import DenseEngine, Engine
+from epsteps.problem import Problem
+
+_ENGINES = ("auto", "numpy")
+
+
+class Rows:
+    """The records of a problem, every one projected into its domain.
+
+    A record's values never raise: a row outside the domain is moved to it, NaN becomes 0, an unknown label the
+    first class. Shapes and types are structure, and do raise.
+
+    Parameters
+    ----------
+    problem : Problem
+        The public facts that the records must fit.
+    X : array of shape (n, d)
+        Features.
+    y : array of shape (n,)
+        Labels or targets.
+    engine : "auto" or "numpy"
+        What computes gradients.
+    validate : bool
+        Raise if any record would be projected. The error tells something about the records: it is for the
+        data holder's own eyes.
+    """
+
+    def __init__(self, problem: Problem, X: Any, y: Any, *, engine: str = "auto", validate: bool = False) -> None:  # noqa: N803
+        _validate.choice("engine", engine, _ENGINES)
+        features, targets = _arrays(problem, X, y)
+        if validate and (found := check(problem, X, y)).any:
+            raise ValueError(f"validate=True, and records are outside the declared domain: {found}.")
+        self.problem = problem
+        self._engine: Engine = DenseEngine(
+            problem.loss, _projected(problem, features), problem.loss.encode(targets)
+        )
+
+    def __repr__(self) -> str:
+        return f"Rows({self.problem!r})"
+
+    def gradient(self, x: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
+        """Return the exact, UNPROTECTED gradient of F at x (or at each column of x): for the loop, tests and benchmarks.
+
+        ``rows`` restricts the mean to these records, as a step with a batch does.
+        """
+        x = self._points(x)
+        return self._engine.mean_gradient(x, rows) + self.problem.ridge * x
+
+    def value(self, x: np.ndarray) -> np.ndarray:
+        """Return the exact, UNPROTECTED F at x (or at each column of x): not private, for experiments only."""
+        x = self._points(x)
+        return self._engine.mean_loss(x) + 0.5 * self.problem.ridge * np.sum(x**2, axis=0)
+
+    def _points(self, x: np.ndarray) -> np.ndarray:
+        x = np.asarray(x, dtype=float)
+        if x.ndim not in (1, 2) or len(x) != self.problem.dimension:
+            raise ValueError(f"x must have length {self.problem.dimension} (or that many rows), got shape {x.shape}.")
+        return x
+
+
+@dataclass(frozen=True)
+class Check:
+    """What would be projected: counts of a data holder's own look at the records, not for publication."""
+
+    rows_outside: int
+    not_a_number: int
+    infinite: int
+    targets_outside: int
+
+    @property
+    def any(self) -> bool:
+        """Whether any record would be changed."""
+        return any((self.rows_outside, self.not_a_number, self.infinite, self.targets_outside))
+
+    def __str__(self) -> str:
+        return (
+            f"{self.rows_outside} rows outside the domain ({self.not_a_number} values are NaN, {self.infinite} infinite), "
+            f"{self.targets_outside} targets outside those declared"
+        )
+
+
+def check(problem: Problem, X: Any, y: Any) -> Check:  # noqa: N803
+    """Count what ``Rows`` would project. It reads the data without protection: for the data holder's own eyes."""
+    features, targets = _arrays(problem, X, y)
+    return Check(
+        rows_outside=int(problem.domain.outside(features).sum()),
+        not_a_number=int(np.isnan(features).sum()),
+        infinite=int(np.isinf(features).sum()),
+        targets_outside=problem.loss.outside(targets),
+    )
+
+
+def _arrays(problem: Problem, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:  # noqa: N803
+    """Return features and targets as arrays of the declared shape, or raise."""
+    if hasattr(X, "toarray"):
+        raise TypeError(f"X must be a dense array, got the sparse {type(X).__name__}. Use X.toarray().")
+    features, targets = np.asarray(X), np.asarray(y)
+    if features.dtype.kind not in "biuf":
+        raise TypeError(f"X must be numeric, got dtype {features.dtype}. Encode text columns before.")
+    if features.shape != (problem.n, problem.d):
+        raise ValueError(f"X must have the problem's shape (n, d) = ({problem.n}, {problem.d}), got {features.shape}.")
+    if targets.shape != (problem.n,):
+        raise ValueError(f"y must have the problem's shape (n,) = ({problem.n},), got {targets.shape}.")
+    return features, targets
+
+
+def _projected(problem: Problem, features: np.ndarray) -> np.ndarray:
+    """Return the projected features with the intercept's column, block by block to bound memory."""
+    result = np.ones((problem.n, problem.dimension))
+    size = max(1, 2**20 // problem.d)
+    for start in range(0, problem.n, size):
+        block = slice(start, start + size)
+        result[block, : problem.d] = problem.domain.project(features[block])
+    return result
