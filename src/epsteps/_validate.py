@@ -26,10 +26,11 @@ def integer(name: str, value: Any, low: int = 1, high: int | None = None, remedy
     """Return ``value`` as an int between ``low`` and ``high``, or raise."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{name} must be a whole number, got {value!r}.")
-    if value < low or (high is not None and value > high):
+    checked = int(value)
+    if checked < low or (high is not None and checked > high):
         limits = f"at least {low}" if high is None else f"between {low} and {high}"
         raise ValueError(f"{name} must be {limits}, got {value!r}.{' ' + remedy if remedy else ''}")
-    return int(value)
+    return checked
 
 
 def choice(name: str, value: Any, options: tuple[str, ...]) -> str:

@@ -1,4 +1,4 @@
-"""Losses of a linear model: pointwise value and derivative in the margin, and their public constants.
+"""Losses of a linear model: value and derivative in the margin, and their public constants.
 
 A loss sees a record through its margin ``u'x`` and its target. What the guarantee needs of it are two
 constants, the steepest slope and the largest curvature, and the slope's certified bound when margins are
@@ -7,7 +7,7 @@ known to stay within a reach. A target outside what was declared is mapped insid
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import numpy as np
 from scipy.special import expit
@@ -50,12 +50,12 @@ class Loss(Protocol):
         """Count the targets that ``encode`` would change. Reads data: for its holder's eyes."""
         ...
 
-    def value(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """Loss of each record."""
+    def total(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return the sum of the records' losses, along the first axis."""
         ...
 
     def derivative(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """Derivative of each record's loss in its margin."""
+        """Return the derivative of each record's loss in its margin."""
         ...
 
 
@@ -71,16 +71,31 @@ class Logistic:
 
     classes: tuple[object, object] = (-1, 1)
 
-    slope: ClassVar[float] = 1.0
-    typical_slope: ClassVar[float] = 1.0
-    curvature: ClassVar[float] = 0.25
-    value_at_zero: ClassVar[float] = math.log(2)
-
     def __post_init__(self) -> None:
         classes = tuple(self.classes)
         if len(classes) != 2 or classes[0] == classes[1]:
             raise ValueError(f"classes must be two different labels, got {self.classes!r}.")
         object.__setattr__(self, "classes", classes)
+
+    @property
+    def slope(self) -> float:
+        """Return sup σ(-z m) = 1."""
+        return 1.0
+
+    @property
+    def typical_slope(self) -> float:
+        """Return the slope."""
+        return self.slope
+
+    @property
+    def curvature(self) -> float:
+        """Return sup σ(m) σ(-m) = 1/4."""
+        return 0.25
+
+    @property
+    def value_at_zero(self) -> float:
+        """Return ln 2."""
+        return math.log(2)
 
     def slope_at(self, reach: np.ndarray) -> np.ndarray:
         """Return σ(reach): the slope is σ(-z m), and z m >= -reach."""
@@ -96,9 +111,18 @@ class Logistic:
         _require_kind("y", y, text=isinstance(self.classes[1], str))
         return int(np.sum((y != self.classes[0]) & (y != self.classes[1])))
 
-    def value(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """Return ln(1 + exp(-z m)) without overflow."""
-        return np.log1p(np.exp(-np.abs(margin))) + np.maximum(-target * margin, 0.0)
+    def total(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return the sum of ln(1 + exp(-z m)) = ln(1 + exp(-|m|)) + (|m| - z m)/2.
+
+        The first terms are summed as the logarithm of a product: its factors lie in (1, 2], so that 512 of them cannot
+        overflow, and one logarithm serves them all.
+        """
+        size = np.abs(margin)
+        total = 0.5 * (size - target * margin).sum(axis=0)
+        factors = 1.0 + np.exp(-size)
+        for start in range(0, len(factors), 512):
+            total = total + np.log(np.prod(factors[start : start + 512], axis=0))
+        return total
 
     def derivative(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
         """Return -z σ(-z m), written as (tanh(m/2) - z)/2: one vectorised function, no overflow."""
@@ -118,11 +142,18 @@ class Squared:
 
     bound: float = 1.0
 
-    slope: ClassVar[float] = math.inf
-    curvature: ClassVar[float] = 1.0
-
     def __post_init__(self) -> None:
         object.__setattr__(self, "bound", _validate.positive("bound", self.bound))
+
+    @property
+    def slope(self) -> float:
+        """Return infinity: residuals have no bound over all margins."""
+        return math.inf
+
+    @property
+    def curvature(self) -> float:
+        """Return 1."""
+        return 1.0
 
     @property
     def typical_slope(self) -> float:
@@ -148,9 +179,9 @@ class Squared:
         _require_kind("y", y, text=False)
         return int(np.sum(~(np.abs(y.astype(float)) <= self.bound)))
 
-    def value(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """Return half the squared residual."""
-        return 0.5 * (margin - target) ** 2
+    def total(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return half the sum of squared residuals."""
+        return 0.5 * np.square(margin - target).sum(axis=0)
 
     def derivative(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
         """Return the residual."""

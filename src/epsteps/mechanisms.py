@@ -10,8 +10,8 @@ import numpy as np
 class Laplace:
     """Independent Laplace noise of density ``exp(-|w|/b)/(2b)`` on each coordinate: variance 2b².
 
-    Formal guarantee: added to a value of L1 sensitivity s it has privacy loss at most s/b (Dwork et al. 2006). The paper's
-    published code draws scale b/√2 instead, and so spends √2 times its epsilon or more.
+    Formal guarantee: added to a value of L1 sensitivity s it has privacy loss at most s/b (Dwork et al. 2006). The
+    paper's published code draws scale b/√2 instead, and so spends √2 times its epsilon or more.
     """
 
     name: ClassVar[str] = "laplace"

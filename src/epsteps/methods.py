@@ -58,7 +58,7 @@ class Method(Protocol):
 
     __name__: str
 
-    def __call__(self, mu: float, L: float, T: int, *, c: float = 1.0) -> Steps:  # noqa: N803
+    def __call__(self, mu: float, L: float, T: int, *, c: float = 1.0) -> Steps:
         """Return the T steps for an objective in S(mu, L), the step size scaled by c."""
         ...
 
@@ -69,7 +69,7 @@ def nesterov_momentum(alpha: np.ndarray | float, mu: float) -> np.ndarray:
     return (1 - root) / (1 + root)
 
 
-def gd(mu: float, L: float, T: int, *, c: float = 1.0) -> Steps:  # noqa: N803
+def gd(mu: float, L: float, T: int, *, c: float = 1.0) -> Steps:
     """Gradient descent with step c/L, 0 < c < 2.
 
     >>> gd(mu=1, L=20, T=3).alpha
@@ -81,7 +81,7 @@ def gd(mu: float, L: float, T: int, *, c: float = 1.0) -> Steps:  # noqa: N803
     return _constant(T, c / L, 0.0, 0.0)
 
 
-def heavy_ball(mu: float, L: float, T: int, *, c: float = 1.0) -> Steps:  # noqa: N803
+def heavy_ball(mu: float, L: float, T: int, *, c: float = 1.0) -> Steps:
     """Polyak's heavy ball with step alpha = c/L and momentum (1 - √(alpha mu))².
 
     That momentum gives the smallest rate on quadratics, 1 - √(alpha mu), for every alpha up to Polyak's own
@@ -98,7 +98,7 @@ def heavy_ball(mu: float, L: float, T: int, *, c: float = 1.0) -> Steps:  # noqa
     return _constant(T, alpha, (1 - np.sqrt(alpha * mu)) ** 2, 0.0)
 
 
-def nesterov(mu: float, L: float, T: int, *, c: float = 1.0) -> Steps:  # noqa: N803
+def nesterov(mu: float, L: float, T: int, *, c: float = 1.0) -> Steps:
     """Nesterov's accelerated gradient with step alpha = c/L, 0 < c <= 1, for strongly convex objectives."""
     _check(mu, L, T, c, strongly_convex="nesterov", largest_c=1.0)
     alpha = c / L
@@ -106,7 +106,7 @@ def nesterov(mu: float, L: float, T: int, *, c: float = 1.0) -> Steps:  # noqa: 
     return _constant(T, alpha, beta, beta)
 
 
-def multistage(mu: float, L: float, T: int, *, c: float = 1.0) -> Steps:  # noqa: N803
+def multistage(mu: float, L: float, T: int, *, c: float = 1.0) -> Steps:
     """Multistage accelerated gradient (Aybat et al. 2019), 0 < c <= 1: Nesterov in stages, each restarted.
 
     Stage 1 has ⌈√(κ/c) ln κ⌉ steps of size c/L, stage k >= 2 has 2^k ⌈√(κ/c) ln 8⌉ steps of size c/(4^k L).
@@ -130,11 +130,11 @@ def multistage(mu: float, L: float, T: int, *, c: float = 1.0) -> Steps:  # noqa
     return Steps(alpha, beta, beta, restart)
 
 
-def _constant(T: int, alpha: float, beta: float, gamma: float) -> Steps:  # noqa: N803
+def _constant(T: int, alpha: float, beta: float, gamma: float) -> Steps:
     return Steps(np.full(T, alpha), np.full(T, beta), np.full(T, gamma), np.zeros(T, dtype=bool))
 
 
-def _check(mu, L, T, c, *, strongly_convex: str = "", largest_c: float = np.inf) -> None:  # noqa: N803
+def _check(mu, L, T, c, *, strongly_convex: str = "", largest_c: float = np.inf) -> None:
     _validate.integer("T", T)
     _validate.positive("L", L)
     _validate.positive("c", c)

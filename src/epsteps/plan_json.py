@@ -92,7 +92,11 @@ def _problem_to_dict(problem: Problem) -> dict[str, Any]:
     settings = {entry.name: _plain(getattr(loss, entry.name)) for entry in fields(loss)}  # type: ignore[arg-type]
     return {
         "loss": {"type": type(loss).__name__, **settings},
-        "domain": {"type": "Ball", "radius": problem.domain.radius, "norm": _norm_to_json(problem.domain.norm)},
+        "domain": {
+            "type": "Ball",
+            "radius": problem.domain.radius,
+            "norm": _norm_to_json(problem.domain.norm),
+        },
         **{name: getattr(problem, name) for name in ("ridge", "n", "d", "intercept", "smoothness")},
     }
 
@@ -103,7 +107,9 @@ def _problem_from_dict(content: dict[str, Any]) -> Problem:
     domain["norm"] = math.inf if domain["norm"] == "inf" else domain["norm"]
     loss = {k: tuple(v) if isinstance(v, list) else v for k, v in rest.pop("loss").items()}
     return Problem(
-        _only(loss, "type", {"Logistic": Logistic, "Squared": Squared}), _only(domain, "type", {"Ball": Ball}), **rest
+        _only(loss, "type", {"Logistic": Logistic, "Squared": Squared}),
+        _only(domain, "type", {"Ball": Ball}),
+        **rest,
     )
 
 

@@ -60,7 +60,7 @@ class Plan:
     allocation: str
     sensitivity: str
     start_gap: float
-    mechanism: Laplace = Laplace()
+    mechanism: Laplace
 
     def __post_init__(self) -> None:
         scales = np.array(self.scales, dtype=float)
@@ -120,7 +120,8 @@ class Plan:
     def error(self) -> float | None:
         """Bound on E F(x_T) - F* for a start within ``start_gap``, or None where no theorem covers the steps.
 
-        It is proved for ``sensitivity="global"``; under "state" it holds while sensitivities stay below ``sensitivity_bound``.
+        It is proved for ``sensitivity="global"``; under "state" it holds while the sensitivity at the points visited
+        stays below ``sensitivity_bound``.
         """
         if self.bound is None:
             return None
@@ -203,7 +204,7 @@ def plan(
     if sensitivity == "auto":
         sensitivity = "global" if problem.has_bounded_sensitivity else "state"
     chosen = _Choice(problem, budget, method, Laplace(), sampling, allocation, start_gap, c)
-    T = chosen.best_horizon(max_iterations) if iterations == "auto" else iterations  # noqa: N806
+    T = chosen.best_horizon(max_iterations) if iterations == "auto" else iterations
     steps = method(problem.mu, problem.L, _checked_horizon(T), c=c)
     return Plan(
         problem=problem,
@@ -215,6 +216,7 @@ def plan(
         allocation=allocation,
         sensitivity=sensitivity,
         start_gap=float(start_gap),
+        mechanism=chosen.mechanism,
     )
 
 
@@ -262,7 +264,7 @@ class _Choice:
             ) from None
 
 
-def _checked_horizon(T: int | str) -> int:  # noqa: N803
+def _checked_horizon(T: int | str) -> int:
     if isinstance(T, str):
         raise ValueError(f"iterations must be a whole number or 'auto', got {T!r}.")
     return _validate.integer("iterations", T)

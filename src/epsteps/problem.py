@@ -34,11 +34,11 @@ class Problem:
         Adds a coordinate that is 1 in every record, last in x. It is regularised like the others and enlarges
         the sensitivity.
     smoothness : float, optional
-        A smoothness constant L that is publicly known or was bought with privacy budget. Never compute it from the data.
+        A smoothness constant L that is publicly known or was bought with privacy budget; never computed from data.
 
     >>> import epsteps as es
     >>> problem = es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.02, n=100_000, d=20)
-    >>> problem.mu, problem.L, problem.sensitivity(1)
+    >>> problem.mu, round(problem.L, 9), problem.sensitivity(1)
     (0.02, 5.02, 40.0)
     """
 
@@ -71,7 +71,7 @@ class Problem:
         return self.ridge
 
     @property
-    def L(self) -> float:  # noqa: N802 (the field's symbol)
+    def L(self) -> float:
         """Smoothness of F: declared, or curvature x (largest L2 norm of a record)² + ridge."""
         if self.smoothness is not None:
             return self.smoothness
@@ -101,8 +101,8 @@ class Problem:
     def sensitivity_at(self, x: np.ndarray, norm: float = 1) -> np.ndarray:
         """Bound how far one record's gradient at the public point x moves when the record is replaced.
 
-        Formal guarantee: as ``sensitivity``, for this x; one value per column of x. It depends on x and the domain only,
-        so that scaling the noise by it costs nothing once x is public (paper, Prop. 1). For the logistic
+        Formal guarantee: as ``sensitivity``, for this x; one value per column of x. It depends on x and the domain
+        only, so that scaling the noise by it costs nothing once x is public (paper, Prop. 1). For the logistic
         loss over the L1 ball of radius C it is 2Cσ(C|x|_inf).
         """
         x = np.asarray(x, dtype=float)
@@ -118,7 +118,10 @@ class Problem:
 
     @property
     def gradient_radius(self) -> float:
-        """L2 radius of a ball around the ridge's gradient that holds one record's gradient (typically, if slopes have no bound)."""
+        """L2 radius of a ball that holds every record's gradient, up to the ridge's common part.
+
+        Where slopes have no bound it is the typical one: it serves predictions, never privacy.
+        """
         return self.loss.typical_slope * self.record_size(2)
 
     @property

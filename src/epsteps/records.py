@@ -33,21 +33,19 @@ class Rows:
         data holder's own eyes.
     """
 
-    def __init__(self, problem: Problem, X: Any, y: Any, *, engine: str = "auto", validate: bool = False) -> None:  # noqa: N803
+    def __init__(self, problem: Problem, X: Any, y: Any, *, engine: str = "auto", validate: bool = False) -> None:
         _validate.choice("engine", engine, _ENGINES)
         features, targets = _arrays(problem, X, y)
         if validate and (found := check(problem, X, y)).any:
             raise ValueError(f"validate=True, and records are outside the declared domain: {found}.")
         self.problem = problem
-        self._engine: Engine = DenseEngine(
-            problem.loss, _projected(problem, features), problem.loss.encode(targets)
-        )
+        self._engine: Engine = DenseEngine(problem.loss, _projected(problem, features), problem.loss.encode(targets))
 
     def __repr__(self) -> str:
         return f"Rows({self.problem!r})"
 
     def gradient(self, x: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
-        """Return the exact, UNPROTECTED gradient of F at x (or at each column of x): for the loop, tests and benchmarks.
+        """Return the exact, UNPROTECTED gradient of F at x (or each column of x): for the loop, tests and benchmarks.
 
         ``rows`` restricts the mean to these records, as a step with a batch does.
         """
@@ -82,12 +80,12 @@ class Check:
 
     def __str__(self) -> str:
         return (
-            f"{self.rows_outside} rows outside the domain ({self.not_a_number} values are NaN, {self.infinite} infinite), "
-            f"{self.targets_outside} targets outside those declared"
+            f"{self.rows_outside} rows outside the domain ({self.not_a_number} values are NaN, {self.infinite} "
+            f"infinite), {self.targets_outside} targets outside those declared"
         )
 
 
-def check(problem: Problem, X: Any, y: Any) -> Check:  # noqa: N803
+def check(problem: Problem, X: Any, y: Any) -> Check:
     """Count what ``Rows`` would project. It reads the data without protection: for the data holder's own eyes."""
     features, targets = _arrays(problem, X, y)
     return Check(
@@ -98,7 +96,7 @@ def check(problem: Problem, X: Any, y: Any) -> Check:  # noqa: N803
     )
 
 
-def _arrays(problem: Problem, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:  # noqa: N803
+def _arrays(problem: Problem, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return features and targets as arrays of the declared shape, or raise."""
     if hasattr(X, "toarray"):
         raise TypeError(f"X must be a dense array, got the sparse {type(X).__name__}. Use X.toarray().")

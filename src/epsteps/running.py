@@ -25,8 +25,8 @@ class Account(Protocol):
 class Run:
     """What a run publishes: the iterates, the plan they came from, and whether they are private at all.
 
-    ``path`` has T+1 iterates of length d, with a trailing axis for repetitions. A seeded run is an experiment: its noise can be
-    drawn again, so that nothing in it is private.
+    ``path`` has T+1 iterates of length d, with a trailing axis for repetitions. A seeded run is an experiment: its
+    noise can be drawn again, so that nothing in it is private.
     """
 
     plan: Plan

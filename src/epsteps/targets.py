@@ -29,7 +29,7 @@ def required_epsilon(problem: Problem, *, error: float, method: Method = nestero
     >>> import epsteps as es
     >>> problem = es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.02, n=100_000, d=20)
     >>> round(es.required_epsilon(problem, error=0.11), 3)
-    0.999
+    1.0
     """
 
     def promised(epsilon: float) -> float:
@@ -54,7 +54,7 @@ def required_n(
     >>> import epsteps as es
     >>> problem = es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.02, n=2, d=20)
     >>> es.required_n(problem, error=0.11)
-    99886
+    99992
     """
 
     def promised(n: float) -> float:

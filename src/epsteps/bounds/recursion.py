@@ -50,6 +50,6 @@ class Bound:
             sums[t] = total
         return sums
 
-    def first(self, T: int) -> "Bound":  # noqa: N803
+    def first(self, T: int) -> "Bound":
         """Return the bound of the first T steps."""
         return Bound(self.contraction[:T], self.gain[:T], self.start_factor)

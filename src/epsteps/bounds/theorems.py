@@ -12,7 +12,7 @@ from epsteps.methods import Steps, nesterov_momentum
 _TOLERANCE = 1e-9
 
 
-def gd(steps: Steps, mu: float, L: float) -> Bound:  # noqa: N803
+def gd(steps: Steps, mu: float, L: float) -> Bound:
     """Bound gradient descent with steps alpha_t < 2/L (upper; tight in the noise term for curvature L).
 
     ``E_t <= (1 - mu alpha (2 - alpha L)) E_{t-1} + L alpha² P``. Proof: the descent lemma, and |∇F|² >= 2 mu (F - F*).
@@ -23,23 +23,23 @@ def gd(steps: Steps, mu: float, L: float) -> Bound:  # noqa: N803
     return Bound(1 - mu * steps.alpha * (2 - steps.alpha * L), L * steps.alpha**2)
 
 
-def nesterov(steps: Steps, mu: float, L: float) -> Bound:  # noqa: N803
+def nesterov(steps: Steps, mu: float, L: float) -> Bound:
     """Bound Nesterov's method, alpha <= 1/L, beta = gamma = (1-√(alpha mu))/(1+√(alpha mu)) (upper, not tight).
 
     ``V_t <= (1 - √(mu alpha)) V_{t-1} + alpha (1 + alpha L) P`` for the Lyapunov value
     ``V_t = E_t + E|p1 (x_t - x*) + p2 (x_{t-1} - x*)|²``, p1 = √(1/(2 alpha)), p2 = √(mu/2) - p1, so that
-    V_0 = E_0 + mu/2 |x_0 - x*|² <= 2 E_0. After Aybat et al. 2019, Thm 2.3. The paper (Thm on NAG) states the recursion for
-    E_t itself, without that factor 2, and is then wrong by up to 4/e.
+    V_0 = E_0 + mu/2 |x_0 - x*|² <= 2 E_0. After Aybat et al. 2019, Thm 2.3. The paper (Thm on NAG) states the recursion
+    for E_t itself, without that factor 2, and is then wrong by up to 4/e.
     """
     _require(not np.any(steps.restart), "Nesterov's bound is for steps without restart (see multistage)")
     return multistage(steps, mu, L)
 
 
-def multistage(steps: Steps, mu: float, L: float) -> Bound:  # noqa: N803
+def multistage(steps: Steps, mu: float, L: float) -> Bound:
     """Bound Nesterov's method in stages: as ``nesterov`` within a stage, times 2 at each restart (upper, not tight).
 
-    A restart sets x_{t-1} := x_t, after which V = E + mu/2 |x - x*|² <= 2 E whatever the new step size; this is the factor 2
-    of Aybat et al. 2019. Without the restart (the paper does not mention it) V may grow by more.
+    A restart sets x_{t-1} := x_t, after which V = E + mu/2 |x - x*|² <= 2 E whatever the new step size; this is the
+    factor 2 of Aybat et al. 2019. Without the restart (the paper does not mention it) V may grow by more.
     """
     _require(mu > 0, "a convergence bound needs strong convexity (mu > 0)")
     alpha = steps.alpha
@@ -55,7 +55,7 @@ def multistage(steps: Steps, mu: float, L: float) -> Bound:  # noqa: N803
     return Bound(contraction, alpha * (1 + alpha * L), start_factor=2.0)
 
 
-def for_steps(steps: Steps, mu: float, L: float) -> Bound:  # noqa: N803
+def for_steps(steps: Steps, mu: float, L: float) -> Bound:
     """Return the bound of the theorem that covers these steps, or raise ``NoBoundError``."""
     if np.any(steps.gamma):
         return multistage(steps, mu, L)

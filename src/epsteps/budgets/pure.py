@@ -43,7 +43,7 @@ class Pure:
             return self.epsilon * shares / shares.sum()
         return subsampled.split(weights, self.epsilon, sampling)
 
-    def split_evenly(self, T: int) -> np.ndarray:  # noqa: N803
+    def split_evenly(self, T: int) -> np.ndarray:
         """Return the same epsilon for each of T steps."""
         return np.full(_validate.integer("T", T), self.epsilon / T)
 
@@ -58,7 +58,7 @@ class Pure:
     def noise_by_horizon(self, bound: Bound, allocation: str, sampling: Sampling) -> np.ndarray:
         """Return ``sum_t weights_t / u_t²`` of the first T steps under the split, for every T at once."""
         if allocation == "uniform":
-            T = np.arange(1, len(bound.gain) + 1)  # noqa: N806
+            T = np.arange(1, len(bound.gain) + 1)
             return bound.weight_sums(1.0) / sampling.base_epsilon(self.epsilon / T) ** 2
         if sampling.is_full:
             return bound.weight_sums(1 / 3) ** 3 / self.epsilon**2

@@ -5,11 +5,11 @@ A step of cost epsilon_t has base loss u_t = ln(1 + (e^epsilon_t - 1)/q), a conc
 
     u_t³ q e^{u_t} / (1 - q + q e^{u_t}) = 2 a_t / ν,
 
-whose left side increases in u_t. With y = ln u and z = ln(2 a_t/ν) it reads ``_level(y) = z``.
+whose left side increases in u_t. In logarithms it reads ``_level(ln u_t) = ln(2 a_t/ν)``.
 """
 
 import numpy as np
-from scipy.optimize import brentq
+from scipy.optimize import root_scalar
 
 from epsteps.bounds import Bound
 from epsteps.sampling import Sampling
@@ -27,62 +27,66 @@ def split(weights: np.ndarray, epsilon: float, sampling: Sampling) -> np.ndarray
     def costs(shift: float) -> np.ndarray:
         return sampling.amplified_epsilon(np.exp(_inverse_level(log_weights - shift, sampling.fraction)))
 
-    shift = brentq(lambda shift: np.log(costs(shift).sum() / epsilon), low - 1e-9, high + 1e-9, xtol=1e-14)
-    shares = costs(float(shift))
+    def excess(shift: float) -> float:
+        return float(np.log(costs(shift).sum() / epsilon))
+
+    shares = costs(root_scalar(excess, bracket=(low - 1e-9, high + 1e-9), xtol=1e-14).root)
     return epsilon * shares / shares.sum()
 
 
 def noise_by_horizon(bound: Bound, epsilon: float, sampling: Sampling) -> np.ndarray:
-    """Return the smallest ``sum weights_t / u_t²`` of the first T steps, for every T (to about six digits).
+    """Return the smallest ``sum weights_t / u_t²`` of the first T steps, for every T (to about five digits).
 
     The weights of T steps are those of T - 1 steps times a constant, and one more. So one table of the
     stationarity condition serves every T, and the dual variable of T - 1 is a good start for T.
     """
-    levels, costs, slopes, noises = _table(epsilon, sampling)
+    table = _Table(epsilon, sampling)
     log_decays = np.cumsum(np.log(np.maximum(bound.contraction, np.finfo(float).tiny)))
     log_weights = np.log(bound.gain) - log_decays
-    noise, shift = np.empty(len(log_weights)), log_weights[0] - levels[-1]
-    for T in range(1, len(log_weights) + 1):  # noqa: N806
-        shift = _solve_dual(log_weights[:T], shift, epsilon, levels, costs, slopes)
-        per_step = np.interp(log_weights[:T] - shift, levels, noises)
-        noise[T - 1] = np.sum(np.exp(log_weights[:T] + log_decays[T - 1]) * per_step)
+    noise, shift = np.empty(len(log_weights)), log_weights[0] - table.levels[-1]
+    for T in range(1, len(log_weights) + 1):
+        shift = table.solve_dual(log_weights[:T], shift)
+        log_losses = np.interp(log_weights[:T] - shift, table.levels, table.log_losses)
+        noise[T - 1] = np.sum(np.exp(log_weights[:T] + log_decays[T - 1] - 2 * log_losses))
     return noise
 
 
-def _table(epsilon: float, sampling: Sampling) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Tabulate level -> (cost, its derivative, 1/u²) for costs from about 1e-13 epsilon to epsilon."""
-    log_losses = np.log(sampling.base_epsilon(epsilon)) + np.linspace(-30.0, 0.1, 8192)
-    levels = _level(log_losses, sampling.fraction)
-    losses = np.exp(log_losses)
-    costs = sampling.amplified_epsilon(losses)
-    return levels, costs, np.gradient(costs, levels), losses**-2
+class _Table:
+    """The stationarity condition, tabulated for costs from about 1e-13 epsilon to epsilon."""
+
+    def __init__(self, epsilon: float, sampling: Sampling) -> None:
+        self._log_epsilon = np.log(epsilon)
+        self.log_losses = np.log(sampling.base_epsilon(epsilon)) + np.linspace(-30.0, 0.1, 8192)
+        self.levels = _level(self.log_losses, sampling.fraction)
+        self._log_costs = np.log(sampling.amplified_epsilon(np.exp(self.log_losses)))
+        self._elasticities = np.gradient(self._log_costs, self.levels)
+
+    def solve_dual(self, log_weights: np.ndarray, shift: float) -> float:
+        """Return the dual variable at which the costs add up, by Newton's method: their logarithm is nearly linear."""
+        for _ in range(100):
+            costs = np.exp(np.interp(log_weights - shift, self.levels, self._log_costs))
+            residual = np.log(costs.sum()) - self._log_epsilon
+            if abs(residual) < 1e-9:
+                return shift
+            slope = costs @ np.interp(log_weights - shift, self.levels, self._elasticities) / costs.sum()
+            shift += residual / slope
+        raise RuntimeError(f"the split over {len(log_weights)} steps did not converge.")
 
 
-def _solve_dual(log_weights, shift, epsilon, levels, costs, slopes) -> float:
-    """Newton's method on ln(sum of costs) = ln(epsilon), nearly linear in the shift."""
+def _level(log_loss: np.ndarray, q: float) -> np.ndarray:
+    """Return ln(u³ q e^u/(1 - q + q e^u)) for u = e^log_loss."""
+    return 3 * log_loss + np.log(q) - np.log(q + (1 - q) * np.exp(-np.exp(log_loss)))
+
+
+def _inverse_level(level: np.ndarray, q: float) -> np.ndarray:
+    """Return the logarithmic loss of a level, by Newton's method inside the bracket [level/3, (level - ln q)/3]."""
+    low, high = level / 3, (level - np.log(q)) / 3
+    log_loss = low
     for _ in range(100):
-        total = np.interp(log_weights - shift, levels, costs).sum()
-        residual = np.log(total / epsilon)
-        if abs(residual) < 1e-9:
-            return shift
-        shift += residual * total / np.interp(log_weights - shift, levels, slopes).sum()
-    raise RuntimeError(f"the split of epsilon={epsilon!r} over {len(log_weights)} steps did not converge.")
-
-
-def _level(y: np.ndarray, q: float) -> np.ndarray:
-    """Return ln(u³ q e^u/(1 - q + q e^u)) for u = e^y."""
-    return 3 * y + np.log(q) - np.log(q + (1 - q) * np.exp(-np.exp(y)))
-
-
-def _inverse_level(z: np.ndarray, q: float) -> np.ndarray:
-    """Return y with ``_level(y, q) = z`` by Newton's method inside the bracket z/3 <= y <= (z - ln q)/3."""
-    low, high = z / 3, (z - np.log(q)) / 3
-    y = low
-    for _ in range(100):
-        u = np.exp(y)
+        u = np.exp(log_loss)
         share = q / (q + (1 - q) * np.exp(-u))
-        step = (_level(y, q) - z) / (3 + (1 - share) * u)
-        y = np.clip(y - step, low, high)
-        if np.all(np.abs(step) < 1e-14 * (1 + np.abs(y))):
-            return y
-    return y
+        step = (_level(log_loss, q) - level) / (3 + (1 - share) * u)
+        log_loss = np.clip(log_loss - step, low, high)
+        if np.all(np.abs(step) < 1e-14 * (1 + np.abs(log_loss))):
+            break
+    return log_loss

@@ -1,0 +1,39 @@
+# `make run` and `make test` set everything up on a fresh machine: a virtual environment in .venv, and what it needs.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: run test test-slow check format clean
+
+run: .venv/run.stamp
+	$(BIN)/epsteps compare
+
+test: check
+	$(BIN)/pytest -n auto
+
+test-slow: .venv/dev.stamp
+	$(BIN)/pytest -n auto -m slow
+
+check: .venv/dev.stamp
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/pyright
+
+format: .venv/dev.stamp
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+clean:
+	rm -rf .venv results
+
+.venv/pip.stamp:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "epsteps needs Python 3.11 or newer; use make PYTHON=python3.11")'
+	$(PYTHON) -m venv .venv
+	touch $@
+
+.venv/run.stamp: .venv/pip.stamp pyproject.toml
+	$(BIN)/pip install --quiet --editable '.[plots]'
+	touch $@
+
+.venv/dev.stamp: .venv/pip.stamp pyproject.toml
+	$(BIN)/pip install --quiet --editable '.[plots,parquet,theory,dev]'
+	touch $@

@@ -1,0 +1,38 @@
+"""The command line: ``epsteps compare`` and ``epsteps plan``."""
+
+import typer
+
+import epsteps
+from epsteps.cli.compare import compare
+from epsteps.cli.plan import plan
+
+app = typer.Typer(
+    name="epsteps",
+    help="Differentially private convex optimisation: how much epsilon each step gets.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.command()(compare)
+app.command()(plan)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"epsteps {epsteps.__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+    ),
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

@@ -1,0 +1,79 @@
+"""What the commands share: clean errors, and options that turn into public objects."""
+
+import functools
+import math
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any
+
+import typer
+
+import epsteps as es
+
+
+class LossName(StrEnum):
+    """Losses on the command line."""
+
+    logistic = "logistic"
+    squared = "squared"
+
+
+class MethodName(StrEnum):
+    """Methods on the command line."""
+
+    gd = "gd"
+    heavy_ball = "heavy-ball"
+    nesterov = "nesterov"
+    multistage = "multistage"
+
+    @property
+    def function(self) -> Any:
+        """The method itself."""
+        return getattr(es, self.name)
+
+
+class AllocationName(StrEnum):
+    """Allocations on the command line."""
+
+    optimal = "optimal"
+    uniform = "uniform"
+
+
+class NormName(StrEnum):
+    """Norms on the command line."""
+
+    one = "1"
+    two = "2"
+    inf = "inf"
+
+    @property
+    def number(self) -> float:
+        """The norm as a number."""
+        return math.inf if self is NormName.inf else int(self.value)
+
+
+def clean_errors(command: Callable[..., None]) -> Callable[..., None]:
+    """Turn expected errors into one line and an exit code: 2 for a wrong argument, 1 for a missing thing."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except (OSError, es.MissingExtraError) as error:
+            typer.echo(f"Error: {error}", err=True)
+            raise typer.Exit(1) from None
+        except ValueError as error:
+            typer.echo(f"Error: {error}", err=True)
+            raise typer.Exit(2) from None
+
+    return wrapped
+
+
+def make_loss(name: LossName, classes: str, target_bound: float) -> es.Logistic | es.Squared:
+    """Return the loss that the options declare."""
+    if name is LossName.squared:
+        return es.Squared(target_bound)
+    labels = [float(label) for label in classes.split(",")]
+    if len(labels) != 2:
+        raise ValueError(f"--classes must be two numbers with a comma, such as 0,1; got {classes!r}.")
+    return es.Logistic((labels[0], labels[1]))

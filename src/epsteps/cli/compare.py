@@ -1,0 +1,130 @@
+"""``epsteps compare``: the six algorithms of the paper side by side."""
+
+import json as json_module
+from pathlib import Path
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+import epsteps as es
+from epsteps.cli.common import LossName, NormName, clean_errors, make_loss
+from epsteps.experiments import compare as experiment
+from epsteps.experiments import outputs
+from epsteps.tables import read_table
+
+
+@clean_errors
+def compare(
+    n: int = typer.Option(100_000, help="Number of synthetic records."),
+    d: int = typer.Option(20, help="Number of synthetic features."),
+    epsilon: float = typer.Option(1.0, help="Privacy budget of each run (pure epsilon)."),
+    iterations: int = typer.Option(200, "--iterations", "--T", help="Steps; the -opt variants choose up to as many."),
+    batch: int | None = typer.Option(None, "--batch", "--m", help="Records per step; all by default."),
+    c: float = typer.Option(1.0, help="The step size is c/L."),
+    repetitions: int = typer.Option(20, help="Independent runs of each algorithm."),
+    seed: int = typer.Option(1, help="Seed of data and noise."),
+    start: str = typer.Option("ten", help="Start: ten (every coordinate 10, as in the paper), zero, or a number."),
+    start_gap: float | None = typer.Option(
+        None,
+        help="Guess of F(x_0) - F*: by default 10 as in the paper, or the public bound when starting at zero.",
+    ),
+    ridge: float = typer.Option(0.02, help="Ridge: F = mean loss + ridge/2 |x|^2 (the paper's lambda is half)."),
+    data: Path | None = typer.Option(
+        None, help="Records from a .npz, .csv or .parquet file instead of synthetic ones."
+    ),
+    target: str | None = typer.Option(None, help="Column of the target in the file; the last one by default."),
+    loss: LossName = typer.Option(LossName.logistic, help="Loss, for a file."),
+    classes: str = typer.Option("-1,1", help="The two declared labels of the target, for a file."),
+    target_bound: float = typer.Option(1.0, help="Squared loss: targets lie within this bound of 0."),
+    radius: float | None = typer.Option(None, help="Public bound on a record's norm; required with --data."),
+    norm: NormName = typer.Option(NormName.inf, help="Norm of that bound."),
+    out: Path = typer.Option(Path("results"), help="Folder for compare.csv, compare.json and compare.png."),
+    json: bool = typer.Option(False, "--json", help="Print the summary as JSON instead of a table."),
+) -> None:
+    """Compare the six private algorithms of the paper: table, curves and picture of the gap to the optimum.
+
+    An experiment: seeded, and measured on the records. Nothing that it prints is private.
+    """
+    if data is None:
+        problem = experiment.paper_problem(n, d, ridge)
+        features, targets = experiment.paper_data(n, d, seed)
+    else:
+        if radius is None:
+            raise ValueError(
+                "--radius is required with --data: declare a public bound on the records, e.g. --radius 1."
+            )
+        features, targets = read_table(data, target)
+        problem = es.Problem(
+            make_loss(loss, classes, target_bound),
+            es.Ball(radius, norm=norm.number),
+            ridge=ridge,
+            n=len(features),
+            d=features.shape[1],
+        )
+    x0 = _start(start)
+    gap = start_gap if start_gap is not None else (problem.start_gap if x0 == 0 else 10.0)
+    settings = experiment.Settings(
+        epsilon=epsilon,
+        iterations=iterations,
+        batch=batch,
+        c=c,
+        repetitions=repetitions,
+        start=x0,
+        start_gap=gap,
+        seed=seed,
+    )
+    outcomes = _run(problem, features, targets, settings)
+    paths = outputs.write_all(out, outcomes, problem, settings)
+    if json:
+        typer.echo(json_module.dumps(outputs.summary(outcomes, problem, settings), indent=1))
+        return
+    Console().print(_table(outcomes))
+    typer.echo("A seeded experiment, measured on the records: nothing here is private.")
+    typer.echo(f"Wrote {', '.join(map(str, paths))}")
+
+
+def _run(
+    problem: es.Problem, features: np.ndarray, targets: np.ndarray, settings: experiment.Settings
+) -> list[experiment.Outcome]:
+    """Run the comparison behind a progress bar (on a terminal only)."""
+    planned = experiment.plans(problem, settings)
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description:<12}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
+    with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as progress:
+        work = (plan.iterations + len(experiment.measured_iterations(plan.iterations)) for _, plan in planned)
+        task = progress.add_task("data", total=sum(work))
+        records = es.Rows(problem, features, targets)
+        return experiment.compare(
+            planned,
+            records,
+            settings,
+            on_step=lambda algorithm: progress.update(task, advance=1, description=algorithm),
+        )
+
+
+def _table(outcomes: list[experiment.Outcome]) -> Table:
+    table = Table()
+    table.add_column("algorithm")
+    for heading in ("T used", "ε certified", "gap F(x_T) - F*", "± standard error", "seconds"):
+        table.add_column(heading, justify="right")
+    for outcome in outcomes:
+        table.add_row(
+            outcome.algorithm,
+            str(outcome.plan.iterations),
+            f"{outcome.plan.spent:.9f}",
+            f"{outcome.gap[-1]:.3e}",
+            f"{outcome.standard_error[-1]:.1e}",
+            f"{outcome.seconds:.2f}",
+        )
+    return table
+
+
+def _start(text: str) -> float:
+    named = {"zero": 0.0, "ten": 10.0}
+    try:
+        return named[text] if text in named else float(text)
+    except ValueError:
+        raise ValueError(f"--start must be zero, ten or a number, got {text!r}.") from None

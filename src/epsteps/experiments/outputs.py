@@ -1,0 +1,85 @@
+"""What a comparison leaves behind: a CSV of the curves, a JSON of everything, a picture."""
+
+import csv
+import json
+import platform
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy
+
+import epsteps as es
+from epsteps._extras import require
+from epsteps.experiments.compare import Outcome, Settings
+
+# Okabe and Ito's palette, which colour-blind readers can tell apart; -opt variants are dashed too.
+_COLOURS = ("#E69F00", "#56B4E9", "#009E73", "#CC79A7", "#0072B2", "#D55E00")
+
+
+def summary(outcomes: list[Outcome], problem: es.Problem, settings: Settings) -> dict[str, Any]:
+    """Return settings, versions and final numbers as plain data."""
+    return {
+        "private": False,
+        "why_not_private": "a seeded experiment that evaluates the objective on the records",
+        "problem": repr(problem),
+        "settings": asdict(settings),
+        "versions": {"epsteps": es.__version__, "numpy": np.__version__, "scipy": scipy.__version__},
+        "python": platform.python_version(),
+        "algorithms": [_final(outcome) for outcome in outcomes],
+    }
+
+
+def _final(outcome: Outcome) -> dict[str, Any]:
+    error = float(outcome.standard_error[-1])
+    return {
+        "algorithm": outcome.algorithm,
+        "iterations": outcome.plan.iterations,
+        "epsilon_certified": outcome.plan.spent,
+        "gap": float(outcome.gap[-1]),
+        "standard_error": None if np.isnan(error) else error,
+        "predicted_error": outcome.plan.error,
+        "seconds": outcome.seconds,
+    }
+
+
+def write_all(out: Path, outcomes: list[Outcome], problem: es.Problem, settings: Settings) -> list[Path]:
+    """Write compare.csv, compare.json and compare.png into a folder, and return their paths."""
+    out.mkdir(parents=True, exist_ok=True)
+    paths = [out / f"compare.{ending}" for ending in ("csv", "json", "png")]
+    with paths[0].open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["algorithm", "iteration", "gap_mean", "gap_standard_error"])
+        for outcome in outcomes:
+            curve = np.column_stack([outcome.gap, outcome.standard_error]).tolist()
+            writer.writerows([outcome.algorithm, t, *row] for t, row in zip(outcome.iterations, curve, strict=True))
+    paths[1].write_text(json.dumps(summary(outcomes, problem, settings), indent=1) + "\n")
+    plot(paths[2], outcomes, problem, settings)
+    return paths
+
+
+def plot(path: Path, outcomes: list[Outcome], problem: es.Problem, settings: Settings) -> None:
+    """Draw the gap over the iterations, one line per algorithm, with a band of one standard error."""
+    figure_class = require("matplotlib.figure", "plots", "drawing the comparison").Figure
+    figure = figure_class(figsize=(8, 5), layout="constrained")
+    axes = figure.subplots()
+    for outcome, colour in zip(outcomes, _COLOURS, strict=False):
+        t = outcome.iterations
+        style = "--" if outcome.plan.allocation == "optimal" else "-"
+        axes.plot(t, outcome.gap, style, color=colour, lw=1.8, label=f"{outcome.algorithm} (T = {t[-1]})")
+        axes.plot(t[-1], outcome.gap[-1], "o", color=colour, ms=5)
+        low = np.maximum(outcome.gap - outcome.standard_error, outcome.gap / 10)
+        axes.fill_between(t, low, outcome.gap + outcome.standard_error, color=colour, alpha=0.15, lw=0)
+    axes.set_yscale("log")
+    axes.set_xlabel("iteration t")
+    axes.set_ylabel("F(x_t) - F*, mean of the runs")
+    batch = "" if settings.batch is None else f", batch {settings.batch}"
+    axes.set_title(
+        f"epsilon = {settings.epsilon:g}, n = {problem.n}, d = {problem.d}{batch}, step {settings.c:g}/L, "
+        f"{settings.repetitions} runs",
+        fontsize=11,
+    )
+    axes.grid(alpha=0.3, which="major")
+    axes.legend(frameon=False)
+    figure.savefig(path, dpi=150)

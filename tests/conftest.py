@@ -1,0 +1,29 @@
+"""What the tests share: small problems, and records for them."""
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+import epsteps as es
+
+# Statistical and numerical laws are checked on the same examples every time: no flaky runs.
+settings.register_profile("epsteps", derandomize=True, deadline=None, max_examples=100)
+settings.load_profile("epsteps")
+
+
+@pytest.fixture
+def paper() -> es.Problem:
+    """The paper's problem."""
+    return es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.02, n=100_000, d=20)
+
+
+def small_problem(n: int = 200, d: int = 3, **facts) -> es.Problem:
+    return es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), **({"ridge": 0.1} | facts), n=n, d=d)
+
+
+def records(problem: es.Problem, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return records inside the unit cube, with noisy labels."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (problem.n, problem.d))
+    y = np.where(X @ rng.standard_normal(problem.d) + 0.3 * rng.standard_normal(problem.n) > 0, 1, -1)
+    return X, y

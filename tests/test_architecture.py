@@ -1,0 +1,123 @@
+"""The wall: a module imports only from rooms to its left, and only noise.py draws protective randomness."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import epsteps
+
+SOURCE = Path(epsteps.__file__).parent
+
+# From left to right. The public side ends with `targets`; nothing up to there has data in it.
+ROOMS = (
+    {"_validate", "_extras"},
+    {"losses", "domain", "sampling"},
+    {"problem"},
+    {"methods"},
+    {"bounds"},
+    {"budgets", "mechanisms"},
+    {"plan_json", "plan_table"},
+    {"planning"},
+    {"targets"},
+    {"noise", "engines", "tables"},
+    {"records"},
+    {"running"},
+    {"experiments"},
+    {"cli"},
+)
+PUBLIC_SIDE = set().union(*ROOMS[:9])
+RANK = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}
+# These use the library as its users do, through `import epsteps`.
+OUTSIDE = {"experiments", "cli"}
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported_rooms(source: str) -> set[str]:
+    """Return the rooms that a module imports at run time; '' stands for the whole library."""
+    tree = ast.parse(source)
+    skipped = {
+        id(node)
+        for test in ast.walk(tree)
+        if isinstance(test, ast.If) and ast.unparse(test.test) == "TYPE_CHECKING"
+        for node in ast.walk(test)
+    }
+    rooms = set()
+    for node in ast.walk(tree):
+        if id(node) in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for parts in (name.split(".") for name in names):
+            if parts[0] == "epsteps":
+                rooms.add(parts[1] if len(parts) > 1 else "")
+    return rooms
+
+
+def violations(room: str, source: str) -> set[str]:
+    """Return what this module may not import."""
+    imported = imported_rooms(source) - {room}
+    if room in OUTSIDE:
+        imported -= {""}
+    return {other for other in imported if other not in RANK or RANK[other] >= RANK[room]}
+
+
+MODULES = [path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py"]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_modules_import_only_to_their_left(path):
+    assert violations(room_of(path), path.read_text()) == set()
+
+
+@pytest.mark.parametrize(
+    ("room", "line", "found"),
+    [
+        ("problem", "from epsteps.running import run", {"running"}),
+        ("problem", "from epsteps import records", {"records"}),
+        ("problem", "import epsteps.noise", {"noise"}),
+        ("planning", "def f():\n    from epsteps.engines.dense import DenseEngine", {"engines"}),
+        ("budgets", "from epsteps.mechanisms import Laplace", {"mechanisms"}),
+        ("bounds", "import epsteps as es", {""}),
+        ("running", "from epsteps.cli.common import clean_errors", {"cli"}),
+        ("running", "from epsteps.planning import Plan", set()),
+        ("experiments", "import epsteps as es", set()),
+    ],
+)
+def test_the_check_finds_what_breaks_the_wall(room, line, found):
+    assert violations(room, line) == found
+
+
+def names_in(source: str) -> set[str]:
+    return {ast.unparse(node) for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute | ast.Name)}
+
+
+RANDOM = {"np.random", "random", "secrets", "os.urandom"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_only_noise_draws_randomness(path):
+    """Experiments make their data and seeds; they protect nobody."""
+    if room_of(path) not in {"noise", "experiments"}:
+        assert names_in(path.read_text()) & RANDOM == set()
+
+
+def test_the_check_finds_randomness():
+    assert names_in((SOURCE / "noise.py").read_text()) & RANDOM == {"np.random", "random", "os.urandom"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_nothing_on_the_public_side_takes_records(path):
+    """Losses and domains are formulas that the private side evaluates; nothing else has a parameter for data."""
+    room = room_of(path)
+    if room in PUBLIC_SIDE - {"losses", "domain"}:
+        functions = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
+        names = {arg.arg for f in functions for arg in (*f.args.args, *f.args.kwonlyargs)}
+        assert names & {"X", "y", "data", "rows", "records", "features", "targets"} == set()

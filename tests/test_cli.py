@@ -1,0 +1,180 @@
+"""The command line, as a person calls it: output, files, exit codes, one-line errors."""
+
+import builtins
+import csv
+import json
+
+import numpy as np
+import pytest
+from conftest import records, small_problem
+from typer.testing import CliRunner
+
+import epsteps as es
+from epsteps.cli import app
+
+SMALL = ["--n", "500", "--d", "3", "--T", "20", "--repetitions", "3", "--ridge", "0.2"]
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def test_compare_writes_table_and_files(tmp_path):
+    result = call("compare", *SMALL, "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    for name in ("DP-GD", "DP-HB", "DP-NAG", "DP-MASG", "DP-NAG-opt", "DP-MASG-opt", "nothing here is private"):
+        assert name in result.output
+    with (tmp_path / "compare.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {row["algorithm"] for row in rows} == {name for name in result.output.split() if name.startswith("DP-")}
+    assert all(float(row["gap_mean"]) > 0 for row in rows)
+    summary = json.loads((tmp_path / "compare.json").read_text())
+    assert summary["private"] is False
+    assert len(summary["algorithms"]) == 6
+    for entry in summary["algorithms"]:
+        assert entry["epsilon_certified"] <= 1.0
+        last = [row for row in rows if row["algorithm"] == entry["algorithm"]][-1]
+        assert float(last["gap_mean"]) == entry["gap"]
+        assert int(last["iteration"]) == entry["iterations"]
+    assert (tmp_path / "compare.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_compare_repeats_under_its_seed(tmp_path):
+    first, again, other = (
+        json.loads(call("compare", *SMALL, "--out", tmp_path, "--seed", seed, "--json").output)["algorithms"]
+        for seed in (1, 1, 2)
+    )
+    assert [entry["gap"] for entry in first] == [entry["gap"] for entry in again]
+    assert [entry["gap"] for entry in first] != [entry["gap"] for entry in other]
+
+
+@pytest.mark.parametrize("options", [["--m", "50"], ["--start", "zero"], ["--c", "0.1"], ["--start", "2.5"]])
+def test_compare_takes_its_options(tmp_path, options):
+    result = call("compare", *SMALL, *options, "--out", tmp_path, "--json")
+    assert result.exit_code == 0, result.output
+    settings = json.loads(result.output)["settings"]
+    expected = {"--m": ("batch", 50), "--c": ("c", 0.1)}.get(options[0])
+    if expected:
+        assert settings[expected[0]] == expected[1]
+    if options == ["--start", "zero"]:
+        assert settings["start"] == 0
+        assert settings["start_gap"] == pytest.approx(np.log(2))
+
+
+def write(path, X, y):
+    if path.suffix == ".npz":
+        np.savez(path, X=X, y=y)
+        return
+    names = [f"x{i}" for i in range(X.shape[1])] + ["label"]
+    table = np.column_stack([X, y])
+    if path.suffix == ".csv":
+        np.savetxt(path, table, delimiter=",", header=",".join(names), comments="")
+    else:
+        pyarrow = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.table(dict(zip(names, table.T, strict=True))), path)
+
+
+@pytest.mark.parametrize("ending", ["npz", "csv", "parquet"])
+def test_compare_reads_files(tmp_path, ending):
+    problem = small_problem(n=300, d=3)
+    path = tmp_path / f"people.{ending}"
+    write(path, *records(problem))
+    arguments = ["compare", "--data", path, "--T", 10, "--repetitions", 2, "--out", tmp_path, "--json"]
+    result = call(*arguments, "--radius", 1, "--norm", "inf")
+    assert result.exit_code == 0, result.output
+    assert "n=300, d=3" in json.loads(result.output)["problem"]
+    refused = call(*arguments)
+    assert refused.exit_code == 2
+    assert "--radius is required with --data" in refused.output
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "code", "message"),
+    [
+        ("a.csv", "x,y\n1,1\n", ["--target", "z"], 2, "has no column 'z'; it has x, y"),
+        ("a.csv", "x,y\n1,red\n", [], 2, "line 2: could not convert string to float: 'red'. Encode text columns"),
+        ("a.csv", "x,y\n1\n", [], 2, "line 2: 1 fields, but the header names 2 columns"),
+        ("a.csv", "", [], 2, "needs rows"),
+        ("a.csv", "x,y\n", [], 2, "needs rows"),
+        ("a.txt", "x", [], 2, "its ending must be one of .npz, .csv, .parquet"),
+        (None, "", [], 1, "there is no file"),
+    ],
+)
+def test_bad_files_give_one_line(tmp_path, name, content, options, code, message):
+    path = tmp_path / (name or "missing.csv")
+    if name:
+        path.write_text(content)
+    result = call("compare", "--data", path, "--radius", 1, *options)
+    assert result.exit_code == code
+    assert result.output.startswith("Error: ")
+    assert len(result.output.strip().splitlines()) == 1
+    assert message in result.output
+
+
+def test_plan_prints_a_table_and_json(tmp_path):
+    arguments = ["plan", "--n", 100_000, "--d", 20]
+    text = call(*arguments)
+    assert text.exit_code == 0
+    assert "Plan: nesterov, 120 steps" in text.output
+    result = call(*arguments, "--json", "--out", tmp_path / "plan.json")
+    plan = es.Plan.from_json(result.output)
+    assert plan == es.Plan.from_json((tmp_path / "plan.json").read_text())
+    assert plan.iterations == 120
+
+
+def test_plan_finds_epsilon_for_a_target_error():
+    result = call("plan", "--n", 100_000, "--d", 20, "--target-error", 0.05, "--json")
+    plan = es.Plan.from_json(result.output)
+    assert plan.error <= 0.05
+    assert plan.error == pytest.approx(0.05, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--epsilon", "0"], "epsilon must be positive, got 0.0"),
+        (["--epsilon", "nan"], "epsilon must be finite, got nan"),
+        (["--iterations", "some"], "--iterations must be a whole number or auto, got 'some'"),
+        (["--iterations", "0"], "iterations must be at least 1, got 0"),
+        (["--batch", "101"], "m must be between 1 and 100, got 101"),
+        (["--radius", "-1"], "radius must be positive, got -1.0"),
+        (["--ridge", "0"], "nesterov needs strong convexity"),
+        (["--c", "2"], "nesterov needs a step of at most 1/L"),
+        (["--method", "heavy-ball"], "pass iterations=<a number> and allocation='uniform'"),
+        (["--target-error", "1e-12", "--max-iterations", "9"], "no epsilon promises an error of 1e-12"),
+    ],
+)
+def test_bad_arguments_give_one_line(arguments, message):
+    result = call("plan", "--n", 100, "--d", 2, *arguments)
+    assert result.exit_code == 2
+    assert result.output.startswith("Error: ")
+    assert len(result.output.strip().splitlines()) == 1
+    assert message in result.output
+
+
+def test_compare_refuses_a_start_that_is_no_number():
+    result = call("compare", "--start", "far")
+    assert result.exit_code == 2
+    assert "--start must be zero, ten or a number, got 'far'" in result.output
+
+
+def test_version_and_help():
+    assert call("--version").output.strip() == f"epsteps {es.__version__}"
+    assert "compare" in call("--help").output
+    assert "no data is read" in " ".join(call("plan", "--help").output.split())
+
+
+def test_a_missing_extra_names_the_command_that_installs_it(tmp_path, monkeypatch):
+    found = builtins.__import__
+
+    def without_matplotlib(name, *args, **kwargs):
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return found(name, *args, **kwargs)
+
+    monkeypatch.setattr("epsteps._extras.import_module", lambda name: without_matplotlib(name))
+    result = call("compare", *SMALL, "--out", tmp_path)
+    assert result.exit_code == 1
+    assert "pip install 'epsteps[plots]'" in result.output

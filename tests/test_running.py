@@ -1,0 +1,242 @@
+"""The loop executes its plan: the noise follows its law, subsets are fresh and uniform, seeds repeat."""
+
+import numpy as np
+import pytest
+from conftest import records, small_problem
+from scipy import stats
+
+import epsteps as es
+from epsteps.noise import Source
+from epsteps.sampling import Sampling
+
+METHODS = (es.gd, es.heavy_ball, es.nesterov, es.multistage)
+
+# Every statistical test accepts at p > 1e-4: on right code it would fail for one seed in ten thousand. Seeds are fixed.
+LEVEL = 1e-4
+
+
+def noise_of(run, rows):
+    """Measure a run's noise back out of its path, each step's divided by the scale of its plan."""
+    plan, found = run.plan, []
+    for t, (alpha, beta, gamma, restart) in enumerate(plan.steps):
+        x, previous = run.path[t], run.path[max(t - 1, 0)]
+        drift = np.zeros_like(x) if restart else x - previous
+        point = x + gamma * drift
+        used = (x + beta * drift - run.path[t + 1]) / alpha - rows.gradient(point)
+        found.append(used / plan.scale_at(t, point))
+    return np.ravel(found)
+
+
+def follows_laplace(sample, scale=1.0):
+    return stats.kstest(sample, stats.laplace(scale=scale).cdf).pvalue > LEVEL
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("seed", [1, None])
+def test_noise_follows_laplace_of_the_planned_scale_and_no_other(method, seed):
+    problem = small_problem(n=300)
+    rows = es.Rows(problem, *records(problem))
+    plan = es.plan(problem, es.Pure(1.0), method, iterations=40, allocation="uniform")
+    sample = noise_of(es.run(plan, rows, seed=seed, repetitions=25), rows)
+    assert follows_laplace(sample)
+    assert not follows_laplace(sample, 2 / 3)
+    assert not follows_laplace(sample, 3 / 2)
+    assert not follows_laplace(sample, 1 / np.sqrt(2))
+    assert np.var(sample) == pytest.approx(2, rel=0.2)
+
+
+def test_each_step_has_its_own_scale():
+    problem = small_problem(n=300)
+    rows = es.Rows(problem, *records(problem))
+    plan = es.plan(problem, es.Pure(1.0), es.nesterov, iterations=60)
+    assert plan.scales[0] > 5 * plan.scales[-1]
+    sample = noise_of(es.run(plan, rows, seed=3, repetitions=40), rows).reshape(60, -1)
+    assert follows_laplace(sample[:5].ravel())
+    assert follows_laplace(sample[-5:].ravel())
+
+
+def test_state_dependent_noise_has_the_scale_at_its_point():
+    problem = es.Problem(es.Squared(), es.Ball(1), ridge=0.3, n=300, d=3)
+    X, y = records(problem)
+    rows = es.Rows(problem, 0.5 * X, 0.5 * y)
+    plan = es.plan(problem, es.Pure(1.0), es.gd, iterations=20)
+    sample = noise_of(es.run(plan, rows, seed=4, repetitions=40, start=3.0), rows)
+    assert follows_laplace(sample)
+    assert not follows_laplace(sample, 3 / 2)
+
+
+def test_noise_of_a_sampled_run_follows_its_law():
+    """All records are the same, so that every subset has the same gradient and the noise can be measured."""
+    problem = small_problem(n=300)
+    rows = es.Rows(problem, np.full((300, 3), 0.5), np.ones(300))
+    plan = es.plan(problem, es.Pure(1.0), es.nesterov, iterations=40, batch=30)
+    sample = noise_of(es.run(plan, rows, seed=5, repetitions=25), rows)
+    assert follows_laplace(sample)
+    assert not follows_laplace(sample, 2 / 3)
+    assert not follows_laplace(sample, 3 / 2)
+
+
+def test_noise_is_independent_over_steps_coordinates_and_repetitions():
+    problem = small_problem(n=300)
+    rows = es.Rows(problem, *records(problem))
+    plan = es.plan(problem, es.Pure(1.0), es.gd, iterations=200, allocation="uniform")
+    sample = noise_of(es.run(plan, rows, seed=6, repetitions=5), rows).reshape(200, 3, 5)
+    for first, second in (
+        (sample[1:], sample[:-1]),
+        (sample[:, 0], sample[:, 1]),
+        (sample[:, :, 0], sample[:, :, 1]),
+    ):
+        assert stats.pearsonr(first.ravel(), second.ravel()).pvalue > LEVEL
+
+
+@pytest.mark.parametrize("seed", [7, None])
+def test_subsets_are_uniform_without_replacement(seed):
+    source, sampling = Source(seed), Sampling(n=8, m=3)
+    draws = [source.subset(sampling) for _ in range(4000)]
+    assert all(len(set(draw.tolist())) == 3 for draw in draws)
+    codes = [sum(1 << int(i) for i in draw) for draw in draws]
+    _, counts = np.unique(codes, return_counts=True)
+    assert len(counts) == 56
+    assert stats.chisquare(counts).pvalue > LEVEL
+
+
+def test_a_run_reads_a_fresh_uniform_subset_at_each_step():
+    """One-hot records without noise: the gradient of a step says which records it read."""
+    n, m, T = 6, 2, 600
+    problem = es.Problem(es.Logistic(), es.Ball(1), ridge=0.1, n=n, d=n)
+    rows = es.Rows(problem, np.eye(n), np.ones(n))
+    plan = es.plan(problem, es.Pure(1e9), es.gd, iterations=T, allocation="uniform", batch=m)
+    run = es.run(plan, rows, seed=8, repetitions=2)
+    gradients = (run.path[:-1] - run.path[1:]) / plan.steps.alpha[0] - problem.ridge * run.path[:-1]
+    read = gradients < -0.01
+    assert np.all(read.sum(axis=1) == m)
+    codes = (read * (1 << np.arange(n))[None, :, None]).sum(axis=1)
+    assert np.any(codes[:, 0] != codes[:, 1])
+    for column in codes.T:
+        assert stats.chisquare(np.unique(column, return_counts=True)[1]).pvalue > LEVEL
+        repeats = np.mean(column[1:] == column[:-1])
+        assert repeats < 3 / 15
+
+
+@pytest.mark.parametrize("batch", [None, 20])
+def test_seeded_runs_repeat_and_unseeded_ones_do_not(batch):
+    problem = small_problem()
+    rows = es.Rows(problem, *records(problem))
+    plan = es.plan(problem, es.Pure(1.0), iterations=10, batch=batch)
+    first, again, other = (es.run(plan, rows, seed=seed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first.path, again.path)
+    assert not np.any(first.path[1:] == other.path[1:])
+    assert first.seeded
+    free, free_again = es.run(plan, rows), es.run(plan, rows)
+    assert not np.any(free.path[1:] == free_again.path[1:])
+    assert not free.seeded
+
+
+def test_repetitions_are_runs_of_their_own():
+    problem = small_problem()
+    rows = es.Rows(problem, *records(problem))
+    plan = es.plan(problem, es.Pure(1.0), es.multistage, iterations=30)
+    run = es.run(plan, rows, seed=1, repetitions=3, start=2.0)
+    assert run.path.shape == (31, 3, 3)
+    assert run.x.shape == (3, 3)
+    np.testing.assert_array_equal(run.path[0], 2.0)
+    assert run.spent == pytest.approx(3 * plan.spent)
+    single = es.run(plan, rows, seed=1)
+    assert single.path.shape == (31, 3)
+    assert single.spent == plan.spent
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_loop_is_the_textbooks_recursion(method):
+    """Written out as the textbooks do, from the same noise."""
+    problem = small_problem()
+    rows = es.Rows(problem, *records(problem))
+    plan = es.plan(problem, es.Pure(1.0), method, iterations=60, allocation="uniform")
+    path = es.run(plan, rows, seed=3, start=1.0).path
+    source, x, past = Source(3), np.ones(3), np.ones(3)
+    for t, (alpha, beta, _, restart) in enumerate(plan.steps):
+        noise = source.laplace(plan.scales[t], (3, 1))[:, 0]
+        past = x if restart else past
+        z = (1 + beta) * x - beta * past if method in (es.nesterov, es.multistage) else x
+        momentum = beta * (x - past) if method is es.heavy_ball else 0.0
+        x, past = z - alpha * (rows.gradient(z) + noise) + momentum, x
+        np.testing.assert_allclose(path[t + 1], x, atol=1e-12)
+
+
+def test_the_whole_loop_stays_below_its_bound():
+    """Simulated mean error against the theorem, on the plan that it chose (400 runs: three standard errors)."""
+    problem = small_problem(n=2000, d=3, ridge=0.2)
+    rows = es.Rows(problem, *records(problem))
+    lowest = float(rows.value(es.run(es.plan(problem, es.Pure(1e14), iterations=300), rows, seed=0).x))
+    for method in (es.gd, es.nesterov, es.multistage):
+        plan = es.plan(problem, es.Pure(1.0), method, start_gap=problem.start_gap)
+        gaps = rows.value(es.run(plan, rows, seed=1, repetitions=400).x) - lowest
+        assert gaps.mean() - 3 * gaps.std() / 20 <= plan.error
+        assert gaps.mean() > 0
+
+
+class Account:
+    def __init__(self, limit):
+        self.limit, self.charges = limit, []
+
+    def charge(self, cost, *, note):
+        if cost.epsilon > self.limit:
+            raise ValueError(f"only {self.limit} is left")
+        self.charges.append((cost.epsilon, note))
+
+
+def test_the_account_is_charged_before_noise_is_drawn(monkeypatch):
+    problem = small_problem()
+    rows = es.Rows(problem, *records(problem))
+    plan = es.plan(problem, es.Pure(1.0), iterations=5)
+    account = Account(limit=3.0)
+    es.run(plan, rows, ledger=account, repetitions=2)
+    assert account.charges[0][0] == pytest.approx(2.0)
+
+    def no_noise(*_):
+        raise AssertionError("noise was drawn")
+
+    monkeypatch.setattr(Source, "laplace", no_noise)
+    with pytest.raises(ValueError, match=r"only 0.5 is left"):
+        es.run(plan, rows, ledger=Account(limit=0.5))
+    account = Account(limit=3.0)
+    with pytest.raises(AssertionError, match="noise was drawn"):
+        es.run(plan, rows, ledger=account)
+    assert len(account.charges) == 1
+
+
+def test_progress_hears_of_every_step():
+    problem = small_problem()
+    plan, heard = es.plan(problem, es.Pure(1.0), iterations=4), []
+    es.run(plan, es.Rows(problem, *records(problem)), on_step=heard.append)
+    assert heard == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"repetitions": 0}, ValueError, "repetitions must be at least 1, got 0"),
+        ({"seed": -1}, ValueError, "seed must be at least 0, got -1"),
+        ({"seed": 1.5}, TypeError, "seed must be a whole number, got 1.5"),
+        ({"start": np.ones(4)}, ValueError, r"start must be a finite number or a vector of length 3, got shape \(4,\)"),
+        ({"start": np.nan}, ValueError, "start must be a finite number"),
+    ],
+)
+def test_bad_runs_are_refused(options, error, message):
+    problem = small_problem()
+    rows = es.Rows(problem, *records(problem))
+    with pytest.raises(error, match=message):
+        es.run(es.plan(problem, es.Pure(1.0), iterations=2), rows, **options)
+
+
+def test_a_plan_for_other_records_is_refused():
+    problem, other = small_problem(), small_problem(ridge=0.3)
+    rows = es.Rows(other, *records(other))
+    with pytest.raises(ValueError, match=r"the plan is for Problem.* but the records are for Problem"):
+        es.run(es.plan(problem, es.Pure(1.0), iterations=2), rows)
+
+
+def test_a_plan_with_another_smoothness_runs_on_the_same_records():
+    problem = small_problem()
+    plan = es.plan(small_problem(smoothness=0.5), es.Pure(1.0), iterations=2)
+    assert es.run(plan, es.Rows(problem, *records(problem)), seed=1).path.shape == (3, 3)
