@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import epsteps as es
+from epsteps.mechanisms import Laplace
 from epsteps.sampling import Sampling
 
 weights = st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=40).map(np.array)
@@ -92,12 +93,12 @@ def test_noise_by_horizon_is_the_noise_of_each_split(a, epsilon, nm):
     """All horizons at once against one split at a time."""
     steps = es.nesterov(0.1, 1.0, len(a))
     bound = es.bounds.nesterov(steps, 0.1, 1.0)
-    budget, sampling = es.Pure(epsilon), Sampling(*nm)
+    laplace, sampling = Laplace(), Sampling(*nm)
     for allocation in ("optimal", "uniform"):
-        found = budget.noise_by_horizon(bound, allocation, sampling) / nm[1] ** 2
+        found = laplace.noise_by_horizon(bound, epsilon, allocation, sampling)
         for T in {1, len(a) // 2 + 1, len(a)}:
             w = bound.first(T).weights
-            costs = budget.split(w, *nm) if allocation == "optimal" else budget.split_evenly(T)
+            costs = es.Pure(epsilon).split(w, *nm) if allocation == "optimal" else np.full(T, epsilon / T)
             assert found[T - 1] == pytest.approx(noise(costs, w, *nm), rel=1e-5)
 
 

@@ -142,7 +142,7 @@ def test_plan_finds_epsilon_for_a_target_error():
         (["--radius", "-1"], "radius must be positive, got -1.0"),
         (["--ridge", "0"], "nesterov needs strong convexity"),
         (["--c", "2"], "nesterov needs a step of at most 1/L"),
-        (["--method", "heavy-ball"], "pass iterations=<a number> and allocation='uniform'"),
+        (["--method", "heavy-ball"], "or iterations=<a number> and allocation='uniform'"),
         (["--target-error", "1e-12", "--max-iterations", "9"], "no epsilon promises an error of 1e-12"),
     ],
 )

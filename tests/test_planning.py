@@ -148,7 +148,7 @@ def test_sampling_fewer_records_never_reduces_the_noise(paper):
 def test_a_plan_reads_as_text(paper):
     text = str(es.plan(paper, es.Pure(1.0), es.multistage, iterations=100, batch=1000))
     for fact in (
-        "1-differential privacy",
+        "pure epsilon = 1",
         "one record is replaced",
         "n = 100000",
         "Laplace",
@@ -156,7 +156,9 @@ def test_a_plan_reads_as_text(paper):
         "restart",
     ):
         assert fact in text
-    assert "no theorem covers" in str(es.plan(paper, es.Pure(1.0), es.heavy_ball, iterations=5, allocation="uniform"))
+    assert "no theorem at hand covers" in str(
+        es.plan(paper, es.Pure(1.0), es.heavy_ball, iterations=5, allocation="uniform")
+    )
     squared = es.Problem(es.Squared(), es.Ball(1), ridge=0.1, n=100, d=2)
     assert "declared range of the target" in str(es.plan(squared, es.Pure(1.0)))
 
@@ -179,7 +181,11 @@ def test_state_dependent_noise_is_never_larger_than_global_noise(paper):
         ({"batch": 0}, ValueError, "m must be between 1 and 100000, got 0"),
         ({"batch": 100_001}, ValueError, "m must be between 1 and 100000, got 100001. The batch cannot exceed"),
         ({"allocation": "best"}, ValueError, "allocation must be one of 'optimal', 'uniform', got 'best'"),
-        ({"mechanism": "staircase"}, ValueError, "mechanism must be one of 'auto', 'laplace', got 'staircase'"),
+        (
+            {"mechanism": "staircase"},
+            ValueError,
+            "mechanism must be one of 'auto', 'laplace', 'gaussian', got 'staircase'",
+        ),
         ({"sensitivity": "local"}, ValueError, "sensitivity must be one of .* got 'local'"),
         ({"start_gap": 0}, ValueError, "start_gap must be positive, got 0"),
         ({"c": 0}, ValueError, "c must be positive, got 0"),
@@ -198,7 +204,7 @@ def test_global_sensitivity_is_refused_where_it_is_infinite():
 
 
 def test_without_a_theorem_the_remedy_is_named(paper):
-    with pytest.raises(es.NoBoundError, match="pass iterations=<a number> and allocation='uniform'"):
+    with pytest.raises(es.NoBoundError, match="or iterations=<a number> and allocation='uniform'"):
         es.plan(paper, es.Pure(1.0), es.heavy_ball)
     flat = es.Problem(es.Logistic(), es.Ball(1), ridge=0, n=100, d=2)
     with pytest.raises(es.NoBoundError, match="strong convexity"):

@@ -3,18 +3,22 @@
 from epsteps import bounds, budgets
 from epsteps._extras import MissingExtraError
 from epsteps.bounds import NoBoundError
-from epsteps.budgets import Pure
+from epsteps.budgets import Approximate, Concentrated, Expense, Pure
+from epsteps.choosing import plan
 from epsteps.domain import Ball
 from epsteps.losses import Logistic, Squared
 from epsteps.methods import Steps, gd, heavy_ball, multistage, nesterov
-from epsteps.planning import OverspentError, Plan, plan
+from epsteps.planning import OverspentError, Plan
 from epsteps.problem import Problem
 from epsteps.records import Rows, check
 from epsteps.running import Run, run
 from epsteps.targets import UnreachableError, required_epsilon, required_n
 
 __all__ = [
+    "Approximate",
     "Ball",
+    "Concentrated",
+    "Expense",
     "Logistic",
     "MissingExtraError",
     "NoBoundError",

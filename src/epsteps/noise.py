@@ -1,17 +1,18 @@
-"""The only module that draws protective randomness: Laplace noise, and the secret subset of a step.
+"""The only module that draws protective randomness: the noise of a step, and its secret subset of the records.
 
 Without a seed every bit comes from the operating system. With one, everything repeats, which is for experiments:
 results of it are marked, and are not private.
 
-Known limit: Laplace noise is computed in float64 by inversion, which is not exactly the real-valued law
-(Mironov 2012).
+Known limit: noise is computed in float64 by inversion, which is not exactly the real-valued law (Mironov 2012).
 """
 
 import os
 import random
 
 import numpy as np
+from scipy.special import ndtri
 
+from epsteps.mechanisms import Mechanism
 from epsteps.sampling import Sampling
 
 
@@ -31,6 +32,14 @@ class Source:
         """Return independent Laplace draws of this scale (variance 2 scale²)."""
         u = self._uniform(shape) - 0.5
         return -np.asarray(scale) * np.sign(u) * np.log1p(-2 * np.abs(u))
+
+    def gaussian(self, scale: np.ndarray | float, shape: tuple[int, ...]) -> np.ndarray:
+        """Return independent Gaussian draws of this standard deviation."""
+        return np.asarray(scale) * ndtri(self._uniform(shape))
+
+    def draw(self, mechanism: Mechanism, scale: np.ndarray | float, shape: tuple[int, ...]) -> np.ndarray:
+        """Return independent draws of the mechanism's noise."""
+        return {"laplace": self.laplace, "gaussian": self.gaussian}[mechanism.name](scale, shape)
 
     def subset(self, sampling: Sampling) -> np.ndarray:
         """Return the records that a step reads, uniform among all subsets of their size."""

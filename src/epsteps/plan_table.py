@@ -27,8 +27,8 @@ def describe(plan: "Plan") -> str:
 
 def _guarantee(plan: "Plan") -> str:
     return (
-        f"{plan.budget.epsilon:g}-differential privacy when one record is replaced (n is public); "
-        f"spends epsilon = {plan.spent:.12g}"
+        f"differential privacy with {plan.budget}, when one record is replaced (n is public); "
+        f"spends {plan.spent:.12g} of {plan.budget.amount:g}"
     )
 
 
@@ -57,7 +57,9 @@ def _noise(plan: "Plan") -> str:
 
 def _error(plan: "Plan") -> str:
     if plan.error is None:
-        return "no theorem covers these steps; the guarantee does not depend on one"
+        return "no theorem at hand covers these steps; the guarantee does not depend on one"
+    if plan.objective == "exact":
+        return f"E F(x_T) - F* = {plan.error:.6g} on the assumed quadratic, if F(x_0) - F* = {plan.start_gap:g}"
     text = f"E F(x_T) - F* <= {plan.error:.6g}, if F(x_0) - F* <= {plan.start_gap:g}"
     if plan.sensitivity == "state" and not plan.problem.has_bounded_sensitivity:
         text += " and predictions stay in the declared range of the target"
@@ -65,16 +67,19 @@ def _error(plan: "Plan") -> str:
 
 
 def _table(plan: "Plan") -> list[str]:
-    """List the first and last step, every restart, and evenly spaced steps between."""
+    """List the expenses, the first and last step, every restart, and evenly spaced steps between."""
+    unit = plan.mechanism.unit
+    total = sum(expense.cost for expense in plan.expenses) + plan.costs.sum()
+    lines = [f"  {'step':>6} {'step size':>12} {'momentum':>9} {unit:>12} {'share':>7} {'noise scale':>12}"]
+    for expense in plan.expenses:
+        lines.append(
+            f"  {'before':>6} {'':>12} {'':>9} {expense.cost:>12.6g} {expense.cost / total:>7.2%}  {expense.note}"
+        )
     spaced = np.linspace(0, plan.iterations - 1, min(_ROWS, plan.iterations)).round().astype(int)
-    shown = np.union1d(spaced, np.flatnonzero(plan.steps.restart))
-    lines = [f"  {'step':>6} {'step size':>12} {'momentum':>9} {'epsilon':>12} {'share':>7} {'noise scale':>12}"]
-    for t in shown:
-        share = plan.costs[t] / plan.budget.epsilon
+    for t in np.union1d(spaced, np.flatnonzero(plan.steps.restart)):
         mark = "  restart" if plan.steps.restart[t] else ""
         lines.append(
             f"  {t + 1:>6} {plan.steps.alpha[t]:>12.6g} {plan.steps.beta[t]:>9.4f} "
-            f"{plan.costs[t]:>12.6g} {share:>7.2%} {plan.scales[t]:>12.6g}{mark}"
+            f"{plan.costs[t]:>12.6g} {plan.costs[t] / total:>7.2%} {plan.scales[t]:>12.6g}{mark}"
         )
-    total = f"  {'total':>6} {'':>12} {'':>9} {plan.spent:>12.6g} {plan.spent / plan.budget.epsilon:>7.2%}"
-    return [*lines, total]
+    return [*lines, f"  {'total':>6} {'':>12} {'':>9} {total:>12.6g} {1:>7.2%}"]

@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from epsteps import _validate
-from epsteps.budgets import Pure
+from epsteps.budgets import Budget
 from epsteps.noise import Source
 from epsteps.planning import Plan
 from epsteps.records import Rows
@@ -16,7 +16,7 @@ from epsteps.records import Rows
 class Account(Protocol):
     """What is charged before noise is drawn."""
 
-    def charge(self, cost: Pure, *, note: str) -> None:
+    def charge(self, cost: Budget, *, note: str) -> None:
         """Reserve the cost, or raise; the charge stands whatever happens afterwards."""
         ...
 
@@ -45,8 +45,8 @@ class Run:
 
     @property
     def spent(self) -> float:
-        """Epsilon of everything published here: that of the plan, for each repetition."""
-        return self.plan.spent * self.repetitions
+        """Epsilon (or rho) of everything published here: the plan's expenses, and its steps for each repetition."""
+        return self.plan.spending(self.repetitions).amount
 
 
 def run(
@@ -61,9 +61,9 @@ def run(
 ) -> Run:
     """Execute a plan on records: the one function that reads private data.
 
-    Formal guarantee: without ``seed``, publishing the whole path is ``plan.spent``-differentially private for
-    replace-one neighbours, with ``repetitions=R`` R times that (``Run.spent``), up to the limits of floating point
-    that ``epsteps.noise`` states.
+    Formal guarantee: without ``seed``, publishing the whole path is private as ``plan.spending()`` says for
+    replace-one neighbours, with ``repetitions`` as ``plan.spending(repetitions)`` says, up to the limits of floating
+    point that ``epsteps.noise`` states.
 
     Parameters
     ----------
@@ -84,7 +84,8 @@ def run(
     x = _start(start, plan.problem.dimension, copies)
     source = Source(None if seed is None else _validate.integer("seed", seed, low=0))
     if ledger is not None:
-        ledger.charge(Pure(plan.spent * copies), note=f"{plan.method}, {plan.iterations} steps, {copies} run(s)")
+        note = f"{plan.method}, {plan.iterations} steps, {copies} run(s)"
+        ledger.charge(plan.spending(copies), note=note)
 
     path = np.empty((plan.iterations + 1, *x.shape))
     path[0] = previous = x
@@ -105,7 +106,7 @@ def _noisy_gradient(plan: Plan, t: int, data: Rows, points: np.ndarray, source: 
     else:
         columns = [data.gradient(point, source.subset(plan.sampling)) for point in points.T]
         gradient = np.stack(columns, axis=1)
-    return gradient + source.laplace(plan.scale_at(t, points), points.shape)
+    return gradient + source.draw(plan.mechanism, plan.scale_at(t, points), points.shape)
 
 
 def _start(start: np.ndarray | float | None, dimension: int, copies: int) -> np.ndarray:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from epsteps import _validate
-from epsteps.budgets import Pure
+from epsteps.budgets import Approximate, Pure
+from epsteps.choosing import plan
 from epsteps.methods import Method, nesterov
-from epsteps.planning import plan
 from epsteps.problem import Problem
 
 _LARGEST_EPSILON = 1e9
@@ -20,11 +20,13 @@ class UnreachableError(ValueError):
     """No finite budget or number of records promises the error."""
 
 
-def required_epsilon(problem: Problem, *, error: float, method: Method = nesterov, **options: Any) -> float:
-    """Return the smallest epsilon (to 1e-6) whose plan has ``plan(problem, Pure(epsilon), ...).error <= error``.
+def required_epsilon(
+    problem: Problem, *, error: float, delta: float | None = None, method: Method = nesterov, **options: Any
+) -> float:
+    """Return the smallest epsilon (to 1e-6) whose plan promises the error: ``plan(...).error <= error``.
 
-    ``options`` are those of :func:`epsteps.plan`. Raises ``UnreachableError`` when even without noise the steps
-    allowed do not reach the error.
+    The budget is ``Pure(epsilon)``, or ``Approximate(epsilon, delta)`` if a delta is given. ``options`` are those of
+    :func:`epsteps.plan`. Raises ``UnreachableError`` when even without noise the steps allowed do not reach the error.
 
     >>> import epsteps as es
     >>> problem = es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.02, n=100_000, d=20)
@@ -33,7 +35,7 @@ def required_epsilon(problem: Problem, *, error: float, method: Method = nestero
     """
 
     def promised(epsilon: float) -> float:
-        return _promised(problem, epsilon, method, options)
+        return _promised(problem, epsilon, delta, method, options)
 
     _validate.positive("error", error)
     low, high = _bracket(promised, error, 1.0, _LARGEST_EPSILON, "epsilon")
@@ -44,9 +46,15 @@ def required_epsilon(problem: Problem, *, error: float, method: Method = nestero
 
 
 def required_n(
-    problem: Problem, *, error: float, epsilon: float = 1.0, method: Method = nesterov, **options: Any
+    problem: Problem,
+    *,
+    error: float,
+    epsilon: float = 1.0,
+    delta: float | None = None,
+    method: Method = nesterov,
+    **options: Any,
 ) -> int:
-    """Return the smallest number of records whose plan at this epsilon promises the error.
+    """Return the smallest number of records whose plan at this epsilon (and delta) promises the error.
 
     The problem's own n is ignored; L and mu do not depend on it. ``options`` are those of :func:`epsteps.plan`.
     A fixed ``batch`` leaves a sampling error that no number of records removes.
@@ -58,7 +66,7 @@ def required_n(
     """
 
     def promised(n: float) -> float:
-        return _promised(replace(problem, n=int(n)), epsilon, method, options)
+        return _promised(replace(problem, n=int(n)), epsilon, delta, method, options)
 
     _validate.positive("error", error)
     smallest = max(2, options.get("batch") or 2)
@@ -72,8 +80,9 @@ def required_n(
     return high
 
 
-def _promised(problem: Problem, epsilon: float, method: Method, options: dict[str, Any]) -> float:
-    promised = plan(problem, Pure(epsilon), method, **options).error
+def _promised(problem: Problem, epsilon: float, delta: float | None, method: Method, options: dict[str, Any]) -> float:
+    budget = Pure(epsilon) if delta is None else Approximate(epsilon, delta)
+    promised = plan(problem, budget, method, **options).error
     if promised is None:
         raise UnreachableError(f"no theorem covers {method.__name__} here, so that no plan with it promises an error.")
     return promised

@@ -1,15 +1,36 @@
-"""Convergence bounds under noise: one function per theorem, each a contraction and a gain per step."""
+"""Convergence under noise: one function per theorem, certificates that are searched for, exact errors on quadratics."""
 
+from epsteps.bounds.certificates import Certificate, best_certificate, certificate, heavy_ball
+from epsteps.bounds.dispatch import for_steps
+from epsteps.bounds.exact import ExactError
 from epsteps.bounds.power import noise_trace
-from epsteps.bounds.recursion import Bound, NoBoundError
-from epsteps.bounds.theorems import for_steps, gd, multistage, nesterov
+from epsteps.bounds.quadratic import (
+    exact_by_horizon,
+    exact_quadratic,
+    heavy_ball_quadratic,
+    rate,
+    stationary_variance,
+)
+from epsteps.bounds.recursion import Bound, NoBoundError, Prediction
+from epsteps.bounds.theorems import gd, multistage, nesterov
 
 __all__ = [
     "Bound",
+    "Certificate",
+    "ExactError",
     "NoBoundError",
+    "Prediction",
+    "best_certificate",
+    "certificate",
+    "exact_by_horizon",
+    "exact_quadratic",
     "for_steps",
     "gd",
+    "heavy_ball",
+    "heavy_ball_quadratic",
     "multistage",
     "nesterov",
     "noise_trace",
+    "rate",
+    "stationary_variance",
 ]

@@ -55,14 +55,6 @@ def multistage(steps: Steps, mu: float, L: float) -> Bound:
     return Bound(contraction, alpha * (1 + alpha * L), start_factor=2.0)
 
 
-def for_steps(steps: Steps, mu: float, L: float) -> Bound:
-    """Return the bound of the theorem that covers these steps, or raise ``NoBoundError``."""
-    if np.any(steps.gamma):
-        return multistage(steps, mu, L)
-    _require(not np.any(steps.beta), "heavy ball is not covered")
-    return gd(steps, mu, L)
-
-
 def _require(holds: bool, assumption: str) -> None:
     if not holds:
         raise NoBoundError(f"no bound covers these steps: {assumption}.")

@@ -1,5 +1,62 @@
-"""Privacy budgets: what a run may spend, how it is split over the steps, and what steps cost together."""
+"""Privacy budgets: what a run may spend, and what steps of noise cost together.
 
+Every guarantee is for neighbours that differ in one replaced record.
+"""
+
+from typing import Protocol
+
+import numpy as np
+
+from epsteps.bounds import Prediction
+from epsteps.budgets.approximate import Approximate
+from epsteps.budgets.concentrated import Concentrated
+from epsteps.budgets.conversions import gaussian_delta, gaussian_mu, zcdp_epsilon, zcdp_rho
+from epsteps.budgets.expense import Expense
 from epsteps.budgets.pure import Pure, base_epsilon, epsilon_of, required_scale
+from epsteps.mechanisms import Mechanism
+from epsteps.sampling import Sampling
 
-__all__ = ["Pure", "base_epsilon", "epsilon_of", "required_scale"]
+
+class Budget(Protocol):
+    """What planning asks of a budget. Costs are in the mechanism's unit, amounts in the budget's own."""
+
+    @property
+    def amount(self) -> float:
+        """What may be spent: epsilon or rho."""
+        ...
+
+    def mechanism_name(self, sampling: Sampling) -> str:
+        """Return the mechanism that this budget uses unless told otherwise."""
+        ...
+
+    def allocate(
+        self, weights: np.ndarray | None, T: int, mechanism: Mechanism, sampling: Sampling, reserved: float = 0.0
+    ) -> np.ndarray:
+        """Return the costs of T steps: best for these error weights, or even ones if None; less what is reserved."""
+        ...
+
+    def noise_by_horizon(
+        self, prediction: Prediction, allocation: str, mechanism: Mechanism, sampling: Sampling, reserved: float = 0.0
+    ) -> np.ndarray:
+        """Return ``sum weights_t half_power_t`` after T steps, for every T; sensitivity 1 and one dimension."""
+        ...
+
+    def spending(self, costs: np.ndarray, mechanism: Mechanism) -> "Budget":
+        """Return what these costs amount to together, rounded up, as a budget of the same kind."""
+        ...
+
+
+__all__ = [
+    "Approximate",
+    "Budget",
+    "Concentrated",
+    "Expense",
+    "Pure",
+    "base_epsilon",
+    "epsilon_of",
+    "gaussian_delta",
+    "gaussian_mu",
+    "required_scale",
+    "zcdp_epsilon",
+    "zcdp_rho",
+]

@@ -11,7 +11,7 @@ whose left side increases in u_t. In logarithms it reads ``_level(ln u_t) = ln(2
 import numpy as np
 from scipy.optimize import root_scalar
 
-from epsteps.bounds import Bound
+from epsteps.bounds import Prediction
 from epsteps.sampling import Sampling
 
 
@@ -34,20 +34,18 @@ def split(weights: np.ndarray, epsilon: float, sampling: Sampling) -> np.ndarray
     return epsilon * shares / shares.sum()
 
 
-def noise_by_horizon(bound: Bound, epsilon: float, sampling: Sampling) -> np.ndarray:
-    """Return the smallest ``sum weights_t / u_t²`` of the first T steps, for every T (to about five digits).
+def noise_by_horizon(prediction: Prediction, epsilon: float, sampling: Sampling) -> np.ndarray:
+    """Return the smallest ``sum weights_t / u_t²`` after T steps, for every T (to about five digits).
 
-    The weights of T steps are those of T - 1 steps times a constant, and one more. So one table of the
-    stationarity condition serves every T, and the dual variable of T - 1 is a good start for T.
+    One table of the stationarity condition serves every T, and the dual variable of T - 1 is a good start for T.
     """
     table = _Table(epsilon, sampling)
-    log_decays = np.cumsum(np.log(np.maximum(bound.contraction, np.finfo(float).tiny)))
-    log_weights = np.log(bound.gain) - log_decays
-    noise, shift = np.empty(len(log_weights)), log_weights[0] - table.levels[-1]
-    for T in range(1, len(log_weights) + 1):
-        shift = table.solve_dual(log_weights[:T], shift)
-        log_losses = np.interp(log_weights[:T] - shift, table.levels, table.log_losses)
-        noise[T - 1] = np.sum(np.exp(log_weights[:T] + log_decays[T - 1] - 2 * log_losses))
+    noise, shift = np.empty(len(prediction)), -table.levels[-1]
+    for T, log_weights in enumerate(prediction.log_weight_rows()):
+        relative = log_weights - log_weights.max()
+        shift = table.solve_dual(relative, shift)
+        log_losses = np.interp(relative - shift, table.levels, table.log_losses)
+        noise[T] = np.sum(np.exp(log_weights - 2 * log_losses))
     return noise
 
 

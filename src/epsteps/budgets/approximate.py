@@ -1,0 +1,108 @@
+"""(epsilon, delta)-differential privacy: exact for Gaussian noise, by numerical composition for Laplace noise."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import root_scalar
+
+from epsteps import _validate
+from epsteps.bounds import Prediction
+from epsteps.budgets import additive
+from epsteps.budgets.composition import composed_epsilon
+from epsteps.budgets.conversions import checked_delta, gaussian_epsilon, gaussian_mu
+from epsteps.mechanisms import Gaussian, Mechanism
+from epsteps.sampling import Sampling
+
+# Certificates are rounded up, so what may be spent is rounded down by more than that.
+_INWARD = 1 - 1e-8
+
+
+@dataclass(frozen=True)
+class Approximate:
+    """A budget of (epsilon, delta)-differential privacy.
+
+    Gaussian noise is accounted for exactly: steps whose rhos sum to rho are √(2 rho)-Gaussian-DP. Laplace noise, which
+    samples may amplify, is composed numerically from the pure epsilon of each step (needs ``epsteps[accounting]``).
+
+    >>> round(Approximate(1.0, 1e-5).rho, 6)
+    0.035926
+    """
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", _validate.positive("epsilon", self.epsilon))
+        object.__setattr__(self, "delta", checked_delta(self.delta))
+
+    def __str__(self) -> str:
+        return f"epsilon = {self.epsilon:g}, delta = {self.delta:g}"
+
+    @property
+    def amount(self) -> float:
+        """Return epsilon, at the declared delta."""
+        return self.epsilon
+
+    @property
+    def rho(self) -> float:
+        """Rhos of Gaussian steps may sum to this much."""
+        return gaussian_mu(self.epsilon, self.delta) ** 2 / 2
+
+    def mechanism_name(self, sampling: Sampling) -> str:
+        """Return "gaussian" for full batches, and "laplace", whose amplification is known, for samples."""
+        return "gaussian" if sampling.is_full else "laplace"
+
+    def split(self, weights: np.ndarray) -> np.ndarray:
+        """Return the rhos of Gaussian steps, one per step, that make ``sum weights_t variance_t`` smallest."""
+        return Gaussian().split(weights, self.rho, additive.FULL)
+
+    def allocate(
+        self, weights: np.ndarray | None, T: int, mechanism: Mechanism, sampling: Sampling, reserved: float = 0.0
+    ) -> np.ndarray:
+        """Return the costs of T steps, in the mechanism's unit."""
+        if mechanism.unit == "rho":
+            return additive.allocate(self.rho * _INWARD - reserved, weights, T, mechanism, sampling)
+        # Composed many times, a step of pure epsilon_t counts nearly as rho_t = epsilon_t²/2: so it is split as that.
+        shape = np.ones(T) if weights is None else np.sqrt(Gaussian().split(weights, 1.0, additive.FULL))
+        return shape * self._stretch(shape, reserved)
+
+    def _stretch(self, shape: np.ndarray, reserved: float) -> float:
+        """Return the largest factor (to 1e-4) with which epsilons of this shape, and the reserved one, are covered."""
+
+        def excess(log_factor: float) -> float:
+            costs = np.append(shape * math.exp(log_factor), reserved)
+            return composed_epsilon(costs, self.delta) - self.epsilon
+
+        low = math.log((self.epsilon - reserved) / shape.sum()) - 1e-9 if reserved < self.epsilon else math.nan
+        if not math.isfinite(low):
+            raise ValueError(f"nothing is left for the steps: the expenses take epsilon = {reserved:.6g}.")
+        high = low
+        while excess(high + 0.5) <= 0:
+            high += 0.5
+        root = root_scalar(excess, bracket=(high, high + 0.5), xtol=1e-4).root if excess(high) < 0 else high
+        for log_factor in (root, root - 2e-4):
+            if excess(log_factor) <= 0:
+                return math.exp(log_factor) * _INWARD
+        return math.exp(low)
+
+    def noise_by_horizon(
+        self, prediction: Prediction, allocation: str, mechanism: Mechanism, sampling: Sampling, reserved: float = 0.0
+    ) -> np.ndarray:
+        """Return the noise of the split, for every number of steps: exact for Gaussian noise.
+
+        For Laplace noise it is an estimate that only serves to choose the number of steps: epsilon_t² counts as
+        2 rho_t, and amplification as perfect.
+        """
+        if mechanism.unit == "rho":
+            return additive.noise_by_horizon(self.rho - reserved, prediction, allocation, mechanism, sampling)
+        full = Sampling(sampling.n, sampling.n)
+        return 2 * additive.noise_by_horizon(self.rho, prediction, allocation, Gaussian(), full)
+
+    def spending(self, costs: np.ndarray, mechanism: Mechanism) -> "Approximate":
+        """Return the epsilon of steps of these costs at the declared delta, rounded up."""
+        if mechanism.unit == "rho":
+            epsilon = gaussian_epsilon(math.sqrt(2 * additive.total(costs)), self.delta)
+        else:
+            epsilon = composed_epsilon(np.asarray(costs, dtype=float), self.delta)
+        return Approximate(max(epsilon, 1e-12), self.delta)
