@@ -25,6 +25,7 @@ ROOMS = (
     {"noise", "engines", "tables"},
     {"records"},
     {"running"},
+    {"releases"},
     {"experiments"},
     {"cli"},
 )

@@ -48,12 +48,14 @@ def test_compare_repeats_under_its_seed(tmp_path):
     assert [entry["gap"] for entry in first] != [entry["gap"] for entry in other]
 
 
-@pytest.mark.parametrize("options", [["--m", "50"], ["--start", "zero"], ["--c", "0.1"], ["--start", "2.5"]])
+@pytest.mark.parametrize(
+    "options", [["--m", "50"], ["--start", "zero"], ["--c", "0.1"], ["--start", "2.5"], ["--delta", "1e-5"]]
+)
 def test_compare_takes_its_options(tmp_path, options):
     result = call("compare", *SMALL, *options, "--out", tmp_path, "--json")
     assert result.exit_code == 0, result.output
     settings = json.loads(result.output)["settings"]
-    expected = {"--m": ("batch", 50), "--c": ("c", 0.1)}.get(options[0])
+    expected = {"--m": ("batch", 50), "--c": ("c", 0.1), "--delta": ("delta", 1e-5)}.get(options[0])
     if expected:
         assert settings[expected[0]] == expected[1]
     if options == ["--start", "zero"]:
@@ -132,8 +134,26 @@ def test_plan_finds_epsilon_for_a_target_error():
 
 
 @pytest.mark.parametrize(
+    ("arguments", "budget", "mechanism"),
+    [
+        (["--delta", "1e-6"], es.Approximate(1.0, 1e-6), "gaussian"),
+        (["--rho", "0.1"], es.Concentrated(0.1), "gaussian"),
+        (["--epsilon", "2"], es.Pure(2.0), "laplace"),
+    ],
+)
+def test_plan_takes_every_kind_of_budget(arguments, budget, mechanism):
+    result = call("plan", "--n", 1000, "--d", 3, *arguments, "--objective", "exact", "--json")
+    plan = es.Plan.from_json(result.output)
+    assert (plan.budget, plan.mechanism.name, plan.objective) == (budget, mechanism, "exact")
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--rho", "1", "--delta", "1e-6"], "--rho and --delta do not go together"),
+        (["--rho", "1", "--target-error", "0.1"], "does not go with --rho"),
+        (["--mechanism", "gaussian"], "does not cover gaussian noise"),
+        (["--delta", "2"], "delta must lie between 0 and 1, got 2.0"),
         (["--epsilon", "0"], "epsilon must be positive, got 0.0"),
         (["--epsilon", "nan"], "epsilon must be finite, got nan"),
         (["--iterations", "some"], "--iterations must be a whole number or auto, got 'some'"),

@@ -7,10 +7,11 @@ from epsteps.budgets import Approximate, Concentrated, Expense, Pure
 from epsteps.choosing import plan
 from epsteps.domain import Ball
 from epsteps.losses import Logistic, Squared
-from epsteps.methods import Steps, gd, heavy_ball, multistage, nesterov
+from epsteps.methods import Steps, gd, heavy_ball, multistage, nesterov, restarted_nesterov
 from epsteps.planning import OverspentError, Plan
 from epsteps.problem import Problem
 from epsteps.records import Rows, check
+from epsteps.releases.smoothness import SmoothnessEstimate, estimate_smoothness
 from epsteps.running import Run, run
 from epsteps.targets import UnreachableError, required_epsilon, required_n
 
@@ -28,12 +29,14 @@ __all__ = [
     "Pure",
     "Rows",
     "Run",
+    "SmoothnessEstimate",
     "Squared",
     "Steps",
     "UnreachableError",
     "bounds",
     "budgets",
     "check",
+    "estimate_smoothness",
     "gd",
     "heavy_ball",
     "multistage",
@@ -41,6 +44,7 @@ __all__ = [
     "plan",
     "required_epsilon",
     "required_n",
+    "restarted_nesterov",
     "run",
 ]
 __version__ = "0.1.0"

@@ -130,6 +130,28 @@ def multistage(mu: float, L: float, T: int, *, c: float = 1.0) -> Steps:
     return Steps(alpha, beta, beta, restart)
 
 
+def restarted_nesterov(mu: float, L: float, T: int, *, c: float = 1.0) -> Steps:
+    """Nesterov's method for an unknown strong convexity of at least mu: restarts on a grid of guesses, 0 < c <= 1.
+
+    Stage k assumes mu_k = max(mu, L/4^k) and lasts ⌈√(L/(c mu_k)) ln 8⌉ steps, the last stage until the end. The step
+    size is c/L throughout. If the true constant is mu_j, stages up to j contract at its rate and later ones lose a
+    constant factor; every step is paid for like any other.
+
+    >>> np.flatnonzero(restarted_nesterov(mu=0.01, L=1, T=100).restart).tolist()
+    [5, 14, 31]
+    """
+    _check(mu, L, T, c, strongly_convex="restarted_nesterov", largest_c=1.0)
+    beta, restart = np.empty(T), np.zeros(T, dtype=bool)
+    start, guess = 0, L
+    while start < T:
+        guess = max(mu, guess / 4)
+        length = T if guess == mu else int(np.ceil(np.sqrt(L / (c * guess)) * np.log(8)))
+        beta[start : start + length] = nesterov_momentum(c / L, guess)
+        restart[start] = start > 0
+        start += length
+    return Steps(np.full(T, c / L), beta, beta, restart)
+
+
 def _constant(T: int, alpha: float, beta: float, gamma: float) -> Steps:
     return Steps(np.full(T, alpha), np.full(T, beta), np.full(T, gamma), np.zeros(T, dtype=bool))
 

@@ -118,14 +118,14 @@ class Plan:
         return self.mechanism.costs(self.sensitivity_bound, self.scales, self.sampling)
 
     def spending(self, repetitions: int = 1) -> Budget:
-        """Return what runs cost, with the expenses: computed from the scales and rounded up."""
-        expenses = [expense.cost for expense in self.expenses]
-        return self.budget.spending(np.concatenate([expenses, np.tile(self.costs, repetitions)]), self.mechanism)
+        """Return what the steps of so many runs cost together: computed from the scales and rounded up."""
+        return self.budget.spending(np.tile(self.costs, repetitions), self.mechanism)
 
     @cached_property
     def spent(self) -> float:
-        """Epsilon (or rho, for a budget of rho) of the whole run. Never above the budget."""
-        return self.spending().amount
+        """Epsilon (or rho, for a budget of rho) of the expenses and one run. Never above the budget."""
+        expenses = [expense.cost for expense in self.expenses]
+        return self.budget.spending(np.concatenate([expenses, self.costs]), self.mechanism).amount
 
     @cached_property
     def bound(self) -> Bound | None:

@@ -57,6 +57,10 @@ class Rows:
         x = self._points(x)
         return self._engine.mean_loss(x) + 0.5 * self.problem.ridge * np.sum(x**2, axis=0)
 
+    def second_moment(self) -> np.ndarray:
+        """Return the exact, UNPROTECTED mean of u u' over the records: for releases that add noise to it, and tests."""
+        return self._engine.second_moment()
+
     def _points(self, x: np.ndarray) -> np.ndarray:
         x = np.asarray(x, dtype=float)
         if x.ndim not in (1, 2) or len(x) != self.problem.dimension:

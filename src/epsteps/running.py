@@ -45,7 +45,7 @@ class Run:
 
     @property
     def spent(self) -> float:
-        """Epsilon (or rho) of everything published here: the plan's expenses, and its steps for each repetition."""
+        """Epsilon (or rho) of everything published here: the steps of each repetition (not the plan's expenses)."""
         return self.plan.spending(self.repetitions).amount
 
 

@@ -1,6 +1,6 @@
 """Convergence under noise: one function per theorem, certificates that are searched for, exact errors on quadratics."""
 
-from epsteps.bounds.certificates import Certificate, best_certificate, certificate, heavy_ball
+from epsteps.bounds.certificates import Certificate, best_certificate, certificate
 from epsteps.bounds.dispatch import for_steps
 from epsteps.bounds.exact import ExactError
 from epsteps.bounds.power import noise_trace
@@ -12,6 +12,7 @@ from epsteps.bounds.quadratic import (
     stationary_variance,
 )
 from epsteps.bounds.recursion import Bound, NoBoundError, Prediction
+from epsteps.bounds.stages import heavy_ball, nesterov_any_momentum
 from epsteps.bounds.theorems import gd, multistage, nesterov
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "heavy_ball_quadratic",
     "multistage",
     "nesterov",
+    "nesterov_any_momentum",
     "noise_trace",
     "rate",
     "stationary_variance",

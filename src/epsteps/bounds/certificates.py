@@ -22,7 +22,6 @@ from epsteps._extras import require
 from epsteps.bounds.inequality import Setting, left_side, matrices_of
 from epsteps.bounds.quadratic import MethodLike, method_name, rate
 from epsteps.bounds.recursion import Bound, NoBoundError
-from epsteps.methods import Steps
 
 _MARGIN = 1e-9  # the program is solved with this much to spare, in units where L = 1
 _ROUNDING = 64 * np.finfo(float).eps  # above the relative error of the matrices below and of their eigenvalues
@@ -165,25 +164,14 @@ def best_certificate(
     return _best_over_rates(setting, cost, lambda found: found.error(T, trace, distance_squared, gap))
 
 
-def heavy_ball(steps: Steps, mu: float, L: float) -> Bound:
-    """Bound heavy ball with constant alpha and beta (gamma = 0, no restart) by a certificate (upper, not tight).
-
-    ``V_t <= rho² V_{t-1} + 2R P``, V_0 <= start_factor E_0. Of all certificates this is the one with the smallest
-    R/(1 - rho^(2/3))³, in proportion to which the error ends up when pure epsilon is split optimally over many steps;
-    it depends neither on start and noise nor on T. Where these are known, ``best_certificate`` gives a smaller bound.
-    Raises ``NoBoundError`` for most settings with beta > ½ (see ``certificate``).
-    """
-    alpha, beta = float(steps.alpha[0]), float(steps.beta[0])
-    constant = np.all(steps.alpha == alpha) and np.all(steps.beta == beta) and not np.any(steps.restart)
-    if not constant or np.any(steps.gamma) or beta == 0:
-        needs = "heavy ball needs gamma = 0, constant alpha, constant beta > 0 and no restart"
-        raise NoBoundError(f"no bound covers these steps: {needs}.")
-    return _noise_certificate(alpha, beta, float(mu), float(L)).bound(len(steps))
-
-
 @lru_cache(maxsize=1024)
-def _noise_certificate(alpha: float, beta: float, mu: float, L: float) -> Certificate:
-    setting = _checked("heavy_ball", alpha, beta, mu, L)
+def lasting_certificate(method: str, alpha: float, beta: float, mu: float, L: float) -> Certificate:
+    """Return the certificate with the smallest R/(1 - rho^(2/3))³.
+
+    The error ends up in proportion to that when pure epsilon is split optimally over many steps; it depends neither on
+    start and noise nor on T. Where these are known, ``best_certificate`` gives a smaller bound.
+    """
+    setting = _checked(method, alpha, beta, mu, L)
     cost = np.array([1, 0, 0, 0.5]) + 1e-3 * np.array([2, 4, 2, mu / L])  # R; among equals, a small start_factor
     return _best_over_rates(setting, lambda _: cost, lambda found: found.R / (1 - found.rho ** (2 / 3)) ** 3)
 

@@ -2,18 +2,24 @@
 
 import numpy as np
 
-from epsteps.bounds import certificates, theorems
-from epsteps.bounds.recursion import Bound
+from epsteps.bounds import stages, theorems
+from epsteps.bounds.recursion import Bound, NoBoundError
 from epsteps.methods import Steps
 
 
 def for_steps(steps: Steps, mu: float, L: float) -> Bound:
     """Return the bound of the theorem that covers these steps, or raise ``NoBoundError``.
 
-    Heavy ball's comes from a certificate that is searched for, which needs ``epsteps[theory]``.
+    Heavy ball's, and that of Nesterov's method with another momentum, comes from a certificate that is searched for,
+    which needs ``epsteps[theory]``.
     """
-    if np.any(steps.gamma):
+    if not np.any(steps.beta):
+        return theorems.gd(steps, mu, L)
+    if not np.any(steps.gamma):
+        return stages.heavy_ball(steps, mu, L)
+    try:
         return theorems.multistage(steps, mu, L)
-    if np.any(steps.beta):
-        return certificates.heavy_ball(steps, mu, L)
-    return theorems.gd(steps, mu, L)
+    except NoBoundError:
+        if mu <= 0 or not np.array_equal(steps.gamma, steps.beta):
+            raise
+        return stages.nesterov_any_momentum(steps, mu, L)

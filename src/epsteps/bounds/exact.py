@@ -12,7 +12,7 @@ from epsteps.methods import Steps
 
 @dataclass(frozen=True, eq=False)
 class ExactError:
-    """E F(x_T) - F* on quadratics with this spectrum, for a start equally far from x* along every eigenvector.
+    """E F(x_T) - F* on quadratics with this spectrum, for a start whose gap is spread evenly over the eigenvectors.
 
     No bound but the error itself where the assumption holds; for other objectives a prediction, which has been closer
     to the truth than the theorems. Privacy never depends on it. A spectrum of k eigenvalues stands for any number of
@@ -34,12 +34,12 @@ class ExactError:
     @cached_property
     def _by_horizon(self) -> tuple[np.ndarray, np.ndarray]:
         transfers, weights = exact_by_horizon(self.steps, self.spectrum)
-        return transfers**2 @ self.spectrum / self.spectrum.sum(), weights / len(self.spectrum)
+        return np.mean(transfers**2, axis=1), weights / len(self.spectrum)
 
     @cached_property
     def _final(self) -> tuple[float, np.ndarray]:
         transfer, weights = exact_quadratic(self.steps, self.spectrum)
-        return float(transfer**2 @ self.spectrum / self.spectrum.sum()), weights / len(self.spectrum)
+        return float(np.mean(transfer**2)), weights / len(self.spectrum)
 
     @property
     def weights(self) -> np.ndarray:

@@ -69,22 +69,21 @@ class Approximate:
 
     def _stretch(self, shape: np.ndarray, reserved: float) -> float:
         """Return the largest factor (to 1e-4) with which epsilons of this shape, and the reserved one, are covered."""
+        if reserved >= self.epsilon:
+            raise ValueError(f"nothing is left for the steps: the expenses take epsilon = {reserved:.6g}.")
 
         def excess(log_factor: float) -> float:
-            costs = np.append(shape * math.exp(log_factor), reserved)
-            return composed_epsilon(costs, self.delta) - self.epsilon
+            return composed_epsilon(np.append(shape * math.exp(log_factor), reserved), self.delta) - self.epsilon
 
-        low = math.log((self.epsilon - reserved) / shape.sum()) - 1e-9 if reserved < self.epsilon else math.nan
-        if not math.isfinite(low):
-            raise ValueError(f"nothing is left for the steps: the expenses take epsilon = {reserved:.6g}.")
-        high = low
-        while excess(high + 0.5) <= 0:
+        # The sum of the epsilons may always be spent; Gaussian noise of the same variance tells where to look beyond.
+        low = math.log((self.epsilon - reserved) / shape.sum()) - 1e-9
+        high = max(low, 0.5 * math.log(2 * self.rho / np.sum(shape**2))) + 0.1
+        while excess(high) <= 0:
             high += 0.5
-        root = root_scalar(excess, bracket=(high, high + 0.5), xtol=1e-4).root if excess(high) < 0 else high
-        for log_factor in (root, root - 2e-4):
-            if excess(log_factor) <= 0:
-                return math.exp(log_factor) * _INWARD
-        return math.exp(low)
+        root = root_scalar(excess, bracket=(low, high), xtol=1e-4).root
+        while excess(root) > 0:
+            root -= 1e-4
+        return math.exp(root) * _INWARD
 
     def noise_by_horizon(
         self, prediction: Prediction, allocation: str, mechanism: Mechanism, sampling: Sampling, reserved: float = 0.0

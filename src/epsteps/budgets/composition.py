@@ -22,13 +22,15 @@ def composed_epsilon(costs: np.ndarray, delta: float) -> float:
     distributions = require("dp_accounting.pld.privacy_loss_distribution", "accounting", "Laplace noise at delta > 0")
     common = require("dp_accounting.pld.common", "accounting", "Laplace noise at delta > 0")
     interval = max(_FINEST, _RESOLUTION * float(costs.max()))
-    # Rounding the losses up to the grid here lets equal ones be composed at once.
-    levels, counts = np.unique(np.ceil(costs / interval), return_counts=True)
+    # Rounding the losses up to a grid here lets equal ones be composed at once. The grid is stretched by 2e-9, and
+    # levels may round down by 1e-9, so that the last digits of costs do not decide: each level is at least its cost.
+    levels, counts = np.unique(np.ceil(costs / interval * (1 - 1e-9)), return_counts=True)
+    grid = interval * (1 + 2e-9)
     composed = None
-    for level, count in zip(levels * interval, counts, strict=True):
+    for level, count in zip(levels * grid, counts, strict=True):
+        epsilon = float(level) * (1 - 1e-12)  # the library rounds it up to the grid again
         step = distributions.from_privacy_parameters(
-            common.DifferentialPrivacyParameters(float(level), 0.0), value_discretization_interval=interval
+            common.DifferentialPrivacyParameters(epsilon, 0.0), value_discretization_interval=grid
         ).self_compose(int(count))
         composed = step if composed is None else composed.compose(step)
-    assert composed is not None
-    return min(simple, float(composed.get_epsilon_for_delta(delta)))
+    return simple if composed is None else min(simple, float(composed.get_epsilon_for_delta(delta)))

@@ -9,6 +9,7 @@ from typing import Any
 import typer
 
 import epsteps as es
+from epsteps.budgets import Budget
 
 
 class LossName(StrEnum):
@@ -25,6 +26,7 @@ class MethodName(StrEnum):
     heavy_ball = "heavy-ball"
     nesterov = "nesterov"
     multistage = "multistage"
+    restarted_nesterov = "restarted-nesterov"
 
     @property
     def function(self) -> Any:
@@ -37,6 +39,21 @@ class AllocationName(StrEnum):
 
     optimal = "optimal"
     uniform = "uniform"
+
+
+class MechanismName(StrEnum):
+    """Noise on the command line."""
+
+    auto = "auto"
+    laplace = "laplace"
+    gaussian = "gaussian"
+
+
+class ObjectiveName(StrEnum):
+    """What predicts the error, on the command line."""
+
+    bound = "bound"
+    exact = "exact"
 
 
 class NormName(StrEnum):
@@ -67,6 +84,15 @@ def clean_errors(command: Callable[..., None]) -> Callable[..., None]:
             raise typer.Exit(2) from None
 
     return wrapped
+
+
+def make_budget(epsilon: float, delta: float | None, rho: float | None) -> Budget:
+    """Return the budget that the options declare."""
+    if rho is not None:
+        if delta is not None:
+            raise ValueError("--rho and --delta do not go together: a budget is epsilon, epsilon with delta, or rho.")
+        return es.Concentrated(rho)
+    return es.Pure(epsilon) if delta is None else es.Approximate(epsilon, delta)
 
 
 def make_loss(name: LossName, classes: str, target_bound: float) -> es.Logistic | es.Squared:

@@ -20,7 +20,8 @@ from epsteps.tables import read_table
 def compare(
     n: int = typer.Option(100_000, help="Number of synthetic records."),
     d: int = typer.Option(20, help="Number of synthetic features."),
-    epsilon: float = typer.Option(1.0, help="Privacy budget of each run (pure epsilon)."),
+    epsilon: float = typer.Option(1.0, help="Privacy budget of each run: pure epsilon unless --delta."),
+    delta: float | None = typer.Option(None, help="Makes the budget (epsilon, delta), with Gaussian noise."),
     iterations: int = typer.Option(200, "--iterations", "--T", help="Steps; the -opt variants choose up to as many."),
     batch: int | None = typer.Option(None, "--batch", "--m", help="Records per step; all by default."),
     c: float = typer.Option(1.0, help="The step size is c/L."),
@@ -68,6 +69,7 @@ def compare(
     gap = start_gap if start_gap is not None else (problem.start_gap if x0 == 0 else 10.0)
     settings = experiment.Settings(
         epsilon=epsilon,
+        delta=delta,
         iterations=iterations,
         batch=batch,
         c=c,

@@ -5,14 +5,26 @@ from pathlib import Path
 import typer
 
 import epsteps as es
-from epsteps.cli.common import AllocationName, LossName, MethodName, NormName, clean_errors, make_loss
+from epsteps.cli.common import (
+    AllocationName,
+    LossName,
+    MechanismName,
+    MethodName,
+    NormName,
+    ObjectiveName,
+    clean_errors,
+    make_budget,
+    make_loss,
+)
 
 
 @clean_errors
 def plan(
     n: int = typer.Option(..., help="Number of records (public)."),
     d: int = typer.Option(..., help="Number of features."),
-    epsilon: float = typer.Option(1.0, help="Privacy budget (pure epsilon, one record replaced)."),
+    epsilon: float = typer.Option(1.0, help="Privacy budget, for one record replaced: pure epsilon unless --delta."),
+    delta: float | None = typer.Option(None, help="Makes the budget (epsilon, delta), with Gaussian noise."),
+    rho: float | None = typer.Option(None, help="A budget of rho (zero-concentrated privacy) instead of epsilon."),
     target_error: float | None = typer.Option(
         None, help="Ignore --epsilon and find the smallest one whose plan promises this error."
     ),
@@ -28,6 +40,10 @@ def plan(
     iterations: str = typer.Option("auto", "--iterations", "--T", help="Number of steps, or auto: the best bound."),
     max_iterations: int = typer.Option(1000, help="Largest number of steps that auto may choose."),
     batch: int | None = typer.Option(None, "--batch", "--m", help="Records per step; all by default."),
+    mechanism: MechanismName = typer.Option(MechanismName.auto, help="Noise; auto is what the budget is made for."),
+    objective: ObjectiveName = typer.Option(
+        ObjectiveName.bound, help="Predict the error by the proven bound, or exactly on an assumed quadratic."
+    ),
     c: float = typer.Option(1.0, help="The step size is c/L."),
     start_gap: float = typer.Option(10.0, help="Public guess of F(x_0) - F*; never affects privacy."),
     json: bool = typer.Option(False, "--json", help="Print the plan as JSON instead of a table."),
@@ -48,12 +64,16 @@ def plan(
         "iterations": iterations if iterations == "auto" else _whole("iterations", iterations),
         "max_iterations": max_iterations,
         "batch": batch,
+        "mechanism": mechanism.value,
+        "objective": objective.value,
         "c": c,
         "start_gap": start_gap,
     }
     if target_error is not None:
-        epsilon = es.required_epsilon(problem, error=target_error, method=method.function, **options)
-    planned = es.plan(problem, es.Pure(epsilon), method.function, **options)
+        if rho is not None:
+            raise ValueError("--target-error finds an epsilon, so that it does not go with --rho.")
+        epsilon = es.required_epsilon(problem, error=target_error, delta=delta, method=method.function, **options)
+    planned = es.plan(problem, make_budget(epsilon, delta, rho), method.function, **options)
     if out is not None:
         out.write_text(planned.to_json() + "\n")
     typer.echo(planned.to_json() if json else str(planned))

@@ -18,5 +18,9 @@ class Engine(Protocol):
         """Return the mean loss over all records."""
         ...
 
+    def second_moment(self) -> np.ndarray:
+        """Return the mean of u u' over all records."""
+        ...
+
 
 __all__ = ["DenseEngine", "Engine"]

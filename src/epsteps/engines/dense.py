@@ -44,6 +44,15 @@ class DenseEngine:
 
         return self._mean(loss, x, np.zeros(x.shape[1:]))
 
+    def second_moment(self) -> np.ndarray:
+        """Return the mean of u u' over the records' features."""
+
+        def moment(block: np.ndarray, _: np.ndarray) -> np.ndarray:
+            return block.T @ block
+
+        d = self._features.shape[1]
+        return self._mean(moment, np.zeros(d), np.zeros((d, d)))
+
     def _mean(self, term: _Term, x: np.ndarray, zero: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
         """Sum ``term`` over blocks of records, and divide by their number."""
         features, targets = self._features, self._targets

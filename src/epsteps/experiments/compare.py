@@ -28,6 +28,7 @@ class Settings:
     """Options of a comparison; the defaults are the paper's."""
 
     epsilon: float = 1.0
+    delta: float | None = None
     iterations: int = 200
     batch: int | None = None
     c: float = 1.0
@@ -35,6 +36,11 @@ class Settings:
     start: float = 10.0
     start_gap: float = 10.0
     seed: int = 1
+
+    @property
+    def budget(self) -> es.Pure | es.Approximate:
+        """What each run may spend."""
+        return es.Pure(self.epsilon) if self.delta is None else es.Approximate(self.epsilon, self.delta)
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,7 @@ def plans(problem: es.Problem, settings: Settings) -> list[tuple[str, es.Plan]]:
             name,
             es.plan(
                 problem,
-                es.Pure(settings.epsilon),
+                settings.budget,
                 method,
                 allocation=allocation,
                 iterations="auto" if allocation == "optimal" else settings.iterations,

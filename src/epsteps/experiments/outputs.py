@@ -76,7 +76,7 @@ def plot(path: Path, outcomes: list[Outcome], problem: es.Problem, settings: Set
     axes.set_ylabel("F(x_t) - F*, mean of the runs")
     batch = "" if settings.batch is None else f", batch {settings.batch}"
     axes.set_title(
-        f"epsilon = {settings.epsilon:g}, n = {problem.n}, d = {problem.d}{batch}, step {settings.c:g}/L, "
+        f"{settings.budget}, n = {problem.n}, d = {problem.d}{batch}, step {settings.c:g}/L, "
         f"{settings.repetitions} runs",
         fontsize=11,
     )

@@ -1,0 +1,1 @@
+"""Releases: private numbers and models that are not the path of a plan, one file each."""
