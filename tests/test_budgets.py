@@ -45,6 +45,15 @@ def test_optimal_split_beats_other_feasible_ones(a, epsilon, nm, seed):
         assert best <= noise(other * epsilon / other.sum(), a, *nm) * (1 + 1e-9)
 
 
+@given(weights, epsilons, sizes())
+def test_the_split_is_stationary(a, epsilon, nm):
+    """Moving a little epsilon between any two steps changes the noise to first order by the same amount."""
+    costs = es.Pure(epsilon).split(a, *nm)
+    q, u = nm[1] / nm[0], Sampling(*nm).base_epsilon(costs)
+    slopes = a / u**3 * np.exp(costs) / (q + np.expm1(costs))  # a/u² differentiated by epsilon, over -2
+    np.testing.assert_allclose(slopes / slopes.mean(), 1.0, rtol=1e-8)
+
+
 def test_optimal_split_matters():
     """The law above would hold for any split if noise did not depend on it: here an even one is 30 % worse."""
     a = 0.8 ** np.arange(20)[::-1]

@@ -102,7 +102,7 @@ class Problem:
         """Bound how far one record's gradient at the public point x moves when the record is replaced.
 
         Formal guarantee: as ``sensitivity``, for this x; one value per column of x. It depends on x and the domain
-        only, so that scaling the noise by it costs nothing once x is public (paper, Prop. 1). For the logistic
+        only, so that scaling the noise by it costs nothing once x is public (paper, Prop. 3.1). For the logistic
         loss over the L1 ball of radius C it is 2Cσ(C|x|_inf).
         """
         x = np.asarray(x, dtype=float)

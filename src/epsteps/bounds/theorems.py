@@ -13,14 +13,14 @@ _TOLERANCE = 1e-9
 
 
 def gd(steps: Steps, mu: float, L: float) -> Bound:
-    """Bound gradient descent with steps alpha_t < 2/L (upper; tight in the noise term for curvature L).
+    """Bound gradient descent with steps alpha_t < 2/L (upper; the noise term of one step is tight for curvature L).
 
     ``E_t <= (1 - mu alpha (2 - alpha L)) E_{t-1} + L alpha² P``. Proof: the descent lemma, and |∇F|² >= 2 mu (F - F*).
     """
     _require(mu > 0, "a convergence bound needs strong convexity (mu > 0)")
     _require(not np.any(steps.beta) and not np.any(steps.gamma), "gradient descent has beta = gamma = 0")
     _require(bool(np.all(steps.alpha < 2 / L)), f"gradient descent needs alpha < 2/L = {2 / L:.6g}")
-    return Bound(1 - mu * steps.alpha * (2 - steps.alpha * L), L * steps.alpha**2)
+    return Bound(np.maximum(1 - mu * steps.alpha * (2 - steps.alpha * L), 0.0), L * steps.alpha**2)
 
 
 def nesterov(steps: Steps, mu: float, L: float) -> Bound:

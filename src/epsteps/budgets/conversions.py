@@ -2,7 +2,7 @@
 
 A composition of Gaussian mechanisms with rhos that sum to rho is exactly mu-Gaussian-DP with mu² = 2 rho
 (Dong, Roth, Su 2022), hence exactly (epsilon, delta)-private on a known curve. The textbook's conversion of zCDP is
-valid too, and 1.4 to 2.5 times worse in the variance.
+valid too, and worse: at delta = 1e-5 by 2.45 times in the variance for epsilon = 0.1, 1.73 for 1, 1.40 for 5.
 """
 
 import math

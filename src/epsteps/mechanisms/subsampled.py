@@ -61,13 +61,16 @@ class _Table:
 
     def solve_dual(self, log_weights: np.ndarray, shift: float) -> float:
         """Return the dual variable at which the costs add up, by Newton's method: their logarithm is nearly linear."""
-        for _ in range(100):
+        low, high = -np.inf, np.inf
+        for _ in range(200):
             costs = np.exp(np.interp(log_weights - shift, self.levels, self._log_costs))
             residual = np.log(costs.sum()) - self._log_epsilon
             if abs(residual) < 1e-9:
                 return shift
+            low, high = (shift, high) if residual > 0 else (low, shift)
             slope = costs @ np.interp(log_weights - shift, self.levels, self._elasticities) / costs.sum()
-            shift += residual / slope
+            newton = shift + residual / slope
+            shift = newton if low < newton < high else (low + high) / 2
         raise RuntimeError(f"the split over {len(log_weights)} steps did not converge.")
 
 
@@ -77,14 +80,14 @@ def _level(log_loss: np.ndarray, q: float) -> np.ndarray:
 
 
 def _inverse_level(level: np.ndarray, q: float) -> np.ndarray:
-    """Return the logarithmic loss of a level, by Newton's method inside the bracket [level/3, (level - ln q)/3]."""
-    low, high = level / 3, (level - np.log(q)) / 3
-    log_loss = low
-    for _ in range(100):
-        u = np.exp(log_loss)
-        share = q / (q + (1 - q) * np.exp(-u))
-        step = (_level(log_loss, q) - level) / (3 + (1 - share) * u)
-        log_loss = np.clip(log_loss - step, low, high)
-        if np.all(np.abs(step) < 1e-14 * (1 + np.abs(log_loss))):
-            break
+    """Return the logarithmic loss of a level: looked up in a table, then polished by Newton's method.
+
+    Newton's method alone may creep: the level bends sharply where the loss passes ln(1/q).
+    """
+    table = np.linspace(level.min() / 3, (level.max() - np.log(q)) / 3, 4096)
+    log_loss = np.interp(level, _level(table, q), table)
+    for _ in range(4):
+        loss = np.exp(log_loss)
+        share = q / (q + (1 - q) * np.exp(-loss))
+        log_loss = log_loss - (_level(log_loss, q) - level) / (3 + (1 - share) * loss)
     return log_loss
