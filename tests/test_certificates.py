@@ -13,8 +13,8 @@ from PEPit.functions import SmoothStronglyConvexFunction
 
 import epsteps as es
 from epsteps.bounds.certificates import Certificate, best_certificate, certificate
-from epsteps.bounds.stages import heavy_ball
 from epsteps.bounds.quadratic import exact_quadratic
+from epsteps.bounds.stages import heavy_ball
 from epsteps.methods import Steps, nesterov_momentum
 
 

@@ -31,6 +31,7 @@ def plan(
     sensitivity: str = "auto",
     objective: str = "bound",
     spectrum: Sequence[float] | np.ndarray | None = None,
+    start_shares: Sequence[float] | np.ndarray | None = None,
     start_gap: float = 10.0,
     c: float = 1.0,
     expenses: Sequence[Expense] = (),
@@ -57,6 +58,8 @@ def plan(
         which often chooses better and proves nothing.
     spectrum : sequence, optional
         Public guess of the eigenvalues of F for "exact"; a logarithmic grid on [mu, L] by default.
+    start_shares : sequence, optional
+        Public guess of how F(x_0) - F* is spread over those eigenvalues; evenly by default.
     start_gap : float
         A public guess of F(x_0) - F*; it decides iterations and the predicted error, never privacy.
         ``problem.start_gap`` bounds it for a start at 0.
@@ -81,9 +84,9 @@ def plan(
         sensitivity = "global" if problem.has_bounded_sensitivity else "state"
     noise = mechanisms.named(budget.mechanism_name(sampling) if mechanism == "auto" else mechanism)
     reserved = sum(expense.cost for expense in expenses)
-    eigenvalues = None if spectrum is None else np.asarray(spectrum, dtype=float)
+    eigenvalues, shares = (None if given is None else np.asarray(given, float) for given in (spectrum, start_shares))
     chosen = _Choice(
-        problem, budget, method, noise, sampling, allocation, objective, eigenvalues, start_gap, c, reserved
+        problem, budget, method, noise, sampling, allocation, objective, eigenvalues, shares, start_gap, c, reserved
     )
     T = chosen.best_horizon(max_iterations) if iterations == "auto" else _checked_horizon(iterations)
     steps = method(problem.mu, problem.L, T, c=c)
@@ -99,6 +102,7 @@ def plan(
         sensitivity=sensitivity,
         objective=objective,
         spectrum=eigenvalues,
+        start_shares=shares,
         start_gap=float(start_gap),
         expenses=tuple(expenses),
     )
@@ -116,6 +120,7 @@ class _Choice:
     allocation: str
     objective: str
     spectrum: np.ndarray | None
+    start_shares: np.ndarray | None
     start_gap: float
     c: float
     reserved: float
@@ -140,7 +145,7 @@ class _Choice:
 
     def _prediction(self, steps: Steps) -> Prediction:
         if self.objective == "exact":
-            return ExactError(steps, assumed_spectrum(self.problem, self.spectrum))
+            return ExactError(steps, assumed_spectrum(self.problem, self.spectrum), self.start_shares)
         try:
             return bounds.for_steps(steps, self.problem.mu, self.problem.L)
         except NoBoundError as error:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _FORMAT = 1
 _PLAIN = ("method", "batch", "allocation", "sensitivity", "objective", "start_gap")
+_ARRAYS = ("spectrum", "start_shares")
 _LOSSES = {"Logistic": Logistic, "Squared": Squared}
 _BUDGETS = {"Pure": Pure, "Concentrated": Concentrated, "Approximate": Approximate}
 
@@ -36,7 +37,7 @@ def dumps(plan: "Plan") -> str:
         "budget": _to_dict(plan.budget),
         "mechanism": plan.mechanism.name,
         **{name: getattr(plan, name) for name in _PLAIN},
-        "spectrum": None if plan.spectrum is None else plan.spectrum.tolist(),
+        **{name: _list_or_none(getattr(plan, name)) for name in _ARRAYS},
         "expenses": [asdict(expense) for expense in plan.expenses],
         "steps": steps,
         "scales": plan.scales.tolist(),
@@ -71,7 +72,7 @@ def read(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
             "problem": _problem_from_dict(content["problem"]),
             "budget": _from_dict(content["budget"], _BUDGETS),
             "mechanism": mechanisms.named(content["mechanism"]),
-            "spectrum": None if content["spectrum"] is None else np.array(content["spectrum"], dtype=float),
+            **{name: _array_or_none(content[name]) for name in _ARRAYS},
             "expenses": tuple(Expense(**expense) for expense in content["expenses"]),
             "steps": Steps(**content["steps"]),
             "scales": np.array(content["scales"], dtype=float),
@@ -118,6 +119,14 @@ def _from_dict(content: dict[str, Any], kinds: dict[str, Any]) -> Any:
     """Build the object that ``_to_dict`` described."""
     rest = {name: _unplain(value) for name, value in content.items()}
     return kinds[rest.pop("type")](**rest)
+
+
+def _list_or_none(values: np.ndarray | None) -> list[float] | None:
+    return None if values is None else values.tolist()
+
+
+def _array_or_none(values: list[float] | None) -> np.ndarray | None:
+    return None if values is None else np.array(values, dtype=float)
 
 
 def _plain(value: Any) -> Any:

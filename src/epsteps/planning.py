@@ -50,8 +50,9 @@ class Plan:
         over ``sensitivity_bound``. The cost of the step is the same.
     objective : "bound" or "exact"
         What ``error`` says: the proven bound, or the exact error on a quadratic of the assumed ``spectrum``.
-    spectrum : array, optional
-        Eigenvalues for "exact"; a logarithmic grid on [mu, L] by default.
+    spectrum, start_shares : arrays, optional
+        Eigenvalues for "exact", a logarithmic grid on [mu, L] by default, and how the gap of the start is spread over
+        them, evenly by default.
     start_gap : float
         F(x_0) - F* that ``error`` assumes.
     expenses : tuple of Expense
@@ -69,6 +70,7 @@ class Plan:
     sensitivity: str
     objective: str
     spectrum: np.ndarray | None
+    start_shares: np.ndarray | None
     start_gap: float
     expenses: tuple[Expense, ...] = ()
 
@@ -150,7 +152,7 @@ class Plan:
         return prediction.error(self.start_gap, power + self.sampling.variance(self.problem.gradient_radius) / 2)
 
     def _exact(self) -> ExactError:
-        return ExactError(self.steps, assumed_spectrum(self.problem, self.spectrum))
+        return ExactError(self.steps, assumed_spectrum(self.problem, self.spectrum), self.start_shares)
 
     def scale_at(self, t: int, point: np.ndarray) -> np.ndarray | float:
         """Return the noise scale that step t (from 0) uses at its public point, one for each column."""

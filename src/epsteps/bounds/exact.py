@@ -12,15 +12,17 @@ from epsteps.methods import Steps
 
 @dataclass(frozen=True, eq=False)
 class ExactError:
-    """E F(x_T) - F* on quadratics with this spectrum, for a start whose gap is spread evenly over the eigenvectors.
+    """E F(x_T) - F* on quadratics with this spectrum, for a start whose gap has these shares along the eigenvectors.
 
     No bound but the error itself where the assumption holds; for other objectives a prediction, which has been closer
     to the truth than the theorems. Privacy never depends on it. A spectrum of k eigenvalues stands for any number of
-    dimensions: noise power is spread evenly over it.
+    dimensions: noise power is spread evenly over it, and so is the gap of the start unless
+    ``start_shares`` tell otherwise.
     """
 
     steps: Steps
     spectrum: np.ndarray
+    start_shares: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         spectrum = np.array(self.spectrum, dtype=float)
@@ -28,18 +30,26 @@ class ExactError:
             raise ValueError("spectrum must be a sequence of positive eigenvalues.")
         object.__setattr__(self, "spectrum", spectrum)
 
+    @cached_property
+    def _shares(self) -> np.ndarray:
+        shares = np.array(np.ones_like(self.spectrum) if self.start_shares is None else self.start_shares, dtype=float)
+        valid = shares.shape == self.spectrum.shape and np.all(np.isfinite(shares)) and np.all(shares >= 0)
+        if not valid or not shares.any():
+            raise ValueError(f"start_shares must be {len(self.spectrum)} numbers, one per eigenvalue, none negative.")
+        return shares / shares.sum()
+
     def __len__(self) -> int:
         return len(self.steps)
 
     @cached_property
     def _by_horizon(self) -> tuple[np.ndarray, np.ndarray]:
         transfers, weights = exact_by_horizon(self.steps, self.spectrum)
-        return np.mean(transfers**2, axis=1), weights / len(self.spectrum)
+        return transfers**2 @ self._shares, weights / len(self.spectrum)
 
     @cached_property
     def _final(self) -> tuple[float, np.ndarray]:
         transfer, weights = exact_quadratic(self.steps, self.spectrum)
-        return float(np.mean(transfer**2)), weights / len(self.spectrum)
+        return float(transfer**2 @ self._shares), weights / len(self.spectrum)
 
     @property
     def weights(self) -> np.ndarray:
