@@ -74,6 +74,17 @@ def test_squared_sensitivity_at_a_point_is_attained():
     assert max(size) == pytest.approx(problem.sensitivity_at(x, 1) / 2)
 
 
+def test_the_intercept_counts_in_the_sensitivity_at_a_point():
+    """Far along the intercept, two opposite small rows move by more than the features alone would allow."""
+    problem = es.Problem(es.Squared(0.5), es.Ball(0.1), ridge=0.1, n=2, d=1, intercept=True)
+    x = np.array([0.0, 10.0])
+    first = es.Rows(problem, np.array([[0.1], [0.0]]), np.array([-0.5, 0.0]))
+    second = es.Rows(problem, np.array([[-0.1], [0.0]]), np.array([-0.5, 0.0]))
+    moved = problem.n * np.abs(first.gradient(x) - second.gradient(x)).sum()
+    assert moved == pytest.approx(2 * 10.5 * 0.1)
+    assert 2 * 0.5 * problem.record_size(1) < moved <= problem.sensitivity_at(x, 1)
+
+
 @given(problems(n=5), st.integers(0, 1000))
 def test_objective_is_no_smoother_than_L_and_no_flatter_than_mu(problem, seed):
     rng = np.random.default_rng(seed)
