@@ -236,6 +236,23 @@ def test_required_n_is_enough_and_one_less_is_not(options):
     assert promised(n - 1) > 0.05
 
 
+def test_required_n_next_to_the_batch_never_asks_for_fewer_records_than_it():
+    problem = small_problem(n=2, d=5, ridge=0.2)
+    for error in np.geomspace(0.05, 0.5, 12):
+        n = es.required_n(problem, error=error, batch=500, max_iterations=100)
+        assert n >= 500
+
+
+def test_a_finite_slope_is_never_replaced_by_a_typical_one():
+    """A loss may declare what is typical; where its slope is bounded the noise is for that bound."""
+
+    class Modest(es.Logistic):
+        typical_slope = 0.1
+
+    problem = es.Problem(Modest(), es.Ball(1), ridge=0.1, n=100, d=2)
+    assert es.plan(problem, es.Pure(1.0), iterations=3).sensitivity_bound == problem.sensitivity(1)
+
+
 def test_an_unreachable_error_is_refused(paper):
     with pytest.raises(es.UnreachableError, match=r"no epsilon promises an error of 1e-09.*max_iterations"):
         es.required_epsilon(paper, error=1e-9, max_iterations=100)

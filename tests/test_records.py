@@ -1,5 +1,8 @@
 """Records: values are projected in silence, structure raises, and the data holder's look counts both."""
 
+import os
+import select
+
 import numpy as np
 import pytest
 from conftest import records, small_problem
@@ -130,6 +133,27 @@ def test_results_do_not_depend_on_the_number_of_threads(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     np.testing.assert_array_equal(rows.gradient(x), both[0])
     np.testing.assert_array_equal(rows.value(x), both[1])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # newer Pythons advise against what is tested
+def test_gradients_work_in_a_forked_process():
+    """Threads do not survive a fork: the child must start its own."""
+    problem = es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.1, n=60_000, d=3)
+    rows = es.Rows(problem, *records(problem))
+    x = np.ones((3, 20))
+    expected = rows.gradient(x)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(writer, rows.gradient(x).tobytes())
+        finally:
+            os._exit(0)
+    ready, _, _ = select.select([reader], [], [], 60)
+    assert ready, "the child hangs"
+    assert os.read(reader, 10_000) == expected.tobytes()
+    os.waitpid(child, 0)
 
 
 def test_large_margins_neither_overflow_nor_warn():

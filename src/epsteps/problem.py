@@ -114,6 +114,8 @@ class Problem:
 
     def typical_sensitivity(self, norm: float = 1) -> float:
         """Return ``sensitivity`` where it is finite, and otherwise the value that error predictions assume."""
+        if self.has_bounded_sensitivity:
+            return self.sensitivity(norm)
         return 2 * self.loss.typical_slope * self.record_size(checked_norm(norm))
 
     @property

@@ -73,7 +73,7 @@ def required_n(
     if promised(smallest) <= error:
         return smallest
     low, high = _bracket(promised, error, 2.0 * smallest, _LARGEST_N, "n")
-    low, high = int(low), int(high)
+    low, high = max(int(low), smallest), int(high)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if promised(middle) <= error else (middle, high)
