@@ -1,10 +1,11 @@
-"""The command line: ``epsteps compare`` and ``epsteps plan``."""
+"""The command line: ``epsteps compare``, ``epsteps plan`` and ``epsteps reproduce``."""
 
 import typer
 
 import epsteps
 from epsteps.cli.compare import compare
 from epsteps.cli.plan import plan
+from epsteps.cli.reproduce import reproduce
 
 app = typer.Typer(
     name="epsteps",
@@ -16,6 +17,7 @@ app = typer.Typer(
 )
 app.command()(compare)
 app.command()(plan)
+app.command()(reproduce)
 
 
 def _print_version(wanted: bool) -> None:

@@ -2,11 +2,14 @@
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any
 
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 import epsteps as es
 from epsteps.budgets import Budget
@@ -84,6 +87,16 @@ def clean_errors(command: Callable[..., None]) -> Callable[..., None]:
             raise typer.Exit(2) from None
 
     return wrapped
+
+
+@contextmanager
+def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show progress on a terminal, and nothing in a pipe; yields a function that is told of finished work."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description:<12}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
+    with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task(description, total=total)
+        yield lambda steps: progress.advance(task, steps)
 
 
 def make_budget(epsilon: float, delta: float | None, rho: float | None) -> Budget:

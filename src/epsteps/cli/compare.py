@@ -6,11 +6,10 @@ from pathlib import Path
 import numpy as np
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 import epsteps as es
-from epsteps.cli.common import LossName, NormName, clean_errors, make_loss
+from epsteps.cli.common import LossName, NormName, clean_errors, make_loss, progress_bar
 from epsteps.experiments import compare as experiment
 from epsteps.experiments import outputs
 from epsteps.tables import read_table
@@ -93,18 +92,10 @@ def _run(
 ) -> list[experiment.Outcome]:
     """Run the comparison behind a progress bar (on a terminal only)."""
     planned = experiment.plans(problem, settings)
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description:<12}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
-    with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as progress:
-        work = (plan.iterations + len(experiment.measured_iterations(plan.iterations)) for _, plan in planned)
-        task = progress.add_task("data", total=sum(work))
+    work = (plan.iterations + len(experiment.measured_iterations(plan.iterations)) for _, plan in planned)
+    with progress_bar("compare", sum(work)) as advance:
         records = es.Rows(problem, features, targets)
-        return experiment.compare(
-            planned,
-            records,
-            settings,
-            on_step=lambda algorithm: progress.update(task, advance=1, description=algorithm),
-        )
+        return experiment.compare(planned, records, settings, on_step=lambda: advance(1))
 
 
 def _table(outcomes: list[experiment.Outcome]) -> Table:

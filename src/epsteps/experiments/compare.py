@@ -92,9 +92,9 @@ def compare(
     planned: list[tuple[str, es.Plan]],
     data: es.Rows,
     settings: Settings,
-    on_step: Callable[[str], None] = lambda algorithm: None,
+    on_step: Callable[[], None] = lambda: None,
 ) -> list[Outcome]:
-    """Run every plan, repeated, and measure its gap at up to 101 iterates; ``on_step`` hears of each of them."""
+    """Run every plan, repeated, and measure its gap at up to 101 iterates; ``on_step`` hears of each one, and step."""
     lowest = float(data.value(minimiser(data)))
     outcomes = []
     for number, (name, plan) in enumerate(planned):
@@ -106,14 +106,14 @@ def compare(
             seed=seed,
             repetitions=settings.repetitions,
             start=settings.start,
-            on_step=lambda _, name=name: on_step(name),
+            on_step=lambda _: on_step(),
         )
         seconds = time.perf_counter() - begin
         measured = measured_iterations(plan.iterations)
         gaps = np.empty((len(measured), settings.repetitions))
         for row, t in enumerate(measured):
             gaps[row] = data.value(run.path[t]) - lowest
-            on_step(name)
+            on_step()
         error = gaps.std(axis=1, ddof=1) / np.sqrt(gaps.shape[1]) if gaps.shape[1] > 1 else np.full(len(gaps), np.nan)
         outcomes.append(Outcome(name, plan, measured, gaps.mean(axis=1), error, seconds))
     return outcomes

@@ -1,0 +1,144 @@
+"""``epsteps reproduce``: files, report, checked statements, and what is said about the epsilon really spent."""
+
+import csv
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from conftest import records, small_problem
+from typer.testing import CliRunner
+
+import epsteps as es
+from epsteps.cli import app
+from epsteps.experiments.document import Document
+from epsteps.experiments.statements import verdicts
+from epsteps.experiments.sweep import PUBLISHED, Configuration, Curve, Sweep, values
+
+
+def curve(algorithm, m, c, T, final, used=None):
+    gap = np.array([1.0, final])
+    return Curve(Configuration("x", m, c, algorithm, T), used or T, 1.0, gap, 0.1 * gap, 0.0)
+
+
+def ideal_curves(**changed):
+    """Final gaps that agree with everything that the paper says, unless changed."""
+    best = {"DP-GD": 5.0, "DP-HB": 2.0, "DP-NAG": 2.0, "DP-MASG": 3.0, "DP-NAG-opt": 1.0, "DP-MASG-opt": 1.1} | changed
+    curves = []
+    for m, worse in ((1000, 1.0), (10, 2.0)):
+        for c in (0.1, 1.0):
+            for name, value in best.items():
+                slow = 10.0 if c == 0.1 and name.startswith("DP-MASG") else 1.0
+                long = 4.0 if name in ("DP-HB", "DP-NAG") else 1.0
+                for T, factor in ((100, 1.0), (1000, long)):
+                    used = 50 if name.endswith("-opt") else T
+                    curves.append(curve(name, m, c, T, value * worse * slow * factor, used))
+    return curves
+
+
+def test_statements_hold_where_the_numbers_say_so():
+    found = verdicts(ideal_curves())
+    assert len(found) == 15
+    assert [verdict.statement for verdict in found if not verdict.holds] == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "part"),
+    [
+        ({"DP-HB": 9.0}, "beat DP-GD"),
+        ({"DP-NAG-opt": 4.0}, "best results of all"),
+        ({"DP-GD": 50.0}, "at T = 1000 DP-GD reaches a smaller error"),
+        ({"DP-MASG-opt": 0.01}, "more robust"),
+    ],
+)
+def test_statements_fail_where_the_numbers_say_so(changed, part):
+    found = verdicts(ideal_curves(**changed))
+    assert any(part in verdict.statement and not verdict.holds for verdict in found)
+
+
+def test_values_are_F_at_every_iterate():
+    problem = small_problem()
+    rows = es.Rows(problem, *records(problem))
+    path = np.random.default_rng(0).standard_normal((11, 3, 7))
+    expected = np.array([[float(rows.value(path[t, :, r])) for r in range(7)] for t in range(11)])
+    np.testing.assert_allclose(values(rows, path), expected, rtol=1e-12)
+
+
+def test_the_paper_sweeps_96_configurations():
+    assert len(Sweep(variants=(PUBLISHED,)).configurations()) == 96
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, ["reproduce", *map(str, arguments)])
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    out = tmp_path_factory.mktemp("published")
+    result = call("all", "--as-published", "--quick", "--out", out)
+    assert result.exit_code == 0, result.output
+    return out, result.output
+
+
+def test_as_published_says_what_was_really_spent(published):
+    out, text = published
+    assert re.search(r"epsilon really spent: 1\.41\d\d to \d\.\d+ where 1 was claimed", text)
+    report = (out / "report.md").read_text()
+    assert "docs/errata.md#p1" in report
+    assert "1/√2 of what the proof needs" in report
+
+
+def test_files_agree_with_each_other(published):
+    out, _ = published
+    with (out / "fig3_fig4_summary.csv").open() as file:
+        summary = list(csv.DictReader(file))
+    with (out / "fig3_fig4_curves.csv").open() as file:
+        curves = list(csv.DictReader(file))
+    assert len(summary) == 2 * 2 * 6
+    key = ("variant", "m", "c", "algorithm", "T")
+    last = {tuple(row[name] for name in key): row for row in curves}
+    for row in summary:
+        final = last[tuple(row[name] for name in key)]
+        assert final["gap_mean"] == row["final_gap"]
+        assert final["iteration"] == row["iterations"]
+    for name in ("fig1", "fig2", "fig3", "fig4"):
+        assert any(path.suffix == ".png" for path in out.glob(f"{name}*"))
+        assert any(path.suffix == ".pdf" for path in out.glob(f"{name}*"))
+
+
+def test_corrected_runs_spend_what_they_claim(tmp_path):
+    result = call("fig3", "--quick", "--c", 1, "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    with (tmp_path / "fig3_fig4_summary.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {row["variant"] for row in rows} == {"corrected, the paper's L", "corrected, the right L"}
+    assert all(1 - 1e-9 < float(row["epsilon_spent"]) <= 1 for row in rows)
+    assert not list(tmp_path.glob("fig1*"))
+
+
+def test_an_unknown_figure_is_refused():
+    result = call("fig9")
+    assert result.exit_code == 2
+    assert "figures must be fig1, fig2, fig3, fig4 or all, got fig9" in result.output
+
+
+def test_a_document_escapes_what_it_is_given(tmp_path):
+    document = Document("a < b")
+    document.table(["x|y"], [["<script>alert(1)</script>"]])
+    markdown, page = (path.read_text() for path in document.write(tmp_path))
+    assert "<script>" not in page
+    assert "x\\|y" in markdown
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="Debian's package chromium is not installed")
+def test_the_report_opens_in_a_browser_without_an_error(published, tmp_path):
+    out, _ = published
+    command = [
+        *("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"),
+        *("--disable-component-update", "--disable-sync", "--no-first-run", "--enable-logging=stderr", "--v=0"),
+        *(f"--user-data-dir={tmp_path}", "--dump-dom", f"file://{out / 'report.html'}"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert "What the paper concludes, checked" in done.stdout
+    assert "CONSOLE" not in done.stderr
