@@ -35,5 +35,5 @@ clean:
 	touch $@
 
 .venv/dev.stamp: .venv/pip.stamp pyproject.toml
-	$(BIN)/pip install --quiet --editable '.[plots,parquet,theory,accounting,dev]'
+	$(BIN)/pip install --quiet --editable '.[fast,plots,parquet,theory,accounting,dev]'
 	touch $@

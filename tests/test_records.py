@@ -78,7 +78,7 @@ def test_sparse_records_are_refused_with_the_remedy():
 
 
 def test_an_unknown_engine_is_refused():
-    with pytest.raises(ValueError, match="engine must be one of 'auto', 'numpy', got 'warp'"):
+    with pytest.raises(ValueError, match="engine must be one of 'auto', 'numpy', 'fast', got 'warp'"):
         es.Rows(small_problem(n=4, d=2), np.zeros((4, 2)), np.ones(4), engine="warp")
 
 

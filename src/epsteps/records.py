@@ -5,11 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from epsteps import _validate
-from epsteps.engines import DenseEngine, Engine
+from epsteps import _validate, engines
+from epsteps.engines import Engine
 from epsteps.problem import Problem
-
-_ENGINES = ("auto", "numpy")
 
 
 class Rows:
@@ -26,20 +24,23 @@ class Rows:
         Features.
     y : array of shape (n,)
         Labels or targets.
-    engine : "auto" or "numpy"
-        What computes gradients.
+    engine : "auto", "numpy" or "fast"
+        What computes gradients: NumPy, or kernels compiled by numba (``epsteps[fast]``); "auto" takes the latter for
+        large records where numba is installed.
     validate : bool
         Raise if any record would be projected. The error tells something about the records: it is for the
         data holder's own eyes.
     """
 
     def __init__(self, problem: Problem, X: Any, y: Any, *, engine: str = "auto", validate: bool = False) -> None:
-        _validate.choice("engine", engine, _ENGINES)
+        _validate.choice("engine", engine, engines.NAMES)
         features, targets = _arrays(problem, X, y)
         if validate and (found := check(problem, X, y)).any:
             raise ValueError(f"validate=True, and records are outside the declared domain: {found}.")
         self.problem = problem
-        self._engine: Engine = DenseEngine(problem.loss, _projected(problem, features), problem.loss.encode(targets))
+        self._engine: Engine = engines.make_engine(
+            engine, problem.loss, _projected(problem, features), problem.loss.encode(targets)
+        )
 
     def __repr__(self) -> str:
         return f"Rows({self.problem!r})"

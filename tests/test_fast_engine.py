@@ -1,0 +1,186 @@
+"""The compiled engine computes what the reference does, on every shape, and hands over what it has no kernel for."""
+
+import os
+import select
+import warnings
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba", reason="the fast engine needs numba: pip install 'epsteps[fast]'")
+
+import epsteps as es
+from epsteps.engines import _kernels
+from epsteps.engines.dense import DenseEngine
+from epsteps.engines.fast import FastEngine
+
+LOSSES = [es.Logistic(), es.Squared()]
+
+
+def engines(loss, n, d, seed=0):
+    """Return both engines on the same records, and points of which some have margins up to 1000."""
+    rng = np.random.default_rng([n, d, seed])
+    X = rng.uniform(-1, 1, (n, d))
+    y = np.where(rng.random(n) < 0.5, 1.0, -1.0)
+    return FastEngine(loss, X, y), DenseEngine(loss, X, y), rng
+
+
+def points(rng, d, columns):
+    """Return columns that grow from tiny to margins of about ±1000."""
+    return rng.standard_normal((d, columns)) * np.geomspace(1e-3, 1e3 / np.sqrt(d), columns)
+
+
+def assert_close(found, expected, relative=1e-12):
+    """Compare each column with its own largest entry, up to the reference's rounding of slopes that are almost 0."""
+    assert found.shape == expected.shape
+    assert np.all(np.abs(found - expected) <= relative * np.max(np.abs(expected), axis=0) + 1e-15)
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=["logistic", "squared"])
+@pytest.mark.parametrize("d", [1, 3, 4, 20, 21, 65, 130, 600])
+@pytest.mark.parametrize("n", [1, 7, 333, 4_999])
+def test_it_equals_the_reference(loss, n, d):
+    fast, dense, rng = engines(loss, n, d)
+    subset = rng.integers(0, n, 123)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for columns in (1, 2, 3, 5, 20, 33):
+            x = points(rng, d, columns)
+            gradient, value = fast.mean_gradient_and_loss(x)
+            for found in (gradient, fast.mean_gradient(x)):
+                assert_close(found, dense.mean_gradient(x))
+            for found in (value, fast.mean_loss(x)):
+                np.testing.assert_allclose(found, dense.mean_loss(x), rtol=1e-12, atol=1e-15)
+            assert_close(fast.mean_gradient(x, subset), dense.mean_gradient(x, subset))
+        vector = x[:, -1]
+        assert_close(fast.mean_gradient(vector), dense.mean_gradient(vector))
+        assert_close(fast.mean_gradient(vector, subset), dense.mean_gradient(vector, subset))
+        assert float(fast.mean_loss(vector)) == pytest.approx(float(dense.mean_loss(vector)), rel=1e-12, abs=1e-15)
+    np.testing.assert_array_equal(fast.second_moment(), dense.second_moment())
+
+
+def test_many_records_are_summed_in_parts():
+    fast, dense, rng = engines(es.Logistic(), 400_003, 9)
+    for x in (rng.standard_normal(9), rng.standard_normal((9, 6))):
+        assert_close(fast.mean_gradient(x), dense.mean_gradient(x))
+        np.testing.assert_allclose(fast.mean_loss(x), dense.mean_loss(x), rtol=1e-12)
+
+
+def test_slopes_of_confident_predictions_keep_their_digits():
+    """The slope at a margin of 40 is exp(-40), not the rounding error of 1 - 1."""
+    fast = FastEngine(es.Logistic(), np.ones((5, 4)), np.ones(5))
+    np.testing.assert_allclose(fast.mean_gradient(np.full(4, 10.0)), -np.exp(-40.0), rtol=1e-13)
+    np.testing.assert_allclose(fast.mean_gradient(np.full((4, 3), 10.0)), -np.exp(-40.0), rtol=1e-13)
+
+
+def test_a_descent_agrees():
+    """Nesterov's steps, 200 of them: differences do not grow along the path."""
+    fast, dense, _ = engines(es.Logistic(), 1001, 5)
+    paths = []
+    for engine in (fast, dense):
+        x = previous = np.full((5, 7), 3.0)
+        for _ in range(200):
+            ahead = x + 0.8 * (x - previous)
+            x, previous = ahead - 0.5 * (engine.mean_gradient(ahead) + 0.02 * ahead), x
+        paths.append(x)
+    np.testing.assert_allclose(paths[0], paths[1], rtol=1e-9)
+
+
+@pytest.mark.parametrize("columns", [1, 20])
+def test_results_do_not_depend_on_the_number_of_threads(monkeypatch, columns):
+    fast, _, rng = engines(es.Logistic(), 250_000, 20)
+    x = rng.standard_normal((20, columns))
+    both = fast.mean_gradient_and_loss(x)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    for found, expected in zip(fast.mean_gradient_and_loss(x), both, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # newer Pythons advise against what is tested
+def test_it_works_in_a_forked_process():
+    """Threads do not survive a fork: the child must start its own."""
+    fast, _, rng = engines(es.Logistic(), 60_000, 4)
+    x = rng.standard_normal((4, 20))
+    expected = fast.mean_gradient(x)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(writer, fast.mean_gradient(x).tobytes())
+        finally:
+            os._exit(0)
+    ready, _, _ = select.select([reader], [], [], 60)
+    assert ready, "the child hangs"
+    assert os.read(reader, 10_000) == expected.tobytes()
+    os.waitpid(child, 0)
+
+
+def test_a_loss_without_kernels_goes_to_the_reference():
+    class Shifted(es.Logistic):
+        def derivative(self, margin, target):
+            return super().derivative(margin - 1, target)
+
+        def total(self, margin, target):
+            return super().total(margin - 1, target)
+
+    fast, dense, rng = engines(Shifted(), 100, 3)
+    x = rng.standard_normal((3, 5))
+    np.testing.assert_array_equal(fast.mean_gradient(x), dense.mean_gradient(x))
+    np.testing.assert_array_equal(fast.mean_loss(x), dense.mean_loss(x))
+    np.testing.assert_array_equal(fast.mean_gradient_and_loss(x)[1], dense.mean_loss(x))
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=["logistic", "squared"])
+@pytest.mark.parametrize("columns", [1, 5])
+def test_nan_is_not_hidden(loss, columns):
+    fast, _, _ = engines(loss, 50, 4)
+    x = np.full((4, columns), np.nan)
+    assert np.all(np.isnan(fast.mean_gradient(x)))
+    assert np.all(np.isnan(fast.mean_loss(x)))
+
+
+@pytest.mark.parametrize("columns", [1, 5])
+@pytest.mark.parametrize("row", [-51, 50])
+def test_rows_that_do_not_exist_are_refused(columns, row):
+    fast, _, _ = engines(es.Logistic(), 50, 4)
+    with pytest.raises(IndexError):
+        fast.mean_gradient(np.ones((4, columns)), np.array([0, row]))
+
+
+def test_shapes_that_do_not_fit_are_refused():
+    fast, _, _ = engines(es.Logistic(), 50, 4)
+    with pytest.raises(ValueError, match=r"x must have length 4 \(or that many rows\), got shape \(3,\)"):
+        fast.mean_gradient(np.ones(3))
+    with pytest.raises(ValueError, match="features and targets must fit"):
+        FastEngine(es.Logistic(), np.ones((5, 2)), np.ones(4))
+
+
+def test_the_exponential_is_accurate():
+    rng = np.random.default_rng(0)
+    values = np.concatenate([np.linspace(-700, 700, 100_000), rng.normal(scale=1e-3, size=1000), [0.0, -0.0, 1, -1]])
+    exact = np.exp(values.astype(np.longdouble))
+    results = np.empty_like(values)
+    _kernels.exponentials(values, results)
+    assert float(np.max(np.abs(results / exact - 1))) <= 1e-13
+
+
+def test_the_exponential_is_sane_beyond():
+    values = np.array([-np.inf, -1e6, -709.0, np.nan])
+    results = np.empty_like(values)
+    _kernels.exponentials(values, results)
+    assert np.all((results[:3] > 0) & (results[:3] < 1e-307))
+    assert np.isnan(results[3])
+
+
+def test_rows_take_the_engine_that_is_named_and_a_whole_run_agrees():
+    problem = es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.1, n=3000, d=7, intercept=True)
+    rng = np.random.default_rng(5)
+    X, y = rng.uniform(-1.5, 1.5, (3000, 7)), rng.choice([-1, 1], 3000)
+    for batch in (None, 100):
+        plan = es.plan(problem, es.Pure(1.0), es.multistage, iterations=120, batch=batch)
+        paths = [
+            es.run(plan, es.Rows(problem, X, y, engine=name), seed=1, repetitions=4).path for name in ("numpy", "fast")
+        ]
+        np.testing.assert_allclose(paths[0], paths[1], rtol=1e-9, atol=1e-12)
+        assert not np.array_equal(*paths)
