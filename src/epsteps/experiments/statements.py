@@ -6,6 +6,7 @@ Each is judged on mean final gaps. "Best" is over the numbers of iterations trie
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import epsteps as es
 from epsteps.experiments.sweep import Curve
 
 
@@ -37,6 +38,10 @@ class Gaps:
         """Return the iterations that a configuration really used."""
         return self._curves[algorithm, m, c, T].iterations
 
+    def best_horizon(self, algorithm: str, m: int, c: float) -> int:
+        """Return the number of iterations with the smallest final gap."""
+        return min(self.horizons, key=lambda T: self.final(algorithm, m, c, T))
+
     def best(self, algorithm: str, m: int, c: float) -> float:
         """Return the smallest final gap over the numbers of iterations."""
         return min(self.final(algorithm, m, c, T) for T in self.horizons)
@@ -54,10 +59,12 @@ def verdicts(curves: list[Curve]) -> list[Verdict]:
             _gd_wins_at_the_longest(gaps, m, large),
         ]
         found += [_accelerated_beat_gd(gaps, m, c) for c in gaps.factors]
+        found.append(_best_horizons(gaps, m, large))
         if small < large:
             found += [_masg_needs_its_step(gaps, m, small, large), _nag_opt_is_robust(gaps, m, small)]
     if len(gaps.batches) > 1:
-        found.append(_full_batch_is_better(gaps, gaps.batches[0], gaps.batches[-1], large))
+        full, sampled = gaps.batches[0], gaps.batches[-1]
+        found += [_full_batch_is_better(gaps, full, sampled, large), _sampling_saves_noise(gaps, full, sampled)]
     return found
 
 
@@ -126,6 +133,30 @@ def _full_batch_is_better(gaps: Gaps, full: int, sampled: int, c: float) -> Verd
         f"c = {c:g}: all records (m = {full}) are better than {sampled}, for the accelerated algorithms, by less than "
         "an order of magnitude",
         min(ratios.values()) > 1 and max(ratios.values()) < 10,
+        ratios,
+    )
+
+
+def _best_horizons(gaps: Gaps, m: int, c: float) -> Verdict:
+    best = {name: float(gaps.best_horizon(name, m, c)) for name in ("DP-HB", "DP-GD")}
+    few, many = gaps.horizons[0], gaps.horizons[-1]
+    return _verdict(
+        f"m = {m}, c = {c:g}: DP-HB is best at T = {few}, and DP-GD at T = {many}",
+        best == {"DP-HB": few, "DP-GD": many},
+        {f"best T of {name}": value for name, value in best.items()},
+    )
+
+
+def _sampling_saves_noise(gaps: Gaps, full: int, sampled: int) -> Verdict:
+    """Compare the Laplace scales that epsilon = 1 needs, evenly split, for a sensitivity of 1: no run is needed."""
+    ratios = {
+        f"T = {T}": es.budgets.required_scale(1.0, 1 / T, full, sampled)
+        / es.budgets.required_scale(1.0, 1 / T, full, full)
+        for T in gaps.horizons
+    }
+    return _verdict(
+        f"sampling {sampled} of {full} records decreases the noise that privacy needs (scale over that of all records)",
+        max(ratios.values()) < 1,
         ratios,
     )
 
