@@ -1,7 +1,5 @@
 """The compiled engine computes what the reference does, on every shape, and hands over what it has no kernel for."""
 
-import os
-import select
 import warnings
 
 import numpy as np
@@ -94,26 +92,6 @@ def test_results_do_not_depend_on_the_number_of_threads(monkeypatch, columns):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     for found, expected in zip(fast.mean_gradient_and_loss(x), both, strict=True):
         np.testing.assert_array_equal(found, expected)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # newer Pythons advise against what is tested
-def test_it_works_in_a_forked_process():
-    """Threads do not survive a fork: the child must start its own."""
-    fast, _, rng = engines(es.Logistic(), 60_000, 4)
-    x = rng.standard_normal((4, 20))
-    expected = fast.mean_gradient(x)
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.write(writer, fast.mean_gradient(x).tobytes())
-        finally:
-            os._exit(0)
-    ready, _, _ = select.select([reader], [], [], 60)
-    assert ready, "the child hangs"
-    assert os.read(reader, 10_000) == expected.tobytes()
-    os.waitpid(child, 0)
 
 
 def test_a_loss_without_kernels_goes_to_the_reference():

@@ -137,11 +137,14 @@ def test_results_do_not_depend_on_the_number_of_threads(monkeypatch):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # newer Pythons advise against what is tested
-def test_gradients_work_in_a_forked_process():
+@pytest.mark.parametrize("engine", ["numpy", "fast"])
+def test_gradients_work_in_a_forked_process(engine):
     """Threads do not survive a fork: the child must start its own."""
-    problem = es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.1, n=60_000, d=3)
-    rows = es.Rows(problem, *records(problem))
-    x = np.ones((3, 20))
+    if engine == "fast":
+        pytest.importorskip("numba", reason="the fast engine needs numba")
+    problem = es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.1, n=60_000, d=4)
+    rows = es.Rows(problem, *records(problem), engine=engine)
+    x = np.ones((4, 20))
     expected = rows.gradient(x)
     reader, writer = os.pipe()
     child = os.fork()
