@@ -91,10 +91,18 @@ def test_amplification_bounds_the_privacy_loss_by_brute_force(n, data):
 
 
 def test_amplification_is_tight():
-    """All records but one are 0: the loss far out on one side is exactly the formula's."""
+    """All records are 0, or one is 1: far out on the right the densities' ratio is the formula's, over all subsets."""
+    from itertools import combinations
+
     n, m, scale = 5, 2, 0.3
-    with_one = np.exp(-(0 - 10) * 0) * ((1 - m / n) + m / n * np.exp(1 / (m * scale)))
-    assert es.budgets.epsilon_of(1.0, scale, n, m) == pytest.approx(np.log(with_one), rel=1e-12)
+    first, second = np.zeros(n), np.eye(n)[0]
+
+    def density(records):
+        means = [records[list(subset)].mean() for subset in combinations(range(n), m)]
+        return np.mean([np.exp(-abs(10.0 - mean) / scale) for mean in means])
+
+    loss = np.log(density(second) / density(first))
+    assert es.budgets.epsilon_of(1.0, scale, n, m) == pytest.approx(loss, rel=1e-12)
 
 
 @given(weights, epsilons, sizes())

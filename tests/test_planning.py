@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import epsteps as es
+from epsteps.mechanisms import Laplace
 
 methods = st.sampled_from([es.gd, es.nesterov, es.multistage])
 
@@ -110,6 +111,20 @@ def test_an_edited_plan_is_refused(paper, edit, message):
 def test_a_text_that_is_no_plan_is_refused(text):
     with pytest.raises(ValueError, match=r"not a (complete )?plan"):
         es.Plan.from_json(text)
+
+
+def test_a_mechanism_cannot_claim_another_norm(paper):
+    """In the cube the sensitivity is 40 in L1 and 2 in Linf: noise for the latter would spend twenty times more."""
+    with pytest.raises(TypeError, match="norm"):
+        Laplace(norm=np.inf)  # type: ignore[call-arg]
+
+    @dataclasses.dataclass(frozen=True)
+    class Pretended(Laplace):
+        norm: float = np.inf
+
+    plan = es.plan(paper, es.Pure(1.0), iterations=3)
+    with pytest.raises(ValueError, match="mechanism must be the library's own"):
+        dataclasses.replace(plan, mechanism=Pretended(), scales=plan.scales / 20)
 
 
 def test_scales_cannot_be_changed_in_place(paper):

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from epsteps import _validate, bounds, plan_json, plan_table
+from epsteps import _validate, bounds, mechanisms, plan_json, plan_table
 from epsteps._extras import MissingExtraError
 from epsteps.bounds import Bound, ExactError, NoBoundError
 from epsteps.budgets import Budget, Expense
@@ -86,6 +86,10 @@ class Plan:
         _validate.choice("sensitivity", self.sensitivity, SENSITIVITIES)
         _validate.choice("objective", self.objective, OBJECTIVES)
         _validate.positive("start_gap", self.start_gap)
+        if self.mechanism != mechanisms.named(_validate.choice("mechanism", self.mechanism.name, mechanisms.NAMES)):
+            raise ValueError(
+                f"mechanism must be the library's own, got {self.mechanism!r}: its sampler is chosen by name."
+            )
         for expense in self.expenses:
             if expense.unit != self.mechanism.unit:
                 raise ValueError(f"{expense} was paid in {expense.unit}, but the steps cost {self.mechanism.unit}.")

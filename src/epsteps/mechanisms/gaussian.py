@@ -1,6 +1,6 @@
 """Gaussian noise: zero-concentrated privacy per step, over all records."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -19,9 +19,9 @@ class Gaussian:
     fixed size.
     """
 
-    name: str = "gaussian"
-    norm: float = 2
-    unit: str = "rho"
+    name: str = field(default="gaussian", init=False)
+    norm: float = field(default=2, init=False)
+    unit: str = field(default="rho", init=False)
 
     def costs(self, sensitivity: float, scales: np.ndarray, sampling: Sampling) -> np.ndarray:
         """Return the rho of each step."""

@@ -1,6 +1,6 @@
 """Laplace noise: pure epsilon per step, amplified by sampling."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -20,9 +20,9 @@ class Laplace:
     weights a_t are best given epsilon_t ~ a_t^(1/3).
     """
 
-    name: str = "laplace"
-    norm: float = 1
-    unit: str = "epsilon"
+    name: str = field(default="laplace", init=False)
+    norm: float = field(default=1, init=False)
+    unit: str = field(default="epsilon", init=False)
 
     def costs(self, sensitivity: float, scales: np.ndarray, sampling: Sampling) -> np.ndarray:
         """Return the epsilon of each step."""
