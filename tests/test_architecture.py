@@ -12,8 +12,10 @@ SOURCE = Path(epsteps.__file__).parent
 # From left to right. The public side ends with `targets`; nothing up to there has data in it.
 ROOMS = (
     {"_validate", "_extras"},
+    {"levels"},
     {"losses", "domain", "sampling"},
     {"problem"},
+    {"grid"},
     {"methods"},
     {"bounds"},
     {"mechanisms"},
@@ -29,7 +31,7 @@ ROOMS = (
     {"experiments"},
     {"cli"},
 )
-PUBLIC_SIDE = set().union(*ROOMS[:11])
+PUBLIC_SIDE = set().union(*ROOMS[:13])
 RANK = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}
 # These use the library as its users do, through `import epsteps`.
 OUTSIDE = {"experiments", "cli"}

@@ -59,8 +59,43 @@ class Ball:
         lengths = np.linalg.norm(rows, ord=self.norm, axis=1, keepdims=True)
         return rows * (allowed / np.maximum(lengths, allowed))
 
+    def integers(self, rows: np.ndarray, steps: int) -> np.ndarray:
+        """Return the projected rows in units of radius/steps, as integers whose norm is at most ``steps``, exactly.
+
+        Rounded to the nearest integer; where that leaves the ball, as few entries as it takes are rounded toward 0
+        instead, those first that were rounded away from it most. All of it is decided within the row.
+        """
+        real = self.project(rows) * (steps / self.radius)
+        if self.norm == math.inf:
+            return np.clip(np.rint(real), -steps, steps)
+        nearest, toward_zero = np.rint(real), np.trunc(real)
+        size = _power_sum(nearest, self.norm)
+        limit = steps**2 if self.norm == 2 else steps
+        too_long = np.flatnonzero(size > limit)
+        if len(too_long):
+            near, zero = nearest[too_long], toward_zero[too_long]
+            saved = _powers(near, self.norm) - _powers(zero, self.norm)
+            order = np.argsort(np.abs(real[too_long]) - np.abs(near), axis=1, kind="stable")
+            needed = (size[too_long] - limit)[:, None]
+            before = np.cumsum(np.take_along_axis(saved, order, axis=1), axis=1) - np.take_along_axis(saved, order, 1)
+            chosen = np.zeros(near.shape, dtype=bool)
+            np.put_along_axis(chosen, order, before < needed, axis=1)
+            nearest[too_long] = np.where(chosen, zero, near)
+        nearest[_power_sum(nearest, self.norm) > limit] = 0.0  # cannot happen, and would not harm
+        return nearest
+
     def outside(self, rows: np.ndarray) -> np.ndarray:
         """Mark the rows that ``project`` would move. Reads data: for its holder's eyes."""
         with np.errstate(over="ignore", invalid="ignore"):
             lengths = np.linalg.norm(np.asarray(rows, dtype=float), ord=self.norm, axis=1)
         return ~(lengths <= self.radius * (1 + 1e-12))
+
+
+def _powers(rows: np.ndarray, norm: float) -> np.ndarray:
+    """Return |entry|^norm of integer rows as integers."""
+    entries = np.abs(rows).astype(np.int64)
+    return entries * entries if norm == 2 else entries
+
+
+def _power_sum(rows: np.ndarray, norm: float) -> np.ndarray:
+    return _powers(rows, norm).sum(axis=1)

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 from scipy.special import expit
 
-from epsteps import _validate
+from epsteps import _validate, levels
 
 
 class Loss(Protocol):
@@ -56,6 +56,10 @@ class Loss(Protocol):
 
     def derivative(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
         """Return the derivative of each record's loss in its margin."""
+        ...
+
+    def levels(self, margin: np.ndarray, target: np.ndarray, bound: np.ndarray | float) -> np.ndarray:
+        """Return the derivative as integers, in steps of bound/2^20 and never beyond the bound: for private sums."""
         ...
 
 
@@ -128,6 +132,10 @@ class Logistic:
         """Return -z σ(-z m), written as (tanh(m/2) - z)/2: one vectorised function, no overflow."""
         return 0.5 * (np.tanh(0.5 * margin) - target)
 
+    def levels(self, margin: np.ndarray, target: np.ndarray, bound: np.ndarray | float) -> np.ndarray:
+        """Return the derivative as integers, in steps of bound/2^20 and never beyond the bound."""
+        return levels.logistic(margin, target, bound)
+
 
 @dataclass(frozen=True)
 class Squared:
@@ -186,6 +194,10 @@ class Squared:
     def derivative(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
         """Return the residual."""
         return margin - target
+
+    def levels(self, margin: np.ndarray, target: np.ndarray, bound: np.ndarray | float) -> np.ndarray:
+        """Return the residual as integers, in steps of bound/2^20 and never beyond the bound."""
+        return levels.residual(margin, target, bound)
 
 
 def _require_kind(name: str, values: np.ndarray, *, text: bool) -> None:

@@ -105,12 +105,16 @@ class Problem:
         only, so that scaling the noise by it costs nothing once x is public (paper, Prop. 3.1). For the logistic
         loss over the L1 ball of radius C it is 2Cσ(C|x|_inf).
         """
+        bound = 2 * self.slope_at(x) * self.record_size(checked_norm(norm)) * _OUTWARD
+        return np.minimum(bound, self.sensitivity(norm))
+
+    def slope_at(self, x: np.ndarray) -> np.ndarray:
+        """Bound the absolute derivative of any record's loss at the public point x; one value per column of x."""
         x = np.asarray(x, dtype=float)
         reach = self.domain.reach(x[: self.d])
         if self.intercept:
             reach = reach + np.abs(x[self.d])
-        bound = 2 * self.loss.slope_at(reach * _OUTWARD) * self.record_size(checked_norm(norm)) * _OUTWARD
-        return np.minimum(bound, self.sensitivity(norm))
+        return self.loss.slope_at(reach * _OUTWARD)
 
     def typical_sensitivity(self, norm: float = 1) -> float:
         """Return ``sensitivity`` where it is finite, and otherwise the value that error predictions assume."""

@@ -1,12 +1,14 @@
 """Private records: projected into the declared domain on construction, so that sensitivity is a postcondition."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from epsteps import _validate, engines
-from epsteps.engines import Engine
+from epsteps.engines import Engine, Sums
+from epsteps.grid import Points
 from epsteps.problem import Problem
 
 
@@ -38,9 +40,15 @@ class Rows:
         if validate and (found := check(problem, X, y)).any:
             raise ValueError(f"validate=True, and records are outside the declared domain: {found}.")
         self.problem = problem
-        self._engine: Engine = engines.make_engine(
-            engine, problem.loss, _projected(problem, features), problem.loss.encode(targets)
-        )
+        self._name, self._records = engine, (features, problem.loss.encode(targets))
+
+    @cached_property
+    def _engine(self) -> Engine:
+        return engines.make_engine(self._name, self.problem, *self._records)
+
+    @cached_property
+    def _sums(self) -> Sums:
+        return engines.make_sums(self._name, self.problem, *self._records)
 
     def __repr__(self) -> str:
         return f"Rows({self.problem!r})"
@@ -61,6 +69,10 @@ class Rows:
     def second_moment(self) -> np.ndarray:
         """Return the exact, UNPROTECTED mean of u u' over the records: for releases that add noise to it, and tests."""
         return self._engine.second_moment()
+
+    def sums(self, points: Points, rows: np.ndarray | None = None) -> np.ndarray:
+        """Return the exact, UNPROTECTED sum of slope x record, in integers, at points of the grid: for the loop."""
+        return self._sums.gradient(points, rows)
 
     def _points(self, x: np.ndarray) -> np.ndarray:
         x = np.asarray(x, dtype=float)
@@ -113,13 +125,3 @@ def _arrays(problem: Problem, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
     if targets.shape != (problem.n,):
         raise ValueError(f"y must have the problem's shape (n,) = ({problem.n},), got {targets.shape}.")
     return features, targets
-
-
-def _projected(problem: Problem, features: np.ndarray) -> np.ndarray:
-    """Return the projected features with the intercept's column, block by block to bound memory."""
-    result = np.ones((problem.n, problem.dimension))
-    size = max(1, 2**20 // problem.d)
-    for start in range(0, problem.n, size):
-        block = slice(start, start + size)
-        result[block, : problem.d] = problem.domain.project(features[block])
-    return result

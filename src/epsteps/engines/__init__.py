@@ -1,21 +1,29 @@
-"""Engines: one gradient oracle each; the plan, the loop, the noise and the guarantee do not depend on which."""
+"""Engines: one gradient oracle each; the plan, the loop, the noise and the guarantee do not depend on which.
+
+An engine comes as a pair: float means for experiments and solvers that nobody calls private, and exact integer sums,
+which private runs are made of.
+"""
 
 from importlib.util import find_spec
 from typing import Protocol
 
 import numpy as np
 
+from epsteps.engines import encoding, selftest
 from epsteps.engines.dense import DenseEngine
+from epsteps.engines.dense_sums import DenseSums
 from epsteps.engines.fast import FastEngine
-from epsteps.losses import Loss
+from epsteps.grid import Grid, Points
+from epsteps.problem import Problem
 
 NAMES = ("auto", "numpy", "fast")
+_ENGINES = {"numpy": (DenseEngine, DenseSums), "fast": (FastEngine, DenseSums)}
 # Numbers in the records from which compiled kernels are worth the seconds that compiling them takes once.
 _WORTH_COMPILING = 1_000_000
 
 
 class Engine(Protocol):
-    """What the loop asks of an engine. ``x`` is a vector, or a matrix with one point per column."""
+    """Float means. ``x`` is a vector, or a matrix with one point per column."""
 
     def mean_gradient(self, x: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
         """Return the mean loss gradient over all records, or over these rows."""
@@ -30,11 +38,37 @@ class Engine(Protocol):
         ...
 
 
-def make_engine(name: str, loss: Loss, features: np.ndarray, targets: np.ndarray) -> Engine:
-    """Return the named engine; "auto" is the compiled one for large records where numba is installed."""
-    if name == "auto":
-        name = "fast" if features.size >= _WORTH_COMPILING and find_spec("numba") is not None else "numpy"
-    return {"numpy": DenseEngine, "fast": FastEngine}[name](loss, features, targets)
+class Sums(Protocol):
+    """Exact sums over records on a grid: int64, or Python's integers where 64 bits could overflow."""
+
+    def gradient(self, points: Points, rows: np.ndarray | None = None) -> np.ndarray:
+        """Return the sum of slope x record over all records, or over these rows; one column per point."""
+        ...
+
+    def second_moment(self) -> np.ndarray:
+        """Return the sum of u u' over all records."""
+        ...
 
 
-__all__ = ["NAMES", "DenseEngine", "Engine", "FastEngine", "make_engine"]
+def chosen(name: str, numbers: int) -> str:
+    """Return the engine that a name stands for: "auto" is the compiled one for many numbers, where numba is there."""
+    if name != "auto":
+        return name
+    return "fast" if numbers >= _WORTH_COMPILING and find_spec("numba") is not None else "numpy"
+
+
+def make_engine(name: str, problem: Problem, X: np.ndarray, targets: np.ndarray) -> Engine:
+    """Return the named engine's float means over raw features and numeric targets."""
+    make, _ = _ENGINES[chosen(name, X.size)]
+    return make(problem.loss, encoding.projected(problem, X), targets)
+
+
+def make_sums(name: str, problem: Problem, X: np.ndarray, targets: np.ndarray) -> Sums:
+    """Return the named engine's exact sums over raw features and numeric targets, once it has passed its test."""
+    name = chosen(name, X.size)
+    _, make = _ENGINES[name]
+    selftest.require_exact(make, name)
+    return make(Grid(problem), encoding.integers(problem, X), targets)
+
+
+__all__ = ["NAMES", "DenseEngine", "DenseSums", "Engine", "FastEngine", "Sums", "chosen", "make_engine", "make_sums"]

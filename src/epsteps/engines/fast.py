@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from epsteps import _extras
-from epsteps.engines import dense
+from epsteps.engines import dense, threads
 from epsteps.losses import Logistic, Loss, Squared
 
 # Features above which BLAS takes the products. Measured: kernels ahead at 400, a tie at 1000 with 60 points or more.
@@ -148,6 +148,6 @@ def _sums(
     if count * work < _WORTH_PARTS:
         return part(0, count)
     edges = np.linspace(0, count, _PARTS + 1).astype(int).tolist()
-    run = map if dense._threads() == 1 else dense._pool().map
+    run = map if threads.allowed() == 1 else threads._pool().map
     gradients, totals = zip(*run(part, edges[:-1], edges[1:]), strict=True)
     return np.sum(gradients, axis=0), np.sum(totals, axis=0)

@@ -1,0 +1,62 @@
+"""Slopes as integers: the derivative of a record's loss in steps of bound/2^20, the same on every machine.
+
+A private sum is a sum of integers, so that it is exact and its sensitivity that of the real problem. What is rounded
+here is written with additions, multiplications and divisions of IEEE 754 in a fixed order, never fused, and nothing
+else: every engine that repeats these lines gets the same integers. Their accuracy concerns the error of a step alone;
+privacy rests on the last line of each function, which holds the level within its limits whatever came before.
+"""
+
+import math
+
+import numpy as np
+
+# The largest slope is this many steps.
+STEPS = 2**20
+
+# exp(-r) for |r| <= ln(2)/2. Degree 6 leaves a relative error of 2e-9, below float32's own.
+_FIT = np.polynomial.Chebyshev.interpolate(lambda r: np.exp(-r), 6, [-math.log(2) / 2, math.log(2) / 2])
+EXP_COEFFICIENTS = tuple(_FIT.convert(kind=np.polynomial.Polynomial).coef.astype(np.float32))
+LOG2_E = np.float32(1 / math.log(2))
+# ln(2) in two parts, the first with few enough digits for exact multiples (Cody and Waite).
+LN2_HIGH, LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
+# Margins are held here: exp(-24) is far below half a step.
+LARGEST_MARGIN = np.float32(24)
+_HALF, _ONE, _STEPS = np.float32(0.5), np.float32(1), np.float32(STEPS)
+
+
+@np.errstate(all="ignore")  # a warning would tell something about a record
+def logistic(margin: np.ndarray, label: np.ndarray, bound: np.ndarray | float) -> np.ndarray:
+    """Return -z σ(-z m) in steps of bound/2^20, for labels z of -1 and 1; computed in float32.
+
+    The error is below 0.6 steps for a bound of 1, of which rounding is 0.5.
+    """
+    margin, label = margin.astype(np.float32), label.astype(np.float32)
+    small = _exp_minus(np.minimum(np.abs(margin), LARGEST_MARGIN))
+    small = small / (_ONE + small)
+    share = np.where(label * margin > 0, small, _ONE - small)
+    steps = np.floor(share * (_STEPS / np.asarray(bound, dtype=np.float32)) + _HALF)
+    return -label * np.minimum(np.maximum(steps, np.float32(0)), _STEPS)
+
+
+def _exp_minus(w: np.ndarray) -> np.ndarray:
+    """Return exp(-w) for float32 w in [0, 24]: p(r) 2^-k with w = r + k ln 2."""
+    k = np.floor(w * LOG2_E + _HALF)
+    r = (w - k * LN2_HIGH) - k * LN2_LOW
+    square = r * r
+    c0, c1, c2, c3, c4, c5, c6 = EXP_COEFFICIENTS
+    low = (c0 + r * c1) + (c2 + r * c3) * square
+    high = (c4 + r * c5) + square * c6
+    power = ((127 - k.astype(np.int32)) << 23).view(np.float32)
+    return (low + high * (square * square)) * power
+
+
+def residual(margin: np.ndarray, target: np.ndarray, bound: np.ndarray | float) -> np.ndarray:
+    """Return m - y in steps of bound/2^20, computed in float64."""
+    return rounded(margin - target, bound)
+
+
+@np.errstate(all="ignore")
+def rounded(derivative: np.ndarray, bound: np.ndarray | float) -> np.ndarray:
+    """Return any derivative in steps of bound/2^20; NaN becomes 0."""
+    steps = np.floor(derivative * (STEPS / np.asarray(bound, dtype=float)) + 0.5)
+    return np.clip(np.nan_to_num(steps, nan=0.0), -float(STEPS), float(STEPS))
