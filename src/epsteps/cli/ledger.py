@@ -1,0 +1,167 @@
+"""``epsteps ledger``: the privacy budgets of datasets, in a file."""
+
+import json as json_module
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+import epsteps as es
+from epsteps.cli.common import clean_errors, make_budget
+from epsteps.ledger import Book, Entry
+
+ledger = typer.Typer(
+    name="ledger",
+    help="Keep the privacy budgets of datasets in a file: each run is charged before it draws noise.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+_PATH = typer.Argument(..., metavar="PATH", help="The ledger's file.", show_default=False)
+_NAME = typer.Argument(..., metavar="NAME", help="The dataset.", show_default=False)
+_JSON = typer.Option(False, "--json", help="Print JSON instead of a table.")
+_BAR = 20
+
+
+@ledger.command()
+@clean_errors
+def create(
+    path: Path = _PATH,
+    name: str = _NAME,
+    epsilon: float | None = typer.Option(None, help="The whole budget: pure epsilon unless --delta."),
+    delta: float | None = typer.Option(None, help="Makes the budget (epsilon, delta)."),
+    rho: float | None = typer.Option(None, help="A budget of rho (zero-concentrated privacy) instead of epsilon."),
+    composition: str = typer.Option(
+        "adaptive",
+        help="With --delta: adaptive, plain (add up epsilons and deltas), or numerical (sharpest, and only valid "
+        "if all costs are fixed before the first release).",
+    ),
+    note: str = typer.Option("", help="A remark that is stored with the budget."),
+    json: bool = _JSON,
+) -> None:
+    """Declare a dataset and its whole budget, once and for all; makes the file if there is none."""
+    if (epsilon is None) == (rho is None):
+        raise ValueError("declare the budget by either --epsilon or --rho, e.g. --epsilon 1.")
+    budget = make_budget(0.0 if epsilon is None else epsilon, delta, rho)
+    entry = es.Ledger(path).create(name, budget, composition=composition, note=note)
+    if json:
+        _print_json(entry.to_dict())
+        return
+    typer.echo(f"{path}: dataset {_shown(name)} may spend {budget}, for one record replaced.")
+
+
+@ledger.command()
+@clean_errors
+def show(path: Path = _PATH, json: bool = _JSON) -> None:
+    """Show what each dataset has spent, and what remains."""
+    books = es.Ledger(path).books()
+    if json:
+        _print_json([_summary(book) for book in books])
+        return
+    table = _table("dataset", "budget", ">charges", ">spent", ">remaining", "used")
+    for book in books:
+        share = book.spent / book.budget.amount
+        table.add_row(
+            Text(_shown(book.name)),
+            str(book.budget),
+            str(len(book.charges)),
+            f"{book.spent:.6g}",
+            f"{book.remaining:.6g}",
+            f"{'█' * round(share * _BAR):<{_BAR}} {share:>6.1%}",
+        )
+    _print(table)
+
+
+@ledger.command()
+@clean_errors
+def history(path: Path = _PATH, name: str = _NAME, json: bool = _JSON) -> None:
+    """List the charges of a dataset."""
+    book = es.Ledger(path).book(name)
+    if json:
+        _print_json(_summary(book) | {"history": [entry.to_dict() for entry in book.charges]})
+        return
+    table = _table(">entry", "time (UTC)", "cost", "note", "key")
+    for entry in book.charges:
+        time = entry.time[:19].replace("T", " ")
+        table.add_row(str(entry.seq), time, str(entry.cost), Text(_shown(entry.note)), Text(_shown(entry.key or "")))
+    _print(table)
+    typer.echo(f"Spent {book.spent:.6g}, remaining {book.remaining:.6g}, of {book.budget}.")
+
+
+@ledger.command()
+@clean_errors
+def verify(
+    path: Path = _PATH,
+    head: str | None = typer.Option(None, help="A head that export or verify printed earlier: it must still be there."),
+    json: bool = _JSON,
+) -> None:
+    """Check every entry and every budget; the exit code is 1 if the ledger was changed by hand."""
+    found = es.Ledger(path)
+    last = found.verify(head)
+    if json:
+        _print_json({"valid": True, "head": last})
+        return
+    typer.echo(f"{path} is valid; its head is {last}.")
+
+
+@ledger.command()
+@clean_errors
+def export(
+    path: Path = _PATH,
+    out: Path | None = typer.Option(None, help="Write to this file instead of the screen."),
+    json: bool = typer.Option(False, "--json", help="With --out: print the head as JSON. The export always is JSON."),
+) -> None:
+    """Export every entry and the head, as JSON; keep the head elsewhere to notice later if the ledger was cut off."""
+    entries = es.Ledger(path).entries()
+    head = _head(entries)
+    document = {"ledger": str(path), "head": head, "entries": [entry.to_dict() for entry in entries]}
+    if out is None:
+        _print_json(document)
+        return
+    out.write_text(json_module.dumps(document, indent=1) + "\n")
+    if json:
+        _print_json({"out": str(out), "entries": len(entries), "head": head})
+        return
+    typer.echo(f"Wrote {len(entries)} entries to {out}; the head is {head}.")
+
+
+def _head(entries: list[Entry]) -> str | None:
+    return entries[-1].hash if entries else None
+
+
+def _summary(book: Book) -> dict[str, Any]:
+    return {
+        "dataset": book.name,
+        "budget": {"kind": type(book.budget).__name__.lower()} | vars(book.budget),
+        "composition": book.terms.composition,
+        "charges": len(book.charges),
+        "unit": book.unit,
+        "spent": book.spent,
+        "remaining": book.remaining,
+    }
+
+
+def _table(*headings: str) -> Table:
+    """Return a table with these columns; those that begin with > are set to the right."""
+    table = Table()
+    for heading in headings:
+        table.add_column(heading.lstrip(">"), justify="right" if heading.startswith(">") else "left")
+    return table
+
+
+def _shown(text: str) -> str:
+    """Return text that cannot steer a terminal."""
+    return text if text.isprintable() else ascii(text)
+
+
+def _print(table: Table) -> None:
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)  # a pipe has no width
+    console.print(table)
+
+
+def _print_json(value: Any) -> None:
+    typer.echo(json_module.dumps(value, indent=1))

@@ -1,0 +1,8 @@
+"""The ledger: privacy budgets of datasets in a file, charged before noise is drawn."""
+
+from epsteps.ledger.books import Book
+from epsteps.ledger.chain import Entry
+from epsteps.ledger.errors import BudgetExceededError, LedgerError
+from epsteps.ledger.ledger import Account, Ledger
+
+__all__ = ["Account", "Book", "BudgetExceededError", "Entry", "Ledger", "LedgerError"]

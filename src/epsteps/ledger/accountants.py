@@ -1,0 +1,164 @@
+"""Composition: what charges amount to together, under the budget that their dataset declared.
+
+All sums are exact and are compared exactly; floats that people see are rounded toward privacy.
+"""
+
+import math
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from epsteps._extras import require
+from epsteps.budgets import Approximate, Concentrated, Pure, zcdp_epsilon
+from epsteps.budgets.composition import composed_epsilon
+from epsteps.ledger import renyi
+from epsteps.ledger.terms import Cost, Terms
+
+# Candidates for the part of a free delta that pays for turning rho into epsilon.
+_SPLITS = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9)
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What charges amount to: epsilon or rho, exactly or rounded up; and the deltas of approximate charges."""
+
+    spent: Fraction
+    delta: Fraction = Fraction(0)
+    delta_limit: Fraction = Fraction(0)
+
+    def fits(self, budget: Cost) -> bool:
+        """Whether the budget covers it."""
+        return self.spent <= Fraction(budget.amount) and self.delta <= self.delta_limit
+
+
+def tally(terms: Terms, charges: Sequence[Cost]) -> Tally:
+    """Return what these charges, in this order, amount to under the terms; a charge that they cannot hold is refused.
+
+    Pure budgets add up epsilon, concentrated ones rho, where a pure charge counts epsilon²/2 (Bun, Steinke 2016); both
+    hold for prices chosen by earlier releases (Rogers et al. 2016; Feldman, Zrnic 2021).
+    """
+    budget = terms.budget
+    if isinstance(budget, Pure):
+        _require_kinds(budget, charges, (Pure,), "Plan with Pure(epsilon), or use a dataset with another budget")
+        return Tally(_exact(charge.amount for charge in charges))
+    if isinstance(budget, Concentrated):
+        _require_kinds(
+            budget, charges, (Pure, Concentrated), "Plan with Concentrated(rho), or use an Approximate dataset"
+        )
+        squares = Counter(charge.epsilon for charge in charges if isinstance(charge, Pure))
+        halves = sum((count * Fraction(epsilon) ** 2 / 2 for epsilon, count in squares.items()), Fraction(0))
+        return Tally(halves + _exact(charge.rho for charge in charges if isinstance(charge, Concentrated)))
+    if terms.composition == "numerical":
+        return _numerical(budget, charges)
+    if terms.composition == "plain" or _takes_delta(budget, charges[:1]):
+        return _plain(budget, charges)
+    return _adaptive(budget, charges)
+
+
+def require_accounting(terms: Terms) -> None:
+    """Refuse terms that need a missing extra."""
+    if terms.composition == "numerical":
+        require("dp_accounting.pld.privacy_loss_distribution", "accounting", "a ledger with composition='numerical'")
+
+
+def _takes_delta(budget: Approximate, first: Sequence[Cost]) -> bool:
+    """Whether the first charge shows that delta will be needed for the deltas of charges.
+
+    That is, if its part of delta exceeds a quarter of its part of epsilon. Nothing was released before it, so that the
+    choice of the rule does not depend on the data.
+    """
+    return any(
+        isinstance(charge, Approximate)
+        and Fraction(charge.delta) / Fraction(budget.delta)
+        > Fraction(renyi.CHARGES_SHARE) * Fraction(charge.epsilon) / Fraction(budget.epsilon)
+        for charge in first
+    )
+
+
+def _plain(budget: Approximate, charges: Sequence[Cost]) -> Tally:
+    """Add up epsilons and deltas, which also holds for prices chosen by earlier releases (Rogers et al. 2016)."""
+    epsilons, rhos, delta = _parts(charges)
+    if rhos:
+        raise ValueError(
+            f"charges of rho cannot be made to this dataset with {budget}: it adds up epsilons and deltas, as it was "
+            "created to or as its first charge needed. Charge Approximate(epsilon, delta) instead, with epsilon from "
+            "epsteps.budgets.zcdp_epsilon(rho, delta)."
+        )
+    return Tally(_exact(epsilons.elements()), delta, Fraction(budget.delta))
+
+
+def _adaptive(budget: Approximate, charges: Sequence[Cost]) -> Tally:
+    """Compose charges whose prices may depend on earlier releases (proved in ``epsteps.ledger.renyi``).
+
+    A quarter of delta is for the deltas of charges and the rest for Rényi accounts; the smallest of these and of the
+    plain sum counts.
+    """
+    epsilons, rhos, delta = _parts(charges)
+    found = [account.epsilon(epsilons, rhos) for account in renyi.accounts(budget.epsilon, budget.delta)]
+    # Sums may overflow; such charges do not fit.
+    candidates = [Fraction(epsilon) for epsilon in found if epsilon < sys.float_info.max]
+    if not rhos:
+        candidates.append(_exact(epsilons.elements()))
+    spent = min(candidates, default=2 * Fraction(budget.epsilon))
+    return Tally(spent, delta, Fraction(budget.delta) * Fraction(renyi.CHARGES_SHARE))
+
+
+def _numerical(budget: Approximate, charges: Sequence[Cost]) -> Tally:
+    """Compose charges whose prices were all fixed before the first release: sharper, through dp-accounting.
+
+    Formal guarantee: an (epsilon_i, delta_i) charge is randomised response except with chance delta_i (Kairouz, Oh,
+    Viswanath 2015), so that the sum of the delta_i is set aside and the epsilons are composed at what is left of delta.
+    The sum of the rhos becomes one such charge, with a part of what is left for its own delta; every part is valid.
+    """
+    epsilons, rhos, delta = _parts(charges)
+    whole, costs = Fraction(budget.delta), list(epsilons.elements())
+    candidates = [] if rhos else [_exact(costs)]
+    free = round_down(whole - delta)
+    if free > 0 and charges:
+        if not rhos:
+            candidates.append(Fraction(composed_epsilon(np.array(costs), free)))
+        rho = round_up(_exact(rhos.elements()))
+        for split in _SPLITS if rhos else ():
+            extra = zcdp_epsilon(rho, free * split) * (1 + 1e-12)
+            candidates.append(_exact([*costs, extra]))
+            candidates.append(Fraction(composed_epsilon(np.array([*costs, extra]), free * (1 - split) * (1 - 1e-12))))
+    if not candidates:
+        raise ValueError(
+            f"these charges cannot go together under {budget}: approximate ones take delta = {round_up(delta)!r}, "
+            "and those of rho need some of it to become epsilon. Plan with a smaller delta, or with Pure(epsilon)."
+        )
+    return Tally(min(candidates), delta, whole)
+
+
+def _parts(charges: Sequence[Cost]) -> tuple[Counter[float], Counter[float], Fraction]:
+    """Return the epsilons of pure and approximate charges, the rhos of the others, and the sum of the deltas."""
+    epsilons = Counter(charge.epsilon for charge in charges if not isinstance(charge, Concentrated))
+    rhos = Counter(charge.rho for charge in charges if isinstance(charge, Concentrated))
+    return epsilons, rhos, _exact(charge.delta for charge in charges if isinstance(charge, Approximate))
+
+
+def _require_kinds(budget: Cost, charges: Sequence[Cost], kinds: tuple[type, ...], remedy: str) -> None:
+    for charge in charges:
+        if not isinstance(charge, kinds):
+            raise TypeError(f"{charge} cannot be charged to a dataset with {budget}: it promises less. {remedy}.")
+
+
+def _exact(values: Iterable[float]) -> Fraction:
+    """Return the exact sum; equal values, which are common, are added at once."""
+    return sum((count * Fraction(value) for value, count in Counter(values).items()), Fraction(0))
+
+
+def round_up(value: Fraction) -> float:
+    """Return the smallest float that is not below the value."""
+    nearest = float(value)
+    return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
+
+
+def round_down(value: Fraction) -> float:
+    """Return the largest float that is not above the value."""
+    nearest = float(value)
+    return nearest if Fraction(nearest) <= value else math.nextafter(nearest, -math.inf)

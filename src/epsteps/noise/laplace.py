@@ -1,0 +1,61 @@
+"""Discrete Laplace noise, exactly."""
+
+from functools import partial
+
+import numpy as np
+
+from epsteps.noise.bits import Bits
+from epsteps.noise.fast import LOG_ULPS, certain_floor, low_part, split, wrapped
+from epsteps.noise.reals import Ball, Uniform, decide
+
+
+def discrete_laplace(bits: Bits, scales: np.ndarray, widen: float = 1.0) -> np.ndarray:
+    """Return integers with P(k) ~ exp(-|k|/t), modulo 2^64, one for each scale t of a vector.
+
+    The difference of two independent geometric variables, for which P(k) = (1-q) q^k with q = e^(-1/t).
+    """
+    reduced, shift = split(scales)
+    large = bool(shift.any())
+    words = bits.words(2 * (1 + large) * len(scales)).reshape(2, 1 + large, -1)
+    first, second = (_geometric(bits, rows, scales, reduced, shift, widen) for rows in words)
+    return first - second
+
+
+def _geometric(
+    bits: Bits, words: np.ndarray, scales: np.ndarray, reduced: np.ndarray, shift: np.ndarray, widen: float
+) -> np.ndarray:
+    """Return ⌊tE⌋ for exponential variables E.
+
+    Its high part ⌊tE/2^s⌋ and its low s bits l are independent, as q^(2^s h + l) is a product, and the low part has
+    P(l) ~ e^(-l/t): a uniform l is accepted if -t ln U > l.
+    """
+    high = _high_part(bits, words[0], reduced, widen)
+    if len(words) == 1:
+        return high
+
+    def excess(i: int, position: Uniform, threshold: Uniform) -> Ball:
+        return Ball.exact(float(scales[i])) * threshold.exponential() - Ball.exact(position.leading(int(shift[i])))
+
+    # l/t < 2^-26 wherever there is a low part: the law is flat there.
+    return (high << shift) + low_part(bits, words[1], shift, False, excess, widen)
+
+
+def _high_part(bits: Bits, words: np.ndarray, scales: np.ndarray, widen: float) -> np.ndarray:
+    """Return ⌊-t ln U⌋ for t < 2^27 and U in [w, w + 1] 2^-64.
+
+    Error of x = -t ln(float(w) 2^-64): rounding w moves ln by at most 2^-52, the bits to come by ln((w+1)/w) <= 1/w,
+    and numpy's logarithm by LOG_ULPS 2^-52 of itself. The product and the two sums with the tolerance add 2^-53 of
+    their results each, and the tolerance is itself rounded five times; 2^-51 and LOG_ULPS + 8 leave room for all that.
+    """
+    with np.errstate(all="ignore"):
+        w = words.astype(np.float64)
+        exponential = -np.log(w * 2.0**-64)
+        error = 2.0**-51 + 1 / w + (LOG_ULPS + 8) * 2.0**-52 * exponential
+        result, open_at = certain_floor(scales * exponential, widen * scales * error, least=0)
+    for i in open_at:
+        result[i] = wrapped(decide(partial(_exact_geometric, float(scales[i]), Uniform(bits, int(words[i]), 64))))
+    return result
+
+
+def _exact_geometric(scale: float, uniform: Uniform) -> int:
+    return (Ball.exact(scale) * uniform.exponential()).floor(least=0)

@@ -1,0 +1,88 @@
+"""Uniform integers and uniform subsets, exactly."""
+
+import numpy as np
+
+from epsteps.noise.bits import Bits
+from epsteps.noise.fast import wrapped
+from epsteps.noise.reals import Uniform
+
+_HALF = np.uint64(32)
+_LOW = np.uint64(2**32 - 1)
+
+
+def uniform_below(bits: Bits, words: np.ndarray, bound: int, widen: float = 1.0) -> np.ndarray:
+    """Return ⌊bU⌋ for uniform numbers U: uniform on 0, ..., b - 1, modulo 2^64.
+
+    A column of ``words``, one or two, has the first bits of a U. More are drawn where these leave the integer open:
+    with probability b/2^64 for one word, and about 2^-64 for two, whatever the bound. Nothing is rejected. So with
+    two words the work does not tell the bound, which may be secret.
+    """
+    if bound >= 2**64:
+        return np.array([wrapped(_exact_floor(_uniform(bits, word), bound)) for word in words.T], dtype=np.int64)
+    high, low = _product(words[0], bound)
+    room = bound  # bU is at most this far above the product, in units of 2^-64
+    if len(words) == 2:
+        second, _ = _product(words[1], bound)
+        low += second
+        high += low < second  # the carry
+        room = 2
+    result = high.view(np.int64)
+    open_from = max(0, 2**64 - room * int(widen) + 1)
+    for i in np.flatnonzero(low >= np.uint64(open_from)) if open_from < 2**64 else ():
+        result[i] = wrapped(_exact_floor(_uniform(bits, words[:, i]), bound))
+    return result
+
+
+def _uniform(bits: Bits, words: np.ndarray) -> Uniform:
+    prefix = 0
+    for word in words.tolist():
+        prefix = prefix << 64 | word
+    return Uniform(bits, prefix, 64 * len(words))
+
+
+def _product(words: np.ndarray, bound: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the two words of a product of 64-bit integers, by halves; no partial sum reaches 2^64."""
+    b0, b1 = np.uint64(bound & 0xFFFFFFFF), np.uint64(bound >> 32)
+    w0, w1 = words & _LOW, words >> _HALF
+    cross = w1 * b0 + ((w0 * b0) >> _HALF)
+    other = w0 * b1 + (cross & _LOW)
+    return w1 * b1 + (cross >> _HALF) + (other >> _HALF), words * np.uint64(bound)
+
+
+def _exact_floor(uniform: Uniform, bound: int) -> int:
+    known = 64
+    while True:
+        first = uniform.leading(known)
+        low, high = first * bound >> known, ((first + 1) * bound - 1) >> known
+        if low == high:
+            return low
+        known *= 2
+
+
+def uniform_subset(bits: Bits, size: int, of: int) -> np.ndarray:
+    """Return a uniform subset of 0, ..., n - 1 in increasing order.
+
+    The first distinct values of independent uniform draws. While some are missing, as many are drawn as are missing, so
+    that there are never too many. How often values repeat is independent of which values they are. More than half of
+    all values are drawn as the complement of the others.
+    """
+    if 2 * size > of:
+        rest = np.ones(of, dtype=bool)
+        rest[uniform_subset(bits, of - size, of)] = False
+        return np.flatnonzero(rest)
+    if 16 * size > of:
+        return _dense_subset(bits, size, of)
+    found = np.empty(0, np.int64)
+    while len(found) < size:
+        fresh = uniform_below(bits, bits.words(size - len(found))[None], of)
+        found = np.sort(np.concatenate([found, fresh]))
+        found = found[np.concatenate([[True], found[1:] != found[:-1]])]
+    return found
+
+
+def _dense_subset(bits: Bits, size: int, of: int) -> np.ndarray:
+    chosen, count = np.zeros(of, dtype=bool), 0
+    while count < size:
+        chosen[uniform_below(bits, bits.words(size - count)[None], of)] = True
+        count = int(np.count_nonzero(chosen))
+    return np.flatnonzero(chosen)
