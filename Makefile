@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test test-slow check format clean
+.PHONY: run test test-slow bench check format clean
 
 run: .venv/run.stamp
 	$(BIN)/epsteps compare
@@ -12,6 +12,10 @@ test: check
 
 test-slow: .venv/dev.stamp
 	$(BIN)/pytest -n auto -m slow
+
+bench: .venv/dev.stamp
+	$(BIN)/python benchmarks/roofline.py --out benchmarks/results
+	$(BIN)/python benchmarks/scaling.py --out benchmarks/results
 
 check: .venv/dev.stamp
 	$(BIN)/ruff format --check
@@ -35,5 +39,5 @@ clean:
 	touch $@
 
 .venv/dev.stamp: .venv/pip.stamp pyproject.toml
-	$(BIN)/pip install --quiet --editable '.[fast,plots,parquet,theory,accounting,dev]'
+	$(BIN)/pip install --quiet --editable '.[fast,plots,parquet,theory,accounting,gpu,dask,dev]'
 	touch $@

@@ -153,9 +153,9 @@ def test_the_loop_is_the_textbooks_recursion(method):
     rows = es.Rows(problem, *records(problem))
     plan = es.plan(problem, es.Pure(1.0), method, iterations=60, allocation="uniform")
     path = es.run(plan, rows, seed=3, start=1.0).path
-    source, x, past = Source(3), np.ones(3), np.ones(3)
+    x = past = np.ones(3)
     for t, (alpha, beta, _, restart) in enumerate(plan.steps):
-        noise = source.laplace(plan.scales[t], (3, 1))[:, 0]
+        noise = Source(3).at_step(t).laplace(plan.scales[t], (3, 1))[:, 0]
         past = x if restart else past
         z = (1 + beta) * x - beta * past if method in (es.nesterov, es.multistage) else x
         momentum = beta * (x - past) if method is es.heavy_ball else 0.0
@@ -179,7 +179,7 @@ class Account:
     def __init__(self, limit):
         self.limit, self.charges = limit, []
 
-    def charge(self, cost, *, note):
+    def charge(self, cost, *, note, key=None):
         if cost.epsilon > self.limit:
             raise ValueError(f"only {self.limit} is left")
         self.charges.append((cost.epsilon, note))
@@ -196,7 +196,7 @@ def test_the_account_is_charged_before_noise_is_drawn(monkeypatch):
     def no_noise(*_):
         raise AssertionError("noise was drawn")
 
-    monkeypatch.setattr(Source, "laplace", no_noise)
+    monkeypatch.setattr(Source, "integers", no_noise)
     with pytest.raises(ValueError, match=r"only 0.5 is left"):
         es.run(plan, rows, ledger=Account(limit=0.5))
     account = Account(limit=3.0)

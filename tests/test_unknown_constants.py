@@ -28,12 +28,12 @@ def test_the_estimate_is_above_the_truth_with_its_confidence(budget):
 
 @pytest.mark.parametrize(("budget", "law"), [(es.Pure(0.5), stats.laplace), (es.Concentrated(0.1), stats.norm)])
 def test_noise_of_the_estimate_follows_its_law_and_no_other(budget, law):
-    """The sensitivity is 4/n in the cube of four dimensions. Accepted at p > 1e-4 over 500 fixed seeds."""
+    """The sensitivity is 4/n in the cube of four dimensions. Accepted at p > 1e-4 over 2000 fixed seeds."""
     problem = small_problem(n=2000, d=4)
     X, y = records(problem)
     rows, truth = es.Rows(problem, X, y), true_smoothness(problem, X)
     scale = 4 / 2000 / (0.5 if isinstance(budget, es.Pure) else np.sqrt(2 * 0.1))
-    median = [es.estimate_smoothness(rows, budget, confidence=0.5, seed=seed).L for seed in range(500)]
+    median = [es.estimate_smoothness(rows, budget, confidence=0.5, seed=seed).L for seed in range(2000)]
     noise = (np.array(median) - truth) / problem.loss.curvature / scale
     assert stats.kstest(noise, law.cdf).pvalue > 1e-4
     assert stats.kstest(noise, law(scale=2 / 3).cdf).pvalue < 1e-4

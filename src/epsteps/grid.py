@@ -23,6 +23,10 @@ _BITS = 20
 ROWS_PER_DOUBLE = 2**13
 # And a sum of this many fits 62 bits.
 ROWS_PER_INT64 = 2**22
+# Noise of about so many bits is drawn quickly, and is still spread over billions of integers.
+_NOISE_BITS = 36
+# A scale in integers is rounded up by this much, far above its rounding error.
+_OUTWARD = 1 + 1e-12
 _LARGEST_POINT = 1e100  # a run that diverged is held here, so that no margin is infinite
 
 
@@ -33,6 +37,11 @@ class Points:
     coefficients: np.ndarray
     step: np.ndarray
     bound: np.ndarray
+
+    def column(self, index: int) -> "Points":
+        """Return one of the points."""
+        part = slice(index, index + 1)
+        return Points(self.coefficients[:, part], self.step[part], self.bound[part])
 
 
 @dataclass(frozen=True)
@@ -61,9 +70,37 @@ class Grid:
             coefficients, np.ldexp(1.0, exponent - bits - _BITS), np.broadcast_to(bound, x.shape[1:]).astype(float)
         )
 
-    def gradient_step(self, points: Points) -> np.ndarray:
-        """Return the real size of one integer of a gradient sum, for each coordinate and point."""
-        return self.units[:, None] * points.bound / (STEPS * levels.STEPS)
+    def gradient_step(self, bound: np.ndarray | float) -> np.ndarray:
+        """Return the real size of one integer of a gradient sum, for each coordinate, where slopes have this bound."""
+        return self.units[:, None] * bound / (STEPS * levels.STEPS)
+
+    def release(self, scale: np.ndarray | float, bound: np.ndarray | float, norm: float) -> "Release":
+        """Return the integers in which a gradient sum with noise of this real scale is released.
+
+        Where the noise would be many bits long, the sum is first rounded to multiples of 2^shift. In those units one
+        record moves a coordinate by at most one more than before, and the scale grows by that (less than a millionth
+        on a cube).
+        """
+        step = self.gradient_step(bound)
+        scales = np.broadcast_to(scale / step, step.shape)
+        shift = max(0, int(np.frexp(np.max(scales))[1]) - _NOISE_BITS)
+        coarse = np.ldexp(step, shift)
+        sensitivity = 2 * np.asarray(bound) * self.problem.record_size(norm)
+        more = np.linalg.norm(coarse, ord=norm, axis=0) / sensitivity if shift else 0.0
+        return Release(shift, coarse, scale / coarse * (1 + more) * _OUTWARD)
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """Released integers: multiples of 2^shift of the sum's, each of real size ``step``, with noise of this scale."""
+
+    shift: int
+    step: np.ndarray
+    scale: np.ndarray
+
+    def rounded(self, sums: np.ndarray) -> np.ndarray:
+        """Return sums in released integers: floor(sum/2^shift + 1/2), in integer arithmetic."""
+        return (sums + (1 << self.shift >> 1)) >> self.shift
 
 
 def total(parts: Iterable[np.ndarray], count: int) -> np.ndarray:

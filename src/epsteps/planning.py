@@ -164,6 +164,10 @@ class Plan:
             return float(self.scales[t])
         return self.scales[t] / self.sensitivity_bound * self.problem.sensitivity_at(point, self.mechanism.norm)
 
+    def slope_at(self, point: np.ndarray) -> np.ndarray | float:
+        """Return the largest slope of any record's loss that a step's noise is scaled for, one for each column."""
+        return self.problem.loss.slope if self.sensitivity == "global" else self.problem.slope_at(point)
+
     def to_json(self) -> str:
         """Return the plan as JSON; ``Plan.from_json`` reads it back and checks the certificate."""
         return plan_json.dumps(self)

@@ -1,23 +1,33 @@
 """The one loop: executes a plan on private records, and decides nothing."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
 from epsteps import _validate
 from epsteps.budgets import Budget
+from epsteps.checkpoints import Checkpoint
 from epsteps.noise import Source
+from epsteps.oracles import Draw, ExactOracle, FloatOracle, Oracle
 from epsteps.planning import Plan
 from epsteps.records import Rows
+
+ARITHMETICS = ("auto", "exact", "float")
 
 
 class Account(Protocol):
     """What is charged before noise is drawn."""
 
-    def charge(self, cost: Budget, *, note: str) -> None:
-        """Reserve the cost, or raise; the charge stands whatever happens afterwards."""
+    def charge(self, cost: Budget, *, note: str, key: str | None = None) -> object:
+        """Reserve the cost, or raise; the charge stands whatever happens afterwards.
+
+        A second charge with the same ``key`` is the first one again: an interrupted run that goes on pays once.
+        """
         ...
 
 
@@ -56,14 +66,16 @@ def run(
     seed: int | None = None,
     repetitions: int | None = None,
     start: np.ndarray | float | None = None,
+    arithmetic: str = "auto",
     ledger: Account | None = None,
+    checkpoint: str | Path | None = None,
     on_step: Callable[[int], None] | None = None,
 ) -> Run:
     """Execute a plan on records: the one function that reads private data.
 
     Formal guarantee: without ``seed``, publishing the whole path is private as ``plan.spending()`` says for
-    replace-one neighbours, with ``repetitions`` as ``plan.spending(repetitions)`` says, up to the limits of floating
-    point that ``epsteps.noise`` states.
+    replace-one neighbours, with ``repetitions`` as ``plan.spending(repetitions)`` says. Sums and noise are exact
+    integers, so that nothing is lost to rounding.
 
     Parameters
     ----------
@@ -73,8 +85,14 @@ def run(
         Independent runs as one matrix product; the path gets a trailing axis. Each one is a release of its own.
     start : array or number, optional
         x_0, chosen without looking at the data; 0 by default.
+    arithmetic : "auto", "exact" or "float"
+        "exact" computes in integers, as every private run does; "float" is for experiments, faster in many repetitions,
+        and takes a seed. "auto" is "float" for seeded runs and "exact" for all others.
     ledger : optional
         Account that is charged before noise is drawn.
+    checkpoint : path, optional
+        File from which an interrupted run goes on: call again with the same arguments and records. It holds the noise
+        of the step in progress, so keep it as secret as the records.
     on_step : callable, optional
         Called with the number of finished steps, for a progress bar.
     """
@@ -83,30 +101,68 @@ def run(
     copies = 1 if repetitions is None else _validate.integer("repetitions", repetitions)
     x = _start(start, plan.problem.dimension, copies)
     source = Source(None if seed is None else _validate.integer("seed", seed, low=0))
-    if ledger is not None:
-        note = f"{plan.method}, {plan.iterations} steps, {copies} run(s)"
-        ledger.charge(plan.spending(copies), note=note)
-
-    path = np.empty((plan.iterations + 1, *x.shape))
-    path[0] = previous = x
-    for t, (alpha, beta, gamma, restart) in enumerate(plan.steps):
-        drift = np.zeros_like(x) if restart else x - previous
-        gradient = _noisy_gradient(plan, t, data, x + gamma * drift, source)
-        x, previous = x + beta * drift - alpha * gradient, x
-        path[t + 1] = x
-        if on_step is not None:
-            on_step(t + 1)
+    oracle = partial(_kind(arithmetic, source), plan, data)
+    facts = {"plan": plan.to_json(), "start": x[:, 0].tolist(), "repetitions": copies, "seed": seed}
+    with nullcontext() if checkpoint is None else Checkpoint(checkpoint, facts | {"arithmetic": arithmetic}) as saved:
+        if ledger is not None:
+            _charge(ledger, plan, copies, saved)
+        path = _descend(plan, oracle, source, x, saved, on_step or (lambda _: None))
     return Run(plan, path if repetitions is not None else path[:, :, 0], source.seeded)
 
 
-def _noisy_gradient(plan: Plan, t: int, data: Rows, points: np.ndarray, source: Source) -> np.ndarray:
-    """Return the gradient at each column plus that step's noise; each column draws its own subset."""
-    if plan.sampling.is_full:
-        gradient = data.gradient(points)
+def _kind(arithmetic: str, source: Source) -> type[Oracle]:
+    """Return what computes noisy gradients; floats are for experiments only."""
+    if _validate.choice("arithmetic", arithmetic, ARITHMETICS) == "float" and not source.seeded:
+        raise ValueError("arithmetic='float' is not private, and takes a seed. Use 'exact', or seed=... to experiment.")
+    return ExactOracle if arithmetic == "exact" or not source.seeded else FloatOracle
+
+
+def _charge(ledger: Account, plan: Plan, copies: int, saved: Checkpoint | None) -> None:
+    note = f"{plan.method}, {plan.iterations} steps, {copies} run(s)"
+    if saved is None:
+        ledger.charge(plan.spending(copies), note=note)
     else:
-        columns = [data.gradient(point, source.subset(plan.sampling)) for point in points.T]
-        gradient = np.stack(columns, axis=1)
-    return gradient + source.draw(plan.mechanism, plan.scale_at(t, points), points.shape)
+        ledger.charge(plan.spending(copies), note=note, key=saved.key)
+
+
+def _descend(
+    plan: Plan,
+    oracle: Callable[[int, np.ndarray], Oracle],
+    source: Source,
+    x: np.ndarray,
+    saved: Checkpoint | None,
+    on_step: Callable[[int], None],
+) -> np.ndarray:
+    """Return the path x_0, ..., x_T; with a checkpoint, from where it stands.
+
+    An iterate is heard of, and records are read for the next step, only once both the iterate and that step's draw are
+    in the checkpoint.
+    """
+    path = np.empty((plan.iterations + 1, *x.shape))
+    done = saved.iterates() if saved is not None else []
+    path[: max(len(done), 1)] = done or x
+    first = max(len(done) - 1, 0)
+    for t in range(first, plan.iterations):
+        drift = np.zeros_like(x) if t == 0 or plan.steps.restart[t] else path[t] - path[t - 1]
+        step = oracle(t, path[t] + plan.steps.gamma[t] * drift)
+        draw = saved.pending(t) if saved is not None else None
+        if draw is None:
+            draw = step.draw(source.at_step(t))
+            _publish(t, path[t], draw, saved, on_step)
+        path[t + 1] = path[t] + plan.steps.beta[t] * drift - plan.steps.alpha[t] * step.gradient(draw)
+    if first < plan.iterations:
+        _publish(plan.iterations, path[-1], None, saved, on_step)
+    return path
+
+
+def _publish(
+    t: int, x: np.ndarray, draw: Draw | None, saved: Checkpoint | None, on_step: Callable[[int], None]
+) -> None:
+    """Make x_t and the draw of its step durable, then tell of it."""
+    if saved is not None:
+        saved.commit(t, x, draw)
+    if t > 0:
+        on_step(t)
 
 
 def _start(start: np.ndarray | float | None, dimension: int, copies: int) -> np.ndarray:

@@ -22,9 +22,10 @@ def map_parts(part: Callable[[int, int], Result], count: int, *, work: int, larg
 
     No part is larger than ``largest``. BLAS keeps to one thread each: threads in threads would wait for each other.
     """
-    parts = max(PARTS, -(-count // largest)) if largest else PARTS
+    worth = count * work >= _WORTH_THREADS
+    parts = max(PARTS if worth else 1, -(-count // largest) if largest else 1)
     edges = np.linspace(0, count, parts + 1).astype(int).tolist()
-    if count * work < _WORTH_THREADS or allowed() == 1:
+    if not worth or allowed() == 1:
         return list(map(part, edges[:-1], edges[1:]))
     with _blas().limit(limits=1, user_api="blas"):
         return list(_pool().map(part, edges[:-1], edges[1:]))

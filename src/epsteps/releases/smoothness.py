@@ -14,6 +14,9 @@ from epsteps.records import Rows
 from epsteps.running import Account
 from epsteps.sampling import Sampling
 
+# The eigenvalue is released as a whole number of steps, so many of which one record can move it by.
+_STEPS = 2**20
+
 
 @dataclass(frozen=True)
 class SmoothnessEstimate:
@@ -40,9 +43,11 @@ def estimate_smoothness(
     """Estimate L = curvature x λ_max(U'U/n) + ridge from the records, privately, from above.
 
     Formal guarantee: the largest eigenvalue of U'U/n moves by at most (largest record)²/n when a record is replaced,
-    since uu' - vv' has its eigenvalues between -|v|² and |u|². Laplace noise of that sensitivity makes it epsilon-DP,
-    Gaussian noise rho-zCDP. What follows is post-processing: with the given confidence the estimate is not below the
-    true L, and it is never above the public one. Too small an L harms convergence, never privacy.
+    since uu' - vv' has its eigenvalues between -|v|² and |u|². It is computed from exact integer sums, released as an
+    integer, and the sensitivity includes what the eigenvalue's rounding may add. Laplace noise of that sensitivity
+    makes it epsilon-DP, Gaussian noise rho-zCDP. What follows is post-processing: with the given confidence the
+    estimate is not below the true L, and it is never above the public one. Too small an L harms convergence, never
+    privacy.
 
     Parameters
     ----------
@@ -64,11 +69,16 @@ def estimate_smoothness(
     source = Source(None if seed is None else _validate.integer("seed", seed, low=0))
     mechanism = mechanisms.named(budget.mechanism_name(full))
     largest = problem.record_size(2) ** 2
-    scale = float(mechanism.scales(largest / problem.n, np.array(budget.amount), full)) * (1 + 1e-12)
+    step = largest / problem.n / _STEPS
+    sensitivity = _STEPS + 1 + math.ceil(2 * _eigenvalue_error(problem.dimension) * largest / step)
+    scale = float(mechanism.scales(sensitivity, np.array(budget.amount), full)) * (1 + 1e-12)
     if ledger is not None:
         ledger.charge(budget, note="smoothness")
 
-    released = np.linalg.eigvalsh(data.second_moment())[-1] + float(source.draw(mechanism, scale, (1,))[0])
+    noise = int(source.integers(mechanism, scale, (1,))[0])
+    top = np.linalg.eigvalsh(data.second_moment())[-1]
+    released = (math.floor(top / step + 0.5) + noise) * step
+    scale *= step
     eigenvalue = float(np.clip(released + scale * _quantile(mechanism.name, confidence), 0.0, largest))
     smoothness = max(problem.loss.curvature * eigenvalue + problem.ridge, 1e-12)
     return SmoothnessEstimate(
@@ -76,6 +86,14 @@ def estimate_smoothness(
         Expense("smoothness constant L", budget.amount, mechanism.unit),
         source.seeded,
     )
+
+
+def _eigenvalue_error(d: int) -> float:
+    """Bound the relative error of a symmetric matrix's largest computed eigenvalue.
+
+    LAPACK's is backward stable: the error is a modest polynomial in d times the rounding unit. 16 d is generous.
+    """
+    return 16 * d * np.finfo(float).eps
 
 
 def _quantile(name: str, confidence: float) -> float:

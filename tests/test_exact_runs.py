@@ -1,0 +1,123 @@
+"""Private runs: integers with integer noise, of the planned law, and the same run whatever the engine."""
+
+import numpy as np
+import pytest
+from conftest import records, small_problem
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+import epsteps as es
+from epsteps.grid import Grid
+
+# Every statistical test accepts at p > 1e-4. Seeds are fixed.
+LEVEL = 1e-4
+SQUARED = es.Problem(es.Squared(), es.Ball(2.0), ridge=0.3, n=300, d=3, intercept=True)
+
+
+def noise_of(run, rows):
+    """Measure a run's noise back out of its path, in units of the scale at each step."""
+    plan, found = run.plan, []
+    for t, (alpha, beta, gamma, restart) in enumerate(plan.steps):
+        x, previous = run.path[t], run.path[max(t - 1, 0)]
+        drift = np.zeros_like(x) if restart else x - previous
+        point = x + gamma * drift
+        used = (x + beta * drift - run.path[t + 1]) / alpha - rows.gradient(point)
+        found.append(used / plan.scale_at(t, point))
+    return np.ravel(found)
+
+
+@pytest.mark.parametrize("problem", [small_problem(n=300), SQUARED], ids=["logistic", "squared"])
+@pytest.mark.parametrize(("budget", "law"), [(es.Pure(1.0), stats.laplace), (es.Concentrated(0.1), stats.norm)])
+def test_noise_follows_the_planned_law_and_no_other(problem, budget, law):
+    rows = es.Rows(problem, *records(problem))
+    plan = es.plan(problem, budget, es.gd, iterations=60)
+    sample = noise_of(es.run(plan, rows, seed=1, repetitions=25, arithmetic="exact"), rows)
+    accepted = [stats.kstest(sample, law(scale=scale).cdf).pvalue > LEVEL for scale in (1, 2 / 3, 3 / 2)]
+    assert accepted == [True, False, False]
+
+
+@pytest.mark.parametrize("batch", [None, 50])
+def test_a_private_run_publishes_whole_numbers_of_grid_steps(batch):
+    """What leaves a step is an integer: nothing of a record hides in low bits."""
+    problem = small_problem(n=300)
+    rows = es.Rows(problem, *records(problem))
+    plan = es.plan(problem, es.Pure(1.0), es.gd, iterations=1, batch=batch)
+    release = Grid(problem).release(plan.scales[0] * plan.batch, 1.0, 1)
+    path = es.run(plan, rows, repetitions=50).path
+    integers = (path[0] - path[1]) / plan.steps.alpha[0] / (release.step / plan.batch)
+    assert release.shift > 0
+    np.testing.assert_allclose(integers, np.rint(integers), atol=1e-3)
+    assert len(np.unique(np.rint(integers))) > 100
+
+
+def test_exact_and_float_runs_differ_by_their_noise_alone():
+    problem = small_problem(n=2000)
+    rows = es.Rows(problem, *records(problem))
+    plan = es.plan(problem, es.Pure(1e13), es.nesterov, iterations=100)
+    paths = [es.run(plan, rows, seed=1, arithmetic=kind).path for kind in ("exact", "float")]
+    np.testing.assert_allclose(*paths, atol=1e-5)
+
+
+@pytest.mark.parametrize("loss", [es.Logistic(), es.Squared()])
+@pytest.mark.parametrize("batch", [None, 40])
+def test_a_private_run_is_the_same_in_every_engine(loss, batch):
+    pytest.importorskip("numba", reason="the fast engine needs numba")
+    problem = es.Problem(loss, es.Ball(1, norm=2), ridge=0.1, n=500, d=7, intercept=True)
+    X, y = records(problem)
+    plan = es.plan(problem, es.Pure(1.0), es.multistage, iterations=40, batch=batch)
+    paths = [
+        es.run(plan, es.Rows(problem, X, y, engine=name), seed=1, repetitions=3, arithmetic="exact").path
+        for name in ("numpy", "fast")
+    ]
+    np.testing.assert_array_equal(*paths)
+
+
+def test_floats_are_refused_without_a_seed():
+    problem = small_problem()
+    plan, rows = es.plan(problem, es.Pure(1.0), iterations=2), es.Rows(problem, *records(problem))
+    with pytest.raises(ValueError, match="arithmetic='float' is not private, and takes a seed"):
+        es.run(plan, rows, arithmetic="float")
+    with pytest.raises(ValueError, match="arithmetic must be one of 'auto', 'exact', 'float', got 'fixed'"):
+        es.run(plan, rows, arithmetic="fixed")
+
+
+@given(
+    epsilon=st.sampled_from([1e-6, 1e-2, 1.0, 100.0]),
+    norm=st.sampled_from([1, 2]),
+    domain=st.sampled_from([es.Ball(0.3, norm=np.inf), es.Ball(7.0, norm=2), es.Ball(1, norm=1)]),
+    d=st.integers(1, 50),
+    bound=st.sampled_from([0.5, 1.0, 1e3]),
+    seed=st.integers(0, 10**6),
+)
+def test_rounding_a_sum_costs_no_privacy(epsilon, norm, domain, d, bound, seed):
+    """Any two neighbouring sums, rounded: their distance over the scales is at most what was planned."""
+    rng = np.random.default_rng(seed)
+    problem = es.Problem(es.Logistic(), domain, ridge=0.1, n=100, d=d, intercept=True)
+    grid, sensitivity = Grid(problem), 2 * bound * problem.record_size(norm)
+    release = grid.release(sensitivity / epsilon, bound, norm)
+    ends = [_end(problem, rng) * 2**20 for _ in range(2)]
+    first = rng.integers(-(2**60), 2**60, (problem.dimension, 1))
+    second = first - ends[0] + ends[1]
+    moved = (release.rounded(first) - release.rounded(second)).astype(float)
+    assert np.linalg.norm(moved / release.scale, ord=norm) <= epsilon
+    assert np.all(release.scale * release.step <= sensitivity / epsilon * (1 + 1e-2 / epsilon + 1e-5))
+
+
+def _end(problem, rng):
+    """Return an integer record as far out as the domain goes, its sign at random."""
+    d, norm = problem.d, problem.domain.norm
+    ones = rng.choice([-1, 1], d)
+    if norm == np.inf:
+        u = ones * 2**20
+    elif norm == 2:
+        u = (ones * 2**20 / np.sqrt(d)).astype(np.int64)
+    else:
+        u = (ones * 2**20 // d).astype(np.int64)
+    return (np.append(u, 2**20) * rng.choice([-1, 1]))[:, None]
+
+
+def test_tiny_budgets_run():
+    problem = small_problem()
+    plan = es.plan(problem, es.Pure(1e-9), iterations=30)
+    assert np.all(np.isfinite(es.run(plan, es.Rows(problem, *records(problem))).path))
