@@ -57,9 +57,9 @@ def test_sums_are_the_integers_they_should_be(engine, loss, n, d):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_accumulators_are_emptied_in_time(engine):
     """All records as large as they may be: a double that takes all of them rounds, and must not."""
-    n = 30_011
+    n = 60_011
     problem = small_problem(n=n, d=3)
-    X, y = np.ones((n, 3)), np.where(np.arange(n) % 1000 == 0, 1, -1)
+    X, y = np.random.default_rng(0).uniform(0.9, 1, (n, 3)), np.where(np.arange(n) % 1000 == 0, 1, -1)
     points = Grid(problem).points(np.array([[30.0], [0.3], [0.1]]), 1.0)
     expected = by_hand(problem, X, y, points)
     assert max(map(int, expected[:, 0])) > 2**53

@@ -8,9 +8,12 @@ import pytest
 pytest.importorskip("numba", reason="the fast engine needs numba: pip install 'epsteps[fast]'")
 
 import epsteps as es
-from epsteps.engines import _kernels
+from epsteps.engines import _slopes
 from epsteps.engines.dense import DenseEngine
+from epsteps.engines.dense_sums import DenseSums
 from epsteps.engines.fast import FastEngine
+from epsteps.engines.fast_sums import FastSums
+from epsteps.grid import STEPS, Grid, Points
 
 LOSSES = [es.Logistic(), es.Squared()]
 
@@ -134,19 +137,117 @@ def test_shapes_that_do_not_fit_are_refused():
         FastEngine(es.Logistic(), np.ones((5, 2)), np.ones(4))
 
 
+def assert_rounded(found, expected, loss, X, y, x):
+    """Compare with the size of products in the margins, and of records' gradients: rounding errors do not cancel."""
+    sizes = np.abs(loss.derivative(X @ x, y[:, None])) + np.abs(X) @ np.abs(x)
+    assert np.all(np.abs(found - expected) <= 1e-5 * (np.abs(X).T @ sizes) / len(y))
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=["logistic", "squared"])
+@pytest.mark.parametrize("d", [1, 3, 20, 39, 65, 130, 600])
+@pytest.mark.parametrize("n", [1, 7, 333, 4_999])
+def test_float32_records_give_the_same_to_their_own_precision(loss, n, d):
+    rng = np.random.default_rng([n, d])
+    X = rng.uniform(-1, 1, (n, d)).astype(np.float32)
+    y = np.where(rng.random(n) < 0.5, 1.0, -1.0)
+    fast, dense = FastEngine(loss, X, y), DenseEngine(loss, X, y)
+    subset = rng.integers(0, n, 123)
+    for columns in (1, 2, 3, 5, 20, 33):
+        x = rng.standard_normal((d, columns)) * np.geomspace(1e-2, 5 / np.sqrt(d), columns)
+        gradient, value = fast.mean_gradient_and_loss(x)
+        for found in (gradient, fast.mean_gradient(x)):
+            assert_rounded(found, dense.mean_gradient(x), loss, X, y, x)
+        for found in (value, fast.mean_loss(x)):
+            np.testing.assert_allclose(found, dense.mean_loss(x), rtol=1e-5, atol=1e-6)
+        assert_rounded(fast.mean_gradient(x, subset), dense.mean_gradient(x, subset), loss, X[subset], y[subset], x)
+    assert gradient.dtype == value.dtype == np.float64
+
+
+def test_float32_sums_do_not_lose_digits_with_many_records():
+    """All records pull the same way: a float32 total over them would be wrong in the fourth digit."""
+    X = np.full((1_000_003, 3), 0.1, dtype=np.float32)
+    fast = FastEngine(es.Squared(), X, np.full(len(X), -1.0))
+    np.testing.assert_allclose(fast.mean_gradient(np.zeros(3)), np.full(3, 0.1), rtol=1e-6)
+    np.testing.assert_allclose(fast.mean_gradient(np.zeros((3, 5))), np.full((3, 5), 0.1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_records_are_kept_once_until_both_layouts_are_needed(dtype):
+    X = np.random.default_rng(0).uniform(-1, 1, (1001, 5)).astype(dtype)
+    fast = FastEngine(es.Logistic(), X, np.ones(1001))
+    before = fast.mean_gradient(np.ones(5), np.arange(1001))
+    layouts = FastEngine(es.Logistic(), X.copy(), np.ones(1001))._layouts
+    layouts.tiles()
+    assert layouts._given is None
+    assert layouts._rows is None
+    np.testing.assert_array_equal(layouts.rows(), X)
+    assert_close(fast.mean_gradient(np.ones(5)), before, 1e-6)
+
+
+@pytest.mark.parametrize("loss", [*LOSSES, es.Squared(bound=3.0)], ids=["logistic", "squared", "wide"])
+@pytest.mark.parametrize("d", [1, 2, 4, 8, 20, 33, 64, 130, 600])
+def test_exact_sums_are_those_of_the_reference(loss, d):
+    n = 9_001
+    rng = np.random.default_rng(d)
+    grid = Grid(es.Problem(loss, es.Ball(1, norm=np.inf), ridge=0.1, n=n, d=d))
+    features = rng.integers(-STEPS, STEPS + 1, (n, d)).astype(np.float32)
+    targets = np.where(rng.random(n) < 0.5, 1.0, -1.0)
+    fast, dense = FastSums(grid, features, targets), DenseSums(grid, features, targets)
+    subset = rng.permutation(n)[:1234]
+    for columns in (1, 2, 3, 5, 20, 33):
+        x = rng.standard_normal((d, columns)) * np.geomspace(1e-6, 1e3, columns)
+        points = grid.points(x, rng.uniform(0.3, 2.0, columns))
+        for rows in (None, subset, subset[:0]):
+            found = fast.gradient(points, rows)
+            assert found.dtype == np.int64
+            np.testing.assert_array_equal(found, dense.gradient(points, rows))
+    np.testing.assert_array_equal(fast.second_moment(), dense.second_moment())
+
+
+def test_exact_sums_leave_other_losses_to_the_reference_and_refuse_wrong_shapes():
+    class Shifted(es.Logistic):
+        def levels(self, margin, target, bound):
+            return super().levels(margin - 1, target, bound)
+
+    grid = Grid(es.Problem(Shifted(), es.Ball(1, norm=np.inf), ridge=0.1, n=100, d=3))
+    rng = np.random.default_rng(0)
+    features, targets = rng.integers(-STEPS, STEPS, (100, 3)).astype(np.float32), np.ones(100)
+    fast, points = FastSums(grid, features, targets), grid.points(rng.standard_normal((3, 4)), 1.0)
+    np.testing.assert_array_equal(fast.gradient(points), DenseSums(grid, features, targets).gradient(points))
+    with pytest.raises(ValueError, match="points must have 3 coordinates, got 2"):
+        fast.gradient(Points(points.coefficients[:2], points.step, points.bound))
+    with pytest.raises(ValueError, match="features and targets must fit"):
+        FastSums(grid, features, targets[:4])
+    plain = FastSums(Grid(es.Problem(es.Logistic(), es.Ball(1), ridge=0.1, n=100, d=3)), features, targets)
+    with pytest.raises(IndexError):
+        plain.gradient(points.column(0), np.array([0, 100]))
+
+
+@pytest.mark.parametrize("columns", [1, 6])
+def test_exact_sums_do_not_depend_on_the_number_of_threads(monkeypatch, columns):
+    rng = np.random.default_rng(3)
+    grid = Grid(es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.1, n=300_001, d=20))
+    features = rng.integers(-STEPS, STEPS + 1, (300_001, 20)).astype(np.float32)
+    sums = FastSums(grid, features, rng.choice([-1.0, 1.0], 300_001))
+    points = grid.points(rng.standard_normal((20, columns)), 1.0)
+    expected = sums.gradient(points)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    np.testing.assert_array_equal(sums.gradient(points), expected)
+
+
 def test_the_exponential_is_accurate():
     rng = np.random.default_rng(0)
     values = np.concatenate([np.linspace(-700, 700, 100_000), rng.normal(scale=1e-3, size=1000), [0.0, -0.0, 1, -1]])
     exact = np.exp(values.astype(np.longdouble))
     results = np.empty_like(values)
-    _kernels.exponentials(values, results)
+    _slopes.exponentials(values, results)
     assert float(np.max(np.abs(results / exact - 1))) <= 1e-13
 
 
 def test_the_exponential_is_sane_beyond():
     values = np.array([-np.inf, -1e6, -709.0, np.nan])
     results = np.empty_like(values)
-    _kernels.exponentials(values, results)
+    _slopes.exponentials(values, results)
     assert np.all((results[:3] > 0) & (results[:3] < 1e-307))
     assert np.isnan(results[3])
 

@@ -5,6 +5,8 @@ import math
 import numpy as np
 import pytest
 
+import epsteps as es
+from epsteps.grid import Grid
 from epsteps.mechanisms import named
 from epsteps.noise import Source
 
@@ -69,3 +71,30 @@ def test_integer_noise_has_no_gaps_at_a_realistic_scale():
     for value in (0, 12345):
         counts = np.bincount((value + noise) & 1023, minlength=1024)
         assert np.square(counts - counts.mean()).sum() / counts.mean() < 1024 + 5 * np.sqrt(2048)
+
+
+def neighbours_for_float32(more=40_000):
+    """Return two tables that differ in one record, built so that float32 sums of their gradients at 0 lie far apart.
+
+    Half a unit each, 65 536 records bring the sum to 2^15, where the spacing of float32 doubles. The first record
+    decides on which side of it the sum stands; the many small ones that follow vanish above, and count a full step each
+    below (Casacuberta et al. 2022).
+    """
+    X = np.concatenate([[1.0], np.ones(2**16), np.full(more, -0.75 * 2.0**-8)])[:, None]
+    other = X.copy()
+    other[0] = -1.0
+    return X, other
+
+
+def test_float_sums_exceed_the_sensitivity_and_integer_sums_do_not():
+    tables = neighbours_for_float32()
+    problem = es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.0, n=len(tables[0]), d=1)
+    y, grid = -np.ones(problem.n), Grid(problem)
+    float32 = [np.add.accumulate(0.5 * X[:, 0], dtype=np.float32)[-1] for X in tables]
+    assert abs(float32[0] - float32[1]) > 30 * problem.sensitivity(1)
+    points = grid.points(np.zeros((1, 1)), 1.0)
+    for engine in ("numpy", "fast"):
+        if engine == "fast":
+            pytest.importorskip("numba", reason="the fast engine needs numba")
+        exact = [int(es.Rows(problem, X, y, engine=engine).sums(points)[0, 0]) for X in tables]
+        assert abs(exact[0] - exact[1]) * float(grid.gradient_step(1.0)[0, 0]) == 1.0 <= problem.sensitivity(1)

@@ -77,11 +77,11 @@ def edited(plan, edit):
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda p: p["scales"].__setitem__(0, 10 * p["scales"][0]), "the plan was changed: its costs"),
-        (lambda p: p["certificate"].update(spent=0.5), "the plan was changed: its spent says 0.5"),
-        (lambda p: p["certificate"].update(error=1e-9), "the plan was changed: its error says 1e-09"),
-        (lambda p: p["certificate"].update(adjacency="add or remove"), "the plan was changed: its adjacency"),
-        (lambda p: p["certificate"].update(extra=1), "the plan was changed: its extra"),
+        (lambda p: p["scales"].__setitem__(0, 10 * p["scales"][0]), "the plan was changed: its 'costs'"),
+        (lambda p: p["certificate"].update(spent=0.5), "the plan was changed: its 'spent' says 0.5"),
+        (lambda p: p["certificate"].update(error=1e-9), "the plan was changed: its 'error' says 1e-09"),
+        (lambda p: p["certificate"].update(adjacency="add or remove"), "the plan was changed: its 'adjacency'"),
+        (lambda p: p["certificate"].update(extra=1), "the plan was changed: its 'extra'"),
         (lambda p: p["problem"].update(n=200_000), "the plan was changed|more than its budget"),
         (lambda p: p["problem"].update(n=1000), "m must be between 1 and 1000, got 100000"),
         (lambda p: p["problem"]["domain"].update(radius=2), "more than its budget"),

@@ -9,7 +9,8 @@ import pytest
 README = Path(__file__).parents[1] / "README.md"
 
 
-def test_the_readmes_python_runs_and_gives_its_numbers(capsys):
+def test_the_readmes_python_runs_and_gives_its_numbers(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
     names: dict = {}
     for block in blocks:

@@ -70,15 +70,8 @@ def test_structure_raises(X, y, error, message):
         es.Rows(small_problem(n=4, d=2), X, y)
 
 
-def test_sparse_records_are_refused_with_the_remedy():
-    from scipy.sparse import csr_array
-
-    with pytest.raises(TypeError, match=r"got the sparse csr_array\. Use X\.toarray\(\)"):
-        es.Rows(small_problem(n=4, d=2), csr_array((4, 2)), np.ones(4))
-
-
 def test_an_unknown_engine_is_refused():
-    with pytest.raises(ValueError, match="engine must be one of 'auto', 'numpy', 'fast', got 'warp'"):
+    with pytest.raises(ValueError, match=r"engine must be one of 'auto', 'numpy', 'fast'.*, got 'warp'"):
         es.Rows(small_problem(n=4, d=2), np.zeros((4, 2)), np.ones(4), engine="warp")
 
 

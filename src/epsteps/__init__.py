@@ -2,10 +2,12 @@
 
 from epsteps import bounds, budgets
 from epsteps._extras import MissingExtraError
+from epsteps.auditing import Audit, audit
 from epsteps.bounds import NoBoundError
 from epsteps.budgets import Approximate, Concentrated, Expense, Pure
 from epsteps.choosing import plan
 from epsteps.domain import Ball
+from epsteps.ledger import BudgetExceededError, Ledger, LedgerError
 from epsteps.losses import Logistic, Squared
 from epsteps.methods import Steps, gd, heavy_ball, multistage, nesterov, restarted_nesterov
 from epsteps.planning import OverspentError, Plan
@@ -17,9 +19,13 @@ from epsteps.targets import UnreachableError, required_epsilon, required_n
 
 __all__ = [
     "Approximate",
+    "Audit",
     "Ball",
+    "BudgetExceededError",
     "Concentrated",
     "Expense",
+    "Ledger",
+    "LedgerError",
     "Logistic",
     "MissingExtraError",
     "NoBoundError",
@@ -33,6 +39,7 @@ __all__ = [
     "Squared",
     "Steps",
     "UnreachableError",
+    "audit",
     "bounds",
     "budgets",
     "check",

@@ -51,13 +51,23 @@ class Ball:
 
         Every row gets the same operations, and rounding is toward the inside.
         """
-        rows = np.nan_to_num(np.asarray(rows, dtype=float), nan=0.0)
+        rows = self._finite(rows)
         if self.norm == math.inf:
-            return np.clip(rows, -self.radius, self.radius)
-        rows = np.clip(rows, -_LARGEST, _LARGEST)
-        allowed = self.radius * (1 - (rows.shape[1] + 8) * np.finfo(float).eps)
-        lengths = np.linalg.norm(rows, ord=self.norm, axis=1, keepdims=True)
-        return rows * (allowed / np.maximum(lengths, allowed))
+            return rows
+        rows *= self._shrink(_sum_in_order(_powers(rows, self.norm)), rows.shape[1])[:, None]
+        return rows
+
+    def project_entries(self, entries: np.ndarray, starts: np.ndarray, d: int) -> np.ndarray:
+        """Return what ``project`` does to sparse rows of length d, of which row i holds entries[starts[i]:starts[i+1]].
+
+        The entries of a row come in the order of their columns.
+        """
+        entries = self._finite(entries)
+        if self.norm == math.inf:
+            return entries
+        owner = _owners(starts)
+        sizes = np.bincount(owner, weights=_powers(entries, self.norm), minlength=len(starts) - 1)
+        return entries * self._shrink(sizes, d)[owner]
 
     def integers(self, rows: np.ndarray, steps: int) -> np.ndarray:
         """Return the projected rows in units of radius/steps, as integers whose norm is at most ``steps``, exactly.
@@ -65,24 +75,51 @@ class Ball:
         Rounded to the nearest integer; where that leaves the ball, as few entries as it takes are rounded toward 0
         instead, those first that were rounded away from it most. All of it is decided within the row.
         """
-        real = self.project(rows) * (steps / self.radius)
+        real = self.project(rows)
+        real *= steps / self.radius
+        nearest = np.rint(real)
         if self.norm == math.inf:
-            return np.clip(np.rint(real), -steps, steps)
-        nearest, toward_zero = np.rint(real), np.trunc(real)
-        size = _power_sum(nearest, self.norm)
-        limit = steps**2 if self.norm == 2 else steps
-        too_long = np.flatnonzero(size > limit)
-        if len(too_long):
-            near, zero = nearest[too_long], toward_zero[too_long]
-            saved = _powers(near, self.norm) - _powers(zero, self.norm)
-            order = np.argsort(np.abs(real[too_long]) - np.abs(near), axis=1, kind="stable")
-            needed = (size[too_long] - limit)[:, None]
-            before = np.cumsum(np.take_along_axis(saved, order, axis=1), axis=1) - np.take_along_axis(saved, order, 1)
-            chosen = np.zeros(near.shape, dtype=bool)
-            np.put_along_axis(chosen, order, before < needed, axis=1)
-            nearest[too_long] = np.where(chosen, zero, near)
+            return np.clip(nearest, -steps, steps, out=nearest)
+        limit, size = self._limit(steps), _power_sum(nearest, self.norm)
+        if len(too_long := np.flatnonzero(size > limit)):
+            nearest[too_long] = _shortened(real[too_long], nearest[too_long], size[too_long] - limit, self.norm)
         nearest[_power_sum(nearest, self.norm) > limit] = 0.0  # cannot happen, and would not harm
         return nearest
+
+    def integer_entries(self, entries: np.ndarray, starts: np.ndarray, d: int, steps: int) -> np.ndarray:
+        """Return what ``integers`` does to sparse rows, given as for ``project_entries``: entries not stored stay 0."""
+        real = self.project_entries(entries, starts, d) * (steps / self.radius)
+        nearest = np.rint(real)
+        if self.norm == math.inf:
+            return np.clip(nearest, -steps, steps, out=nearest)
+        limit, owner = self._limit(steps), _owners(starts)
+        size = _ragged_sum(_powers(nearest, self.norm), starts)
+        picked = np.flatnonzero((size > limit)[owner])
+        picked = picked[np.lexsort((_distance(real[picked], nearest[picked]), owner[picked]))]
+        near, rows = nearest[picked], owner[picked]
+        saved = _saved(real[picked], near, self.norm)
+        before = np.cumsum(saved) - saved
+        before -= before[np.searchsorted(rows, rows)]  # what the rows above saved does not count
+        nearest[picked] = near - np.copysign((before < (size - limit)[rows]) & (saved > 0), near)
+        still_too_long = _ragged_sum(_powers(nearest, self.norm), starts) > limit
+        nearest[still_too_long[owner]] = 0.0  # cannot happen, and would not harm
+        return nearest
+
+    def _limit(self, steps: int) -> float:
+        return float(steps**2 if self.norm == 2 else steps)
+
+    def _finite(self, values: np.ndarray) -> np.ndarray:
+        """Return a copy in float64, clipped to where norms can be taken (the cube's own range); NaN becomes 0."""
+        limit = self.radius if self.norm == math.inf else _LARGEST
+        values = np.clip(np.asarray(values, dtype=float), -limit, limit)
+        np.copyto(values, 0.0, where=np.isnan(values))
+        return values
+
+    def _shrink(self, sizes: np.ndarray, d: int) -> np.ndarray:
+        """Return what to multiply rows by, given the sums of their entries' powers, rounded toward the inside."""
+        allowed = self.radius * (1 - (d + 8) * np.finfo(float).eps)
+        lengths = np.sqrt(sizes) if self.norm == 2 else sizes
+        return allowed / np.maximum(lengths, allowed)
 
     def outside(self, rows: np.ndarray) -> np.ndarray:
         """Mark the rows that ``project`` would move. Reads data: for its holder's eyes."""
@@ -90,12 +127,67 @@ class Ball:
             lengths = np.linalg.norm(np.asarray(rows, dtype=float), ord=self.norm, axis=1)
         return ~(lengths <= self.radius * (1 + 1e-12))
 
+    def outside_entries(self, entries: np.ndarray, starts: np.ndarray) -> np.ndarray:
+        """Mark the sparse rows that ``project_entries`` would move. Reads data: for its holder's eyes."""
+        entries, owner, limit = np.asarray(entries, dtype=float), _owners(starts), self.radius * (1 + 1e-12)
+        if self.norm == math.inf:
+            return np.bincount(owner[~(np.abs(entries) <= limit)], minlength=len(starts) - 1) > 0
+        with np.errstate(over="ignore", invalid="ignore"):
+            sizes = np.bincount(owner, weights=_powers(entries, self.norm), minlength=len(starts) - 1)
+            return ~((np.sqrt(sizes) if self.norm == 2 else sizes) <= limit)
 
-def _powers(rows: np.ndarray, norm: float) -> np.ndarray:
-    """Return |entry|^norm of integer rows as integers."""
-    entries = np.abs(rows).astype(np.int64)
-    return entries * entries if norm == 2 else entries
+
+def _powers(values: np.ndarray, norm: float) -> np.ndarray:
+    """Return |value|^norm."""
+    return values * values if norm == 2 else np.abs(values)
+
+
+def _sum_in_order(values: np.ndarray) -> np.ndarray:
+    """Return the sum of each row, one value after the other: zeros between them change no bit of it."""
+    if values.shape[1] * 4 > len(values):
+        return np.add.accumulate(values, axis=1)[:, -1]
+    total = values[:, 0].copy()
+    for column in values.T[1:]:
+        total += column
+    return total
 
 
 def _power_sum(rows: np.ndarray, norm: float) -> np.ndarray:
-    return _powers(rows, norm).sum(axis=1)
+    """Return the sum of |entry|^norm over rows of integers.
+
+    Doubles hold it exactly up to 2^53, and a larger one never becomes smaller than that by rounding.
+    """
+    return np.einsum("ij,ij->i", rows, rows) if norm == 2 else np.einsum("ij->i", np.abs(rows))
+
+
+def _distance(real: np.ndarray, near: np.ndarray) -> np.ndarray:
+    """Return in steps of 2^-31 how far rounding moved toward 0: from -2^30, away from it, to 2^30."""
+    return np.rint((np.abs(real) - np.abs(near)) * 2.0**31).astype(np.int64)
+
+
+def _shortened(real: np.ndarray, near: np.ndarray, excess: np.ndarray, norm: float) -> np.ndarray:
+    """Round entries toward 0, in the order of their distance and then their column, until each row fits."""
+    saved = _saved(real, near, norm)
+    rank = (_distance(real, near) << 32) + np.arange(near.shape[1])
+    ranks = np.sort(rank, axis=1)
+    rows = np.arange(len(near))[:, None]
+    in_order = saved.ravel()[(ranks & 0xFFFFFFFF) + near.shape[1] * rows]
+    count = np.sum(np.cumsum(in_order, axis=1) - in_order < excess[:, None], axis=1, keepdims=True)
+    chosen = (rank <= ranks[rows, count - 1]) & (saved > 0)
+    return near - np.copysign(chosen, near)
+
+
+def _saved(real: np.ndarray, near: np.ndarray, norm: float) -> np.ndarray:
+    """Return how much shorter a row gets by rounding an entry toward 0: nothing where that was the nearest."""
+    size = np.abs(near)
+    return np.where(size > np.abs(real), 2 * size - 1 if norm == 2 else 1.0, 0.0)
+
+
+def _owners(starts: np.ndarray) -> np.ndarray:
+    """Return the row of each entry."""
+    return np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+
+
+def _ragged_sum(powers: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Return each row's sum; integers are exact as long as ``_power_sum`` is."""
+    return np.bincount(_owners(starts), weights=powers, minlength=len(starts) - 1)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _FORMAT = 1
 _PLAIN = ("method", "batch", "allocation", "sensitivity", "objective", "start_gap")
+_TEXTS = ("method", "allocation", "sensitivity", "objective")
 _ARRAYS = ("spectrum", "start_shares")
 _LOSSES = {"Logistic": Logistic, "Squared": Squared}
 _BUDGETS = {"Pure": Pure, "Concentrated": Concentrated, "Approximate": Approximate}
@@ -62,8 +63,8 @@ def certificate(plan: "Plan") -> dict[str, Any]:
 def read(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the fields of the plan in ``text``, and the certificate that it states."""
     try:
-        content = json.loads(text)
-    except json.JSONDecodeError as error:
+        content = json.loads(text, parse_constant=_refused)
+    except (json.JSONDecodeError, RecursionError) as error:
         raise PlanFormatError(f"not a plan: {error}. Pass the text that Plan.to_json returned.") from None
     if not isinstance(content, dict) or content.get("epsteps_plan") != _FORMAT:
         raise PlanFormatError(f"not a plan of format {_FORMAT}: 'epsteps_plan' must be {_FORMAT}.")
@@ -78,6 +79,8 @@ def read(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
             "scales": np.array(content["scales"], dtype=float),
             **{name: content[name] for name in _PLAIN},
         }
+        if not all(isinstance(entries[name], str) for name in _TEXTS):
+            raise TypeError(f"{', '.join(_TEXTS)} must be text")
         return entries, dict(content["certificate"])
     except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise PlanFormatError(f"not a complete plan: {error!r}. Pass the text that Plan.to_json returned.") from None
@@ -91,7 +94,7 @@ def check(plan: "Plan", stated: dict[str, Any]) -> "Plan":
             continue  # heavy ball's theorem needs an extra that may be missing here
         if not _agree(actual.get(name), stated.get(name)):
             raise PlanFormatError(
-                f"the plan was changed: its {name} says {_short(stated.get(name))}, but its contents give "
+                f"the plan was changed: its {_short(name)} says {_short(stated.get(name))}, but its contents give "
                 f"{_short(actual.get(name))}. Make it anew with epsteps.plan."
             )
     return plan
@@ -152,6 +155,10 @@ def _agree(actual: Any, stated: Any) -> bool:
         except (ValueError, TypeError):
             return False
     return actual == stated
+
+
+def _refused(constant: str) -> None:
+    raise PlanFormatError(f"not a plan: it says {constant}, and plans hold finite numbers alone.")
 
 
 def _short(value: Any) -> str:

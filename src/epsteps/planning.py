@@ -86,6 +86,9 @@ class Plan:
         _validate.choice("sensitivity", self.sensitivity, SENSITIVITIES)
         _validate.choice("objective", self.objective, OBJECTIVES)
         _validate.positive("start_gap", self.start_gap)
+        for name in ("spectrum", "start_shares"):
+            if (values := getattr(self, name)) is not None and not np.all(np.isfinite(values)):
+                raise ValueError(f"{name} must hold finite numbers, got {values!r}.")
         if self.mechanism != mechanisms.named(_validate.choice("mechanism", self.mechanism.name, mechanisms.NAMES)):
             raise ValueError(
                 f"mechanism must be the library's own, got {self.mechanism!r}: its sampler is chosen by name."

@@ -1,54 +1,77 @@
 """Private records: projected into the declared domain on construction, so that sensitivity is a postcondition."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from epsteps import _validate, engines
+from epsteps import _validate, engines, sources
 from epsteps.engines import Engine, Sums
-from epsteps.grid import Points
+from epsteps.engines.cluster import ClusterRecords
+from epsteps.grid import STEPS, Grid, Points
 from epsteps.problem import Problem
+from epsteps.sources import Check
 
 
 class Rows:
     """The records of a problem, every one projected into its domain.
 
-    A record's values never raise: a row outside the domain is moved to it, NaN becomes 0, an unknown label the
-    first class. Shapes and types are structure, and do raise.
+    A record's values never raise: a row outside the domain is moved to it, NaN and missing values become 0, an unknown
+    label the first class. Shapes, types, names of columns and files are structure, and do raise.
+
+    Records may be larger than memory: memory maps and files of more than 2^24 numbers are read in blocks at every step,
+    with a working set of a few hundred megabytes however many there are. The files must not change meanwhile. Sparse
+    records are never made dense. Private sums are the same integers wherever the records come from.
 
     Parameters
     ----------
     problem : Problem
         The public facts that the records must fit.
-    X : array of shape (n, d)
-        Features.
-    y : array of shape (n,)
-        Labels or targets.
-    engine : "auto", "numpy" or "fast"
-        What computes gradients: NumPy, or kernels compiled by numba (``epsteps[fast]``); "auto" takes the latter for
-        large records where numba is installed.
+    X : array of shape (n, d), sparse matrix, or path
+        Features: anything NumPy takes for an array, a memory map (``np.load(path, mmap_mode="r")``), a sparse matrix of
+        SciPy, the path of a ``.npy`` file, or of a ``.parquet`` file or a folder of such files, read in the order of
+        their names (``epsteps[parquet]``).
+    y : array of shape (n,), path, or name
+        Labels or targets: an array, the path of a ``.npy`` file, or the name of a column where X is Parquet.
+    engine : "auto", "numpy", "fast", "gpu" or "dask"
+        What computes gradients: NumPy, kernels compiled by numba (``epsteps[fast]``), a card (``epsteps[gpu]``), or
+        dask workers that read and keep the records (``epsteps[dask]``; X is then a Parquet path, a dask array or a dask
+        dataframe). "auto" takes the kernels for large records where numba is installed. Sparse records are computed
+        with SciPy: "auto" or "numpy".
+    scheduler : str or distributed.Client, optional
+        Address of an existing dask cluster, ``"tcp://..."``; without it workers are started on this machine.
+    columns : sequence of str, optional
+        The feature columns of a Parquet file, in this order; by default all but the target, in the file's order.
     validate : bool
         Raise if any record would be projected. The error tells something about the records: it is for the
         data holder's own eyes.
     """
 
-    def __init__(self, problem: Problem, X: Any, y: Any, *, engine: str = "auto", validate: bool = False) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        X: Any,
+        y: Any,
+        *,
+        engine: str = "auto",
+        columns: Sequence[str] | None = None,
+        scheduler: Any = None,
+        validate: bool = False,
+    ) -> None:
         _validate.choice("engine", engine, engines.NAMES)
-        features, targets = _arrays(problem, X, y)
-        if validate and (found := check(problem, X, y)).any:
-            raise ValueError(f"validate=True, and records are outside the declared domain: {found}.")
         self.problem = problem
-        self._name, self._records = engine, (features, problem.loss.encode(targets))
+        self._records = sources.open_records(problem, X, y, columns, engine, scheduler)
+        if validate and (found := self._records.check()).any:
+            raise ValueError(f"validate=True, and records are outside the declared domain: {found}.")
 
     @cached_property
     def _engine(self) -> Engine:
-        return engines.make_engine(self._name, self.problem, *self._records)
+        return self._records.engine()
 
     @cached_property
     def _sums(self) -> Sums:
-        return engines.make_sums(self._name, self.problem, *self._records)
+        return self._records.sums()
 
     def __repr__(self) -> str:
         return f"Rows({self.problem!r})"
@@ -67,12 +90,22 @@ class Rows:
         return self._engine.mean_loss(x) + 0.5 * self.problem.ridge * np.sum(x**2, axis=0)
 
     def second_moment(self) -> np.ndarray:
-        """Return the exact, UNPROTECTED mean of u u' over the records: for releases that add noise to it, and tests."""
-        return self._engine.second_moment()
+        """Return the UNPROTECTED mean of u u' over the records, from exact sums: for releases that add noise to it."""
+        units = Grid(self.problem).units / STEPS
+        return self._sums.second_moment().astype(float) * np.outer(units, units) / self.problem.n
 
     def sums(self, points: Points, rows: np.ndarray | None = None) -> np.ndarray:
         """Return the exact, UNPROTECTED sum of slope x record, in integers, at points of the grid: for the loop."""
         return self._sums.gradient(points, rows)
+
+    def prepare(self) -> None:
+        """Read and round the records now: what cannot be read fails here, before anything is charged."""
+        _ = self._sums
+
+    def close(self) -> None:
+        """Let dask workers forget the records, and end those that were started for them."""
+        if isinstance(self._records, ClusterRecords):
+            self._records.close()
 
     def _points(self, x: np.ndarray) -> np.ndarray:
         x = np.asarray(x, dtype=float)
@@ -81,47 +114,6 @@ class Rows:
         return x
 
 
-@dataclass(frozen=True)
-class Check:
-    """What would be projected: counts of a data holder's own look at the records, not for publication."""
-
-    rows_outside: int
-    not_a_number: int
-    infinite: int
-    targets_outside: int
-
-    @property
-    def any(self) -> bool:
-        """Whether any record would be changed."""
-        return any((self.rows_outside, self.not_a_number, self.infinite, self.targets_outside))
-
-    def __str__(self) -> str:
-        return (
-            f"{self.rows_outside} rows outside the domain ({self.not_a_number} values are NaN, {self.infinite} "
-            f"infinite), {self.targets_outside} targets outside those declared"
-        )
-
-
-def check(problem: Problem, X: Any, y: Any) -> Check:
+def check(problem: Problem, X: Any, y: Any, *, columns: Sequence[str] | None = None) -> Check:
     """Count what ``Rows`` would project. It reads the data without protection: for the data holder's own eyes."""
-    features, targets = _arrays(problem, X, y)
-    return Check(
-        rows_outside=int(problem.domain.outside(features).sum()),
-        not_a_number=int(np.isnan(features).sum()),
-        infinite=int(np.isinf(features).sum()),
-        targets_outside=problem.loss.outside(targets),
-    )
-
-
-def _arrays(problem: Problem, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return features and targets as arrays of the declared shape, or raise."""
-    if hasattr(X, "toarray"):
-        raise TypeError(f"X must be a dense array, got the sparse {type(X).__name__}. Use X.toarray().")
-    features, targets = np.asarray(X), np.asarray(y)
-    if features.dtype.kind not in "biuf":
-        raise TypeError(f"X must be numeric, got dtype {features.dtype}. Encode text columns before.")
-    if features.shape != (problem.n, problem.d):
-        raise ValueError(f"X must have the problem's shape (n, d) = ({problem.n}, {problem.d}), got {features.shape}.")
-    if targets.shape != (problem.n,):
-        raise ValueError(f"y must have the problem's shape (n,) = ({problem.n},), got {targets.shape}.")
-    return features, targets
+    return sources.open_records(problem, X, y, columns).check()

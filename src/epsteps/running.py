@@ -1,7 +1,7 @@
 """The one loop: executes a plan on private records, and decides nothing."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -101,9 +101,11 @@ def run(
     copies = 1 if repetitions is None else _validate.integer("repetitions", repetitions)
     x = _start(start, plan.problem.dimension, copies)
     source = Source(None if seed is None else _validate.integer("seed", seed, low=0))
-    oracle = partial(_kind(arithmetic, source), plan, data)
-    facts = {"plan": plan.to_json(), "start": x[:, 0].tolist(), "repetitions": copies, "seed": seed}
-    with nullcontext() if checkpoint is None else Checkpoint(checkpoint, facts | {"arithmetic": arithmetic}) as saved:
+    kind = _kind(arithmetic, source)
+    if kind is ExactOracle:
+        data.prepare()
+    oracle = partial(kind, plan, data)
+    with _checkpoint(checkpoint, plan, x, seed, arithmetic) as saved:
         if ledger is not None:
             _charge(ledger, plan, copies, saved)
         path = _descend(plan, oracle, source, x, saved, on_step or (lambda _: None))
@@ -115,6 +117,16 @@ def _kind(arithmetic: str, source: Source) -> type[Oracle]:
     if _validate.choice("arithmetic", arithmetic, ARITHMETICS) == "float" and not source.seeded:
         raise ValueError("arithmetic='float' is not private, and takes a seed. Use 'exact', or seed=... to experiment.")
     return ExactOracle if arithmetic == "exact" or not source.seeded else FloatOracle
+
+
+def _checkpoint(
+    path: str | Path | None, plan: Plan, x: np.ndarray, seed: int | None, arithmetic: str
+) -> AbstractContextManager[Checkpoint | None]:
+    """Open the file of the run that these facts define, if there is to be one."""
+    if path is None:
+        return nullcontext()
+    facts = {"plan": plan.to_json(), "start": x.tolist(), "seed": seed, "arithmetic": arithmetic}
+    return Checkpoint(path, facts)
 
 
 def _charge(ledger: Account, plan: Plan, copies: int, saved: Checkpoint | None) -> None:

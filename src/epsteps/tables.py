@@ -2,11 +2,30 @@
 
 import csv
 import math
+import tokenize
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 
 from epsteps._extras import require
+
+# What NumPy raises for .npy and .npz files that are not whole.
+DAMAGED = (
+    ValueError,
+    TypeError,
+    EOFError,
+    KeyError,
+    AttributeError,
+    NotImplementedError,
+    SyntaxError,
+    BadZipFile,
+    zlib.error,
+    tokenize.TokenError,
+)
 
 
 def read_table(path: Path, target: str | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -25,11 +44,23 @@ def read_table(path: Path, target: str | None = None) -> tuple[np.ndarray, np.nd
 
 
 def _read_npz(path: Path, target: str | None) -> tuple[np.ndarray, np.ndarray]:
-    with np.load(path, allow_pickle=False) as arrays:
-        for features, labels in (("X", target or "y"), ("X_train", target or "y_train")):
+    pairs = (("X", target or "y"), ("X_train", target or "y_train"))
+    with whole_numpy_file(path), path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        for features, labels in pairs:
             if features in arrays and labels in arrays:
                 return arrays[features], arrays[labels]
-        raise ValueError(f"{path} must hold arrays X and y (or X_train and y_train), got {', '.join(arrays)}.")
+        names = ", ".join(map(repr, arrays))
+    raise ValueError(f"{path} must hold arrays X and y (or X_train and y_train), got {names}.")
+
+
+@contextmanager
+def whole_numpy_file(path: Path) -> Iterator[None]:
+    """Turn what NumPy raises for a damaged .npy or .npz file into one line."""
+    try:
+        yield
+    except DAMAGED as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"{path} is not a whole file of NumPy's with numbers or text: {reason}") from None
 
 
 def _read_csv(path: Path, target: str | None) -> tuple[np.ndarray, np.ndarray]:
@@ -51,7 +82,10 @@ def _numbers(path: Path, names: list[str], line: int, row: list[str]) -> list[fl
 
 def _read_parquet(path: Path, target: str | None) -> tuple[np.ndarray, np.ndarray]:
     parquet = require("pyarrow.parquet", "parquet", "reading .parquet files")
-    table = parquet.read_table(path)
+    try:
+        table = parquet.read_table(path)
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{path} is not a whole Parquet file: {str(error).splitlines()[0]}") from None
     columns = [np.asarray(column.to_numpy()) for column in table.itercolumns()]
     for name, column in zip(table.column_names, columns, strict=True):
         if column.dtype.kind not in "biuf":

@@ -3,7 +3,9 @@
 import typer
 
 import epsteps
+from epsteps.cli.audit import audit
 from epsteps.cli.compare import compare
+from epsteps.cli.ledger import ledger
 from epsteps.cli.plan import plan
 from epsteps.cli.reproduce import reproduce
 
@@ -15,7 +17,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+app.command()(audit)
 app.command()(compare)
+app.add_typer(ledger)
 app.command()(plan)
 app.command()(reproduce)
 

@@ -52,6 +52,16 @@ class MechanismName(StrEnum):
     gaussian = "gaussian"
 
 
+class EngineName(StrEnum):
+    """Engines on the command line."""
+
+    auto = "auto"
+    numpy = "numpy"
+    fast = "fast"
+    gpu = "gpu"
+    dask = "dask"
+
+
 class ObjectiveName(StrEnum):
     """What predicts the error, on the command line."""
 
@@ -82,7 +92,7 @@ def clean_errors(command: Callable[..., None]) -> Callable[..., None]:
         except (OSError, es.MissingExtraError) as error:
             typer.echo(f"Error: {error}", err=True)
             raise typer.Exit(1) from None
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             typer.echo(f"Error: {error}", err=True)
             raise typer.Exit(2) from None
 

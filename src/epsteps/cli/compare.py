@@ -1,17 +1,20 @@
 """``epsteps compare``: the six algorithms of the paper side by side."""
 
 import json as json_module
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
 
 import epsteps as es
-from epsteps.cli.common import LossName, NormName, clean_errors, make_loss, progress_bar
+from epsteps.cli.common import EngineName, LossName, NormName, clean_errors, make_loss, progress_bar
 from epsteps.experiments import compare as experiment
 from epsteps.experiments import outputs
+from epsteps.sources.parquet import ParquetReader
 from epsteps.tables import read_table
 
 
@@ -41,6 +44,8 @@ def compare(
     target_bound: float = typer.Option(1.0, help="Squared loss: targets lie within this bound of 0."),
     radius: float | None = typer.Option(None, help="Public bound on a record's norm; required with --data."),
     norm: NormName = typer.Option(NormName.inf, help="Norm of that bound."),
+    engine: EngineName = typer.Option(EngineName.auto, help="What computes gradients; dask takes a .parquet file."),
+    scheduler: str | None = typer.Option(None, help="Existing dask cluster, tcp://...; a local one otherwise."),
     out: Path = typer.Option(Path("results"), help="Folder for compare.csv, compare.json and compare.png."),
     json: bool = typer.Option(False, "--json", help="Print the summary as JSON instead of a table."),
 ) -> None:
@@ -49,6 +54,8 @@ def compare(
     An experiment: seeded, and measured on the records. Nothing that it prints is private.
     """
     if data is None:
+        if engine == EngineName.dask:
+            raise ValueError("--engine dask needs --data with a .parquet file that the workers read.")
         problem = experiment.paper_problem(n, d, ridge)
         features, targets = experiment.paper_data(n, d, seed)
     else:
@@ -56,13 +63,9 @@ def compare(
             raise ValueError(
                 "--radius is required with --data: declare a public bound on the records, e.g. --radius 1."
             )
-        features, targets = read_table(data, target)
+        features, targets, (rows, columns) = _table_or_path(data, target, engine)
         problem = es.Problem(
-            make_loss(loss, classes, target_bound),
-            es.Ball(radius, norm=norm.number),
-            ridge=ridge,
-            n=len(features),
-            d=features.shape[1],
+            make_loss(loss, classes, target_bound), es.Ball(radius, norm=norm.number), ridge=ridge, n=rows, d=columns
         )
     x0 = _start(start)
     gap = start_gap if start_gap is not None else (problem.start_gap if x0 == 0 else 10.0)
@@ -77,7 +80,7 @@ def compare(
         start_gap=gap,
         seed=seed,
     )
-    outcomes = _run(problem, features, targets, settings)
+    outcomes = _run(problem, partial(es.Rows, problem, features, targets, engine=engine, scheduler=scheduler), settings)
     paths = outputs.write_all(out, outcomes, problem, settings)
     if json:
         typer.echo(json_module.dumps(outputs.summary(outcomes, problem, settings), indent=1))
@@ -87,14 +90,22 @@ def compare(
     typer.echo(f"Wrote {', '.join(map(str, paths))}")
 
 
-def _run(
-    problem: es.Problem, features: np.ndarray, targets: np.ndarray, settings: experiment.Settings
-) -> list[experiment.Outcome]:
+def _table_or_path(path: Path, target: str | None, engine: EngineName) -> tuple[Any, Any, tuple[int, int]]:
+    """Return features, target and shape; for dask only the file's name, since its workers read it."""
+    if engine != EngineName.dask:
+        features, targets = read_table(path, target)
+        return features, targets, features.shape
+    if target is None:
+        raise ValueError("--target is required with --engine dask: name the column of the target.")
+    return path, target, ParquetReader(path, target).shape
+
+
+def _run(problem: es.Problem, rows: Callable[[], es.Rows], settings: experiment.Settings) -> list[experiment.Outcome]:
     """Run the comparison behind a progress bar (on a terminal only)."""
     planned = experiment.plans(problem, settings)
     work = (plan.iterations + len(experiment.measured_iterations(plan.iterations)) for _, plan in planned)
     with progress_bar("compare", sum(work)) as advance:
-        records = es.Rows(problem, features, targets)
+        records = rows()
         return experiment.compare(planned, records, settings, on_step=lambda: advance(1))
 
 

@@ -8,16 +8,23 @@ from importlib.util import find_spec
 from typing import Protocol
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from epsteps.engines import encoding, selftest
 from epsteps.engines.dense import DenseEngine
 from epsteps.engines.dense_sums import DenseSums
 from epsteps.engines.fast import FastEngine
+from epsteps.engines.fast_sums import FastSums
+from epsteps.engines.sparse import SparseEngine, SparseSums, sums_of_dense
+from epsteps.engines.stream import Reader, StreamEngine, StreamSums
+from epsteps.engines.torch_engine import TorchEngine
+from epsteps.engines.torch_sums import TorchSums
 from epsteps.grid import Grid, Points
 from epsteps.problem import Problem
 
-NAMES = ("auto", "numpy", "fast")
-_ENGINES = {"numpy": (DenseEngine, DenseSums), "fast": (FastEngine, DenseSums)}
+NAMES = ("auto", "numpy", "fast", "gpu", "dask")
+# The modules of the last one import torch when an engine is made, not before.
+_ENGINES = {"numpy": (DenseEngine, DenseSums), "fast": (FastEngine, FastSums), "gpu": (TorchEngine, TorchSums)}
 # Numbers in the records from which compiled kernels are worth the seconds that compiling them takes once.
 _WORTH_COMPILING = 1_000_000
 
@@ -71,4 +78,52 @@ def make_sums(name: str, problem: Problem, X: np.ndarray, targets: np.ndarray) -
     return make(Grid(problem), encoding.integers(problem, X), targets)
 
 
-__all__ = ["NAMES", "DenseEngine", "DenseSums", "Engine", "FastEngine", "Sums", "chosen", "make_engine", "make_sums"]
+def make_stream_engine(name: str, problem: Problem, reader: Reader) -> Engine:
+    """Return the named engine's float means over records that are read in blocks."""
+    make, _ = _ENGINES[chosen(name, problem.n * problem.d)]
+
+    def build(features: np.ndarray, targets: np.ndarray) -> Engine:
+        return make(problem.loss, encoding.projected(problem, features), problem.loss.encode(targets))
+
+    return StreamEngine(build, reader)
+
+
+def make_stream_sums(name: str, problem: Problem, reader: Reader) -> Sums:
+    """Return the named engine's exact sums over records that are read in blocks, once it has passed its test."""
+    name = chosen(name, problem.n * problem.d)
+    _, make = _ENGINES[name]
+    selftest.require_exact(make, name)
+    grid = Grid(problem)
+
+    def build(features: np.ndarray, targets: np.ndarray) -> Sums:
+        return make(grid, encoding.integers(problem, features), problem.loss.encode(targets))
+
+    return StreamSums(build, reader)
+
+
+def make_sparse_engine(problem: Problem, X: csr_array, targets: np.ndarray) -> Engine:
+    """Return float means over raw sparse features and numeric targets."""
+    return SparseEngine(problem.loss, encoding.projected_sparse(problem, X), targets, intercept=problem.intercept)
+
+
+def make_sparse_sums(problem: Problem, X: csr_array, targets: np.ndarray) -> Sums:
+    """Return exact sums over raw sparse features and numeric targets, once they have passed their test."""
+    selftest.require_exact(sums_of_dense, "sparse")
+    return SparseSums(Grid(problem), encoding.integers_sparse(problem, X), targets)
+
+
+__all__ = [
+    "NAMES",
+    "DenseEngine",
+    "DenseSums",
+    "Engine",
+    "FastEngine",
+    "Sums",
+    "chosen",
+    "make_engine",
+    "make_sparse_engine",
+    "make_sparse_sums",
+    "make_stream_engine",
+    "make_stream_sums",
+    "make_sums",
+]

@@ -10,7 +10,7 @@ import os
 import weakref
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -113,6 +113,10 @@ class ClusterRecords:
         if self._sums is None:
             self._sums = ClusterSums(*self._arguments)
         return self._sums
+
+    def check(self) -> NoReturn:
+        """Refuse: what would be projected is counted where the records are, by their holder."""
+        raise ValueError("records in dask workers are not counted from here. Leave out validate=True and check a part.")
 
     def close(self) -> None:
         """Let the workers forget the records, and end the workers if they were started for them."""

@@ -1,6 +1,7 @@
 """The compiled engine: gradient and loss in one pass over memory, with kernels that numba compiles on first use."""
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -9,145 +10,193 @@ from epsteps import _extras
 from epsteps.engines import dense, threads
 from epsteps.losses import Logistic, Loss, Squared
 
-# Features above which BLAS takes the products. Measured: kernels ahead at 400, a tie at 1000 with 60 points or more.
-_LARGE_D = 512
-# Bytes of records and margins in a tile: they stay in a core's first-level cache.
-_TILE_BYTES = 12 * 2**10
+# Features above which BLAS takes the products for many points. Measured: kernels ahead at 400, a tie at 1000.
+LARGE_D = 512
 # Points below which each gets a pass of its own, as a vector of columns would be half empty.
-_FEW_COLUMNS = 3
-# Sums are taken over this many parts of the records, so that results do not depend on the number of threads.
-_PARTS = 8
-# Multiplications below which starting threads costs more than it saves.
+FEW_COLUMNS = 3
+# Features for which float32 records are best multiplied in float64: half as many of them in a tile, and no sums to
+# convert. Measured: float32 ahead at 20 and at 300, float64 at 100.
+_WIDEN = range(40, 129)
+# Rows in a block of a subset, and bytes of records and margins in a tile for many points (first-level cache).
+ROWS_BLOCK = 64
+_TILE_BYTES = 12 * 2**10
+# Multiplications below which parts and threads cost more than they save.
 _WORTH_PARTS = 3_000_000
-_ALL = np.empty(0, dtype=np.int64)
+ALL = np.empty(0, dtype=np.int64)
 
 
 class FastEngine:
-    """Mean gradient and loss of a linear model over records in memory (row-major float64).
+    """Mean gradient and loss of a linear model over records in memory (float64 or float32).
 
-    It computes what ``DenseEngine`` does, for the logistic and the squared loss with up to 512 features by compiled
-    kernels, and hands everything else to it. Needs numba.
+    It computes what ``DenseEngine`` does, for the logistic and the squared loss, by compiled kernels, and hands
+    everything else to it. Records in float32 are multiplied in float32 (or better), tiles of them summed in float64.
+    Needs numba.
     """
 
     def __init__(self, loss: Loss, features: np.ndarray, targets: np.ndarray) -> None:
         _extras.require("numba", "fast", "The fast engine")
-        from epsteps.engines import _kernels
+        from epsteps.engines import _columns, _layouts, _rows, _slopes, _tiles
 
-        self._kernels: Any = _kernels
-        self._features = np.ascontiguousarray(features, dtype=float)
-        targets = np.ascontiguousarray(targets, dtype=float)
-        if self._features.ndim != 2 or targets.shape != self._features.shape[:1]:
-            raise ValueError(f"features and targets must fit, got shapes {self._features.shape} and {targets.shape}.")
-        self._dense = dense.DenseEngine(loss, self._features, targets)
-        self._negated = -targets
-        self._kind = {Logistic: _kernels.LOGISTIC, Squared: _kernels.SQUARED}.get(type(loss))
+        check_shapes(features, targets)
+        self._columns, self._rows, self._tiles, self._slopes = _columns, _rows, _tiles, _slopes
+        self._loss, self._targets = loss, np.ascontiguousarray(targets, dtype=float)
+        self._kind = loss_kind(loss)
+        d = features.shape[1]
+        stored = np.dtype(np.float32 if features.dtype == np.float32 else np.float64)
+        self._dtype = np.dtype(np.float64) if d in _WIDEN else stored
+        self._lanes = 32 // self._dtype.itemsize
+        self._layouts = _layouts.Layouts(
+            features.astype(stored, copy=False), _tiles.tile_size(d, self._lanes, stored.itemsize)
+        )
+        self._negated = self._layouts.filled_up(-self._targets, stored, -_slopes.FILLER)
+
+    @cached_property
+    def _dense(self) -> dense.DenseEngine:
+        return dense.DenseEngine(self._loss, self._layouts.rows(), self._targets)
 
     def mean_gradient(self, x: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
         """Return the mean loss gradient over all records, or over these rows; one per column of x."""
-        if not self._compiled(x):
+        if not self._compiled(x, rows):
             return self._dense.mean_gradient(x, rows)
-        return self._means(x, self._kernels.SLOPE, rows)[0]
+        return self._means(x, self._slopes.SLOPE, rows)[0]
 
     def mean_loss(self, x: np.ndarray) -> np.ndarray:
         """Return the mean loss over all records; one per column of x."""
         if not self._compiled(x):
             return self._dense.mean_loss(x)
-        return self._means(x, self._kernels.VALUE)[1]
+        return self._means(x, self._slopes.VALUE)[1]
 
     def mean_gradient_and_loss(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return both, in one pass over the records and with one exponential for both."""
         if not self._compiled(x):
             return self._dense.mean_gradient(x), self._dense.mean_loss(x)
-        return self._means(x, self._kernels.BOTH)
+        return self._means(x, self._slopes.BOTH)
 
     def second_moment(self) -> np.ndarray:
         """Return the mean of u u' over the records' features."""
         return self._dense.second_moment()
 
-    def _compiled(self, x: np.ndarray) -> bool:
+    def _compiled(self, x: np.ndarray, rows: np.ndarray | None = None) -> bool:
         """Whether the kernels serve these points; what they read must lie in memory, so that shapes are checked."""
-        d = self._features.shape[1]
+        d = self._layouts.d
         if x.ndim not in (1, 2) or len(x) != d:
             raise ValueError(f"x must have length {d} (or that many rows), got shape {x.shape}.")
-        return self._kind is not None and 0 < d <= _LARGE_D
+        few = x.ndim == 1 or x.shape[1] < FEW_COLUMNS
+        return self._kind is not None and (few or d <= LARGE_D) and (rows is None or len(rows) > 0)
 
     def _means(self, x: np.ndarray, what: int, rows: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return mean gradients and losses (one of them is zero when ``what`` does not ask for it)."""
-        x = np.asarray(x, dtype=float)
-        long_enough = len(x) >= self._kernels.LANES
-        if x.ndim == 1 and long_enough:
+        if x.ndim == 1:
             return self._at_point(x, what, rows)
-        points = x.reshape(len(x), -1)
-        if points.shape[1] < _FEW_COLUMNS and long_enough:
-            gradients, losses = zip(*(self._at_point(point, what, rows) for point in points.T), strict=True)
-            return np.stack(gradients, axis=1), np.array(losses)
-        gradient, loss = self._at_columns(points, what, rows)
-        return gradient.reshape(x.shape), loss.reshape(x.shape[1:])
+        if x.shape[1] >= FEW_COLUMNS:
+            return self._at_columns(x, what, rows)
+        gradients, losses = zip(*(self._at_point(point, what, rows) for point in x.T), strict=True)
+        return np.stack(gradients, axis=1), np.array(losses)
 
     def _at_point(self, x: np.ndarray, what: int, rows: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-        """Return the means at one point: the lanes of a vector are features, then records."""
-        lanes, d = self._kernels.LANES, len(x)
-        whole, left = d // lanes * lanes, d % lanes
-        padded = np.zeros(whole + lanes)
-        padded[:whole], padded[whole + lanes - left :] = x[:whole], x[whole:]
-        rows = _ALL if rows is None else np.ascontiguousarray(rows, dtype=np.int64)
-        count, tile = len(rows) or len(self._negated), _tile(d + 3)
+        if rows is not None:
+            return self._at_point_of_rows(x, what, rows)
+        layouts, point = self._layouts, np.ascontiguousarray(x, dtype=self._dtype)
+        tiles, size = layouts.tiles().reshape(-1), layouts.tile_size
 
-        def part(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-            gradient, totals = np.zeros(whole + lanes), np.zeros(lanes)
-            self._kernels.records(
-                self._features.reshape(-1),
+        parts = threads.PARTS if layouts.n * layouts.d >= _WORTH_PARTS else 1
+        edges = np.linspace(0, layouts.tile_count, parts + 1).astype(np.int64)
+        gradients, totals = np.zeros((parts, layouts.d)), np.zeros(parts)
+
+        def part(start: int, stop: int) -> None:
+            self._tiles.means(
+                tiles,
+                size,
                 self._negated,
-                rows,
-                padded,
-                d,
+                point,
                 self._kind,
                 what,
-                start,
-                stop,
-                tile,
-                gradient,
-                totals,
+                edges[start : stop + 1],
+                layouts.n,
+                gradients[start:stop],
+                totals[start:stop],
             )
-            return gradient, totals
 
-        gradient, totals = _sums(part, count, d)
-        return np.concatenate((gradient[:whole], gradient[whole + lanes - left :])) / count, totals.sum() / count
+        if parts == 1 or threads.allowed() == 1:
+            part(0, parts)
+        else:
+            threads.map_parts(part, parts, work=layouts.n * layouts.d)
+        return gradients.sum(axis=0) / layouts.n, totals.sum() / layouts.n
 
-    def _at_columns(self, x: np.ndarray, what: int, rows: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-        """Return the means at each column: the lanes of a vector are columns."""
-        d, wanted = x.shape
-        width = -(-wanted // self._kernels.LANES) * self._kernels.LANES
-        padded = np.zeros((d, width))
-        padded[:, :wanted] = x
-        features, negated = self._features, self._negated
-        if rows is not None:
-            features, negated = np.take(features, rows, axis=0), np.take(negated, rows)
-        count, tile = len(negated), _tile(d + min(width, self._kernels.GROUP))
+    def _at_point_of_rows(self, x: np.ndarray, what: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        layouts, point = self._layouts, padded(x, self._lanes, self._dtype)
+        features, rows = layouts.rows().reshape(-1), np.ascontiguousarray(rows, dtype=np.int64)
+        negated = self._negated[: layouts.n]
 
         def part(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-            gradient, totals = np.zeros((d, width)), np.zeros(width)
-            self._kernels.columns(
-                features.reshape(-1), negated, padded, self._kind, what, start, stop, tile, gradient, totals
+            gradient, total = np.zeros(layouts.d), np.zeros(1)
+            self._rows.means(features, negated, rows, point, self._kind, what, start, stop, ROWS_BLOCK, gradient, total)
+            return gradient, total
+
+        gradient, total = _sums(part, len(rows), layouts.d)
+        return gradient / len(rows), total[0] / len(rows)
+
+    def _at_columns(self, x: np.ndarray, what: int, rows: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+        layouts, wanted = self._layouts, x.shape[1]
+        features, negated = layouts.rows(), self._negated[: layouts.n]
+        points = padded(x.T, 32 // features.itemsize, features.dtype).T.copy()
+        if rows is not None:
+            features, negated = np.take(features, rows, axis=0), np.take(negated, rows)
+        count, tile = len(negated), columns_tile(len(x), points.shape[1], features.itemsize)
+
+        def part(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+            gradient, totals = np.zeros(points.shape), np.zeros(points.shape[1])
+            self._columns.means(
+                features.reshape(-1), negated, points, self._kind, what, start, stop, tile, gradient, totals
             )
             return gradient, totals
 
-        gradient, totals = _sums(part, count, d * width)
+        gradient, totals = _sums(part, count, points.size)
         return gradient[:, :wanted] / count, totals[:wanted] / count
 
 
-def _tile(doubles: int) -> int:
-    """Return how many records, with so many doubles each, make a tile."""
-    return min(512, max(16, _TILE_BYTES // (8 * doubles) // 4 * 4))
+def check_shapes(features: np.ndarray, targets: np.ndarray) -> None:
+    """Raise unless there is one target for each record: the kernels do not look."""
+    if features.ndim != 2 or targets.shape != features.shape[:1]:
+        raise ValueError(f"features and targets must fit, got shapes {features.shape} and {targets.shape}.")
+
+
+def loss_kind(loss: Loss) -> int | None:
+    """Return the kernels' number of a loss, or None: a class derived from it may compute something else."""
+    from epsteps.engines import _slopes
+
+    return {Logistic: _slopes.LOGISTIC, Squared: _slopes.SQUARED}.get(type(loss))
+
+
+def padded(x: np.ndarray, lanes: int, dtype: Any) -> np.ndarray:
+    """Return x with zeros after it, up to whole vectors."""
+    result = np.zeros((-(-len(x) // lanes) * lanes, *x.shape[1:]), dtype=dtype)
+    result[: len(x)] = x
+    return result
+
+
+def columns_tile(d: int, width: int, itemsize: int) -> int:
+    """Return how many records make a tile for many points.
+
+    Losses are gathered as a product of that many factors in (1, 2], which must not overflow float32.
+    """
+    group = 6 * 32 // itemsize
+    return min(96, max(16, _TILE_BYTES // (itemsize * (d + min(width, group))) // 4 * 4))
 
 
 def _sums(
     part: Callable[[int, int], tuple[np.ndarray, np.ndarray]], count: int, work: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Sum gradients and losses over parts of the records, in threads where that pays."""
-    if count * work < _WORTH_PARTS:
-        return part(0, count)
-    edges = np.linspace(0, count, _PARTS + 1).astype(int).tolist()
-    run = map if threads.allowed() == 1 else threads._pool().map
-    gradients, totals = zip(*run(part, edges[:-1], edges[1:]), strict=True)
+    parts = sum_parts(part, count, work)
+    if len(parts) == 1:
+        return parts[0]
+    gradients, totals = zip(*parts, strict=True)
     return np.sum(gradients, axis=0), np.sum(totals, axis=0)
+
+
+def sum_parts(part: Callable[[int, int], Any], count: int, work: int, largest: int | None = None) -> list[Any]:
+    """Return ``part`` of all that is counted at once if that is little, with ``work`` multiplications each."""
+    if count * work < _WORTH_PARTS:
+        return [part(0, count)]
+    return threads.map_parts(part, count, work=work, largest=largest)

@@ -13,6 +13,8 @@ from threadpoolctl import ThreadpoolController
 PARTS = 8
 # Margins below which starting threads costs more than it saves.
 _WORTH_THREADS = 1_000_000
+# Margins below which BLAS uses no threads of its own, which would spin while they wait.
+_WORTH_LIMITING = 5_000
 
 Result = TypeVar("Result")
 
@@ -20,15 +22,16 @@ Result = TypeVar("Result")
 def map_parts(part: Callable[[int, int], Result], count: int, *, work: int, largest: int | None = None) -> list[Result]:
     """Return ``part(start, stop)`` for parts of the records, in threads where ``work`` per record makes it pay.
 
-    No part is larger than ``largest``. BLAS keeps to one thread each: threads in threads would wait for each other.
+    No part is larger than ``largest``. BLAS keeps to one thread: its own would spin, or wait for each other.
     """
     worth = count * work >= _WORTH_THREADS
     parts = max(PARTS if worth else 1, -(-count // largest) if largest else 1)
     edges = np.linspace(0, count, parts + 1).astype(int).tolist()
-    if not worth or allowed() == 1:
+    if count * work < _WORTH_LIMITING:
         return list(map(part, edges[:-1], edges[1:]))
+    run = _pool().map if worth and allowed() > 1 else map
     with _blas().limit(limits=1, user_api="blas"):
-        return list(_pool().map(part, edges[:-1], edges[1:]))
+        return list(run(part, edges[:-1], edges[1:]))
 
 
 def allowed() -> int:

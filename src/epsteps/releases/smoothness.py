@@ -72,6 +72,7 @@ def estimate_smoothness(
     step = largest / problem.n / _STEPS
     sensitivity = _STEPS + 1 + math.ceil(2 * _eigenvalue_error(problem.dimension) * largest / step)
     scale = float(mechanism.scales(sensitivity, np.array(budget.amount), full)) * (1 + 1e-12)
+    data.prepare()
     if ledger is not None:
         ledger.charge(budget, note="smoothness")
 

@@ -1,0 +1,165 @@
+"""Lower confidence bounds on what a plan spends when it is executed."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from epsteps import _validate
+from epsteps.auditing import confidence as intervals
+from epsteps.auditing.measuring import Cell, Design, Measured, measure
+from epsteps.auditing.report import Audit, StepBound
+from epsteps.budgets import Approximate
+from epsteps.budgets.conversions import gaussian_epsilon
+from epsteps.planning import Plan
+
+# Noise values of a step on each dataset, over coordinates and repetitions, unless told otherwise.
+_POOLED, _POOLED_SAMPLED = 10_000, 4000
+_LEAST, _GAUSSIAN = 500, 4000
+
+
+def audit(
+    plan: Plan,
+    *,
+    repetitions: int | None = None,
+    confidence: float = 0.95,
+    seed: int = 1,
+    on_step: Callable[[int], None] | None = None,
+) -> Audit:
+    """Bound from below what a plan really spends when it is executed, by attacking its runs.
+
+    Formal guarantee: if the assumptions that the result lists hold, then with the given confidence (over the noise)
+    neither ``lower_bound`` nor any step's bound exceeds what the executed steps spend. So a bound above the claim shows
+    an error in the code; one below it proves nothing, as no audit can.
+
+    Each step is run many times on two datasets in which all records differ as much as the domain allows, and the
+    outputs are told apart by a threshold that was fixed before. The counts bound the probabilities (Clopper, Pearson
+    1934), their ratio bounds the step's loss (Jagielski, Ullman, Oprea 2020), and steps add up. Of Gaussian noise the
+    whole path is tested at once (Nasr et al. 2023).
+
+    Parameters
+    ----------
+    plan : Plan
+        What is audited; its problem may have any n, none of its records are needed.
+    repetitions : int, optional
+        Runs on each dataset. By default as many as give 10000 noise values per step (4000 where records are sampled),
+        and 4000 for Gaussian noise.
+    confidence : float
+        Probability that all bounds hold together.
+    seed : int
+        Makes the audit repeatable.
+    on_step : callable, optional
+        Called after each executed step, for a progress bar; there are ``Design(plan).work`` of them.
+    """
+    if not 0 < _validate.number("confidence", confidence) < 1:
+        raise ValueError(f"confidence must lie between 0 and 1, got {confidence!r}.")
+    _validate.integer("seed", seed, low=0)
+    repetitions = _enough(plan) if repetitions is None else _validate.integer("repetitions", repetitions)
+    design = Design(plan)
+    measured = {}
+    for index, records in enumerate(design.trials):
+        # Trials draw different noise: their seeds differ.
+        own = 1000 * seed + index
+        measured[records] = measure(design, records, repetitions, own, lambda _: on_step(1) if on_step else None)
+    steps, total = (_gaussian if design.path_records is not None else _laplace)(design, measured, 1 - confidence)
+    return Audit(
+        plan=plan,
+        unit=_unit(plan),
+        claimed=_claimed(plan),
+        lower_bound=total,
+        steps=steps,
+        share=design.pair.share,
+        independence=_independence(measured, design.trials),
+        repetitions=repetitions,
+        confidence=confidence,
+        seed=seed,
+    )
+
+
+def _enough(plan: Plan) -> int:
+    """Return how many runs give bounds within about a tenth of the truth."""
+    if plan.mechanism.name == "gaussian":
+        return _GAUSSIAN
+    pooled = _POOLED if plan.sampling.is_full else _POOLED_SAMPLED
+    return max(_LEAST, math.ceil(pooled / plan.problem.dimension))
+
+
+def _laplace(design: Design, measured: dict[int, Measured], level: float) -> tuple[tuple[StepBound, ...], float]:
+    """Bound each coordinate's loss per record; coordinates add up to the step, and steps to the whole."""
+    plan, cells = design.plan, design.cells
+    losses, counts = np.zeros(plan.iterations), np.zeros((plan.iterations, 4), dtype=int)
+    for cell in cells:
+        hits, misses, trials = _tails(design, cell, measured[cell.records])
+        per_record = intervals.log_ratio(hits, misses, trials, level / len(cells)) / cell.records
+        losses[cell.step] += len(cell.coordinates) * per_record
+        counts[cell.step] += (0, hits, misses, trials)
+        counts[cell.step, 0] = max(counts[cell.step, 0], cell.records)
+    bounds = plan.sampling.amplified_epsilon(losses)
+    steps = _step_bounds(plan, bounds, counts)
+    return steps, math.fsum(bounds)
+
+
+def _tails(design: Design, cell: Cell, trial: Measured) -> tuple[int, int, int]:
+    """Count outputs beyond each dataset's centre, away from the other: there Laplace's ratio is largest.
+
+    ``hits`` came from the dataset itself, ``misses`` from the other one.
+    """
+    j, t = cell.coordinates, cell.step
+    sign = np.sign(design.pair.difference[j])[:, None]
+    first, second = sign * trial.first[t, j], sign * trial.second[t, j]
+    centre = np.abs(trial.distance[t, j])[:, None]
+    hits = np.sum(first < 0) + np.sum(second > centre)
+    misses = np.sum(second < 0) + np.sum(first > centre)
+    return int(hits), int(misses), 2 * first.size
+
+
+def _gaussian(design: Design, measured: dict[int, Measured], level: float) -> tuple[tuple[StepBound, ...], float]:
+    """Bound the mu of the whole path, and that of each step, per record: half of the level for each."""
+    plan = design.plan
+    rhos, counts = np.zeros(plan.iterations), np.zeros((plan.iterations, 4), dtype=int)
+    for cell in design.cells:
+        errors, trials = _confused(measured[cell.records], slice(cell.step, cell.step + 1))
+        mu = intervals.gaussian_mu(errors, trials, level / 2 / plan.iterations) / cell.records
+        rhos[cell.step] = mu**2 / 2
+        counts[cell.step] = (cell.records, 2 * trials - sum(errors), sum(errors), 2 * trials)
+    records = design.path_records or 1
+    mu = intervals.gaussian_mu(*_confused(measured[records], slice(None)), level / 2) / records
+    steps = _step_bounds(plan, rhos, counts)
+    if isinstance(plan.budget, Approximate):
+        return steps, gaussian_epsilon(mu, plan.budget.delta) if mu > 0 else 0.0
+    return steps, mu**2 / 2
+
+
+def _confused(trial: Measured, part: slice) -> tuple[tuple[int, int], int]:
+    """Count the runs on each dataset that the likelihood ratio of these steps takes for the other's, of how many."""
+    distance = trial.distance[part]
+    middle = np.sum(distance**2) / 2
+    first, second = (np.einsum("tj,tjr->r", distance, sample[part]) for sample in (trial.first, trial.second))
+    return (int(np.sum(first > middle)), int(np.sum(second < middle))), len(first)
+
+
+def _step_bounds(plan: Plan, bounds: np.ndarray, counts: np.ndarray) -> tuple[StepBound, ...]:
+    rows = zip(plan.costs, bounds, counts.tolist(), strict=True)
+    return tuple(StepBound(float(cost), float(bound), *numbers) for cost, bound, numbers in rows)
+
+
+def _independence(measured: dict[int, Measured], trials: dict[int, int]) -> float:
+    """Return a p-value for noise that is independent over steps and coordinates, from the longest trial."""
+    sample = measured[max(trials, key=lambda records: trials[records])].first
+    steps, d, repetitions = sample.shape
+    over_steps = intervals.independence(sample.reshape(steps, -1))
+    over_coordinates = intervals.independence(sample.transpose(1, 0, 2).reshape(d, steps * repetitions))
+    return min(1.0, 2 * min(over_steps, over_coordinates))
+
+
+def _unit(plan: Plan) -> str:
+    if not isinstance(plan.budget, Approximate):
+        return plan.mechanism.unit
+    return f"epsilon at delta = {plan.budget.delta:g}" if plan.mechanism.unit == "rho" else "sum of the steps' epsilons"
+
+
+def _claimed(plan: Plan) -> float:
+    """Return what the steps are said to spend, in the audit's unit; earlier expenses are not audited."""
+    if isinstance(plan.budget, Approximate) and plan.mechanism.unit == "epsilon":
+        return math.fsum(plan.costs)
+    return plan.spending().amount

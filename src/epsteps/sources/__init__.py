@@ -1,0 +1,69 @@
+"""Where records come from: arrays, sparse matrices, .npy and Parquet files. One file each; all look the same inside.
+
+A source has the declared shape and kinds, or is not made at all: structure is checked when it is opened, before
+anything is charged. Values are nobody's business until an engine projects them.
+"""
+
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from scipy.sparse import issparse
+
+from epsteps.engines import Engine, Sums, cluster
+from epsteps.problem import Problem
+from epsteps.sources.check import Check
+from epsteps.sources.mapped import MappedReader, open_npy
+from epsteps.sources.memory import MemoryRecords
+from epsteps.sources.parquet import ParquetReader
+from epsteps.sources.sparse import SparseRecords
+from epsteps.sources.streamed import StreamedRecords
+
+
+class Records(Protocol):
+    """Raw records that fit a problem."""
+
+    def engine(self) -> Engine:
+        """Return float means over the records."""
+        ...
+
+    def sums(self) -> Sums:
+        """Return exact sums over the records."""
+        ...
+
+    def check(self) -> Check:
+        """Count what would be projected."""
+        ...
+
+
+def open_records(
+    problem: Problem,
+    X: Any,
+    y: Any,
+    columns: Sequence[str] | None = None,
+    engine: str = "auto",
+    scheduler: Any = None,
+) -> Records:
+    """Return the records of whatever X and y are, or raise if they do not have the problem's structure."""
+    if engine == "dask":
+        return cluster.open_records(problem, X, y, scheduler=scheduler, columns=columns)
+    if scheduler is not None:
+        raise ValueError(f"scheduler is for engine='dask', got engine={engine!r}. Leave it out.")
+    if isinstance(X, str | PathLike):
+        path = Path(X)
+        if path.suffix.lower() == ".parquet" or path.is_dir():
+            return StreamedRecords(problem, ParquetReader(path, y, columns), engine)
+        X = open_npy("X", path)
+    if columns is not None:
+        raise ValueError("columns are for Parquet files: X is none. Leave them out.")
+    targets = open_npy("y", Path(y)) if isinstance(y, str | PathLike) else np.asanyarray(y)
+    if issparse(X):
+        return SparseRecords(problem, X, np.asarray(targets), engine)
+    if isinstance(X, np.memmap):
+        return StreamedRecords(problem, MappedReader(X, targets), engine)
+    return MemoryRecords(problem, np.asarray(X), np.asarray(targets), engine)
+
+
+__all__ = ["Check", "Records", "open_records"]

@@ -1,0 +1,32 @@
+"""Records in arrays."""
+
+import numpy as np
+
+from epsteps import engines
+from epsteps.engines import Engine, Sums
+from epsteps.problem import Problem
+from epsteps.sources.check import Check, count, require_features, require_targets
+
+
+class MemoryRecords:
+    """Features and targets in memory."""
+
+    def __init__(self, problem: Problem, features: np.ndarray, targets: np.ndarray, name: str) -> None:
+        require_features(problem, features.shape, features.dtype)
+        require_targets(problem, targets.shape, targets.dtype)
+        self._problem, self._features, self._targets, self._name = problem, features, targets, name
+
+    def engine(self) -> Engine:
+        """Return float means over the records."""
+        return engines.make_engine(self._name, self._problem, self._features, self._encoded())
+
+    def sums(self) -> Sums:
+        """Return exact sums over the records."""
+        return engines.make_sums(self._name, self._problem, self._features, self._encoded())
+
+    def check(self) -> Check:
+        """Count what would be projected."""
+        return count(self._problem, self._features, self._targets)
+
+    def _encoded(self) -> np.ndarray:
+        return self._problem.loss.encode(self._targets)

@@ -1,0 +1,53 @@
+"""Records in a sparse matrix of SciPy."""
+
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from epsteps import engines
+from epsteps.engines import Engine, Sums
+from epsteps.problem import Problem
+from epsteps.sources.check import Check, require_features, require_targets
+
+
+class SparseRecords:
+    """Sparse features, as CSR with sorted columns and no duplicates, and targets in memory."""
+
+    def __init__(self, problem: Problem, features: Any, targets: np.ndarray, name: str) -> None:
+        if name not in ("auto", "numpy"):
+            raise ValueError(f"sparse records are computed with SciPy, not {name!r}. Use engine='auto'.")
+        require_features(problem, features.shape, features.dtype)
+        require_targets(problem, targets.shape, targets.dtype)
+        self._problem, self._features, self._targets = problem, _canonical(features), targets
+
+    def engine(self) -> Engine:
+        """Return float means over the records."""
+        return engines.make_sparse_engine(self._problem, self._features, self._problem.loss.encode(self._targets))
+
+    def sums(self) -> Sums:
+        """Return exact sums over the records."""
+        return engines.make_sparse_sums(self._problem, self._features, self._problem.loss.encode(self._targets))
+
+    def check(self) -> Check:
+        """Count what would be projected."""
+        entries = self._features.data
+        return Check(
+            rows_outside=int(self._problem.domain.outside_entries(entries, self._features.indptr).sum()),
+            not_a_number=int(np.isnan(entries).sum()),
+            infinite=int(np.isinf(entries).sum()),
+            targets_outside=self._problem.loss.outside(self._targets),
+        )
+
+
+def _canonical(features: Any) -> csr_array:
+    """Return the matrix as CSR whose indices are sound, sorted and unique; the caller's own is not touched."""
+    matrix = csr_array(features)
+    try:
+        matrix.check_format(full_check=True)
+    except ValueError as error:
+        raise ValueError(f"X is not a sound sparse matrix: {error}.") from None
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+    return matrix

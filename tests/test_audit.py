@@ -1,0 +1,225 @@
+"""Audits find what code really spends: near the claim for right code and never above it, above it for wrong code.
+
+Audits are seeded. By their guarantee at most one seed in twenty accuses right code, in fact fewer than one in 500.
+"""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from typer.testing import CliRunner
+
+import epsteps as es
+from epsteps.auditing import Design, confidence
+from epsteps.auditing.worst_case import worst_pair
+from epsteps.cli import app
+from epsteps.noise import source
+
+CUBE = es.Ball(1, norm=np.inf)
+
+
+def problem_of(loss=None, ball=CUBE, d=5, intercept=False):
+    return es.Problem(loss or es.Logistic(), ball, ridge=0.1, n=100_000, d=d, intercept=intercept)
+
+
+@pytest.fixture
+def weak_noise(monkeypatch):
+    """Draw scale b/√2 where b was planned, as the paper's published code does."""
+    for name, right in list(source._SAMPLERS.items()):
+        monkeypatch.setitem(source._SAMPLERS, name, lambda bits, scales, right=right: right(bits, scales / np.sqrt(2)))
+
+
+@pytest.mark.parametrize("d", [2, 5, 20])
+def test_right_code_spends_nearly_its_claim_and_not_more(d):
+    found = es.audit(es.plan(problem_of(d=d), es.Pure(1.0), es.nesterov, iterations=15))
+    assert 0.9 < found.lower_bound <= 1
+    assert found.claimed == pytest.approx(1)
+    assert found.consistent
+    assert "consistent with the claim" in str(found)
+
+
+def test_the_papers_noise_is_found_to_spend_more_than_one(weak_noise):
+    """The truth is √2. The audit proves more than 1, and more of every step than it claims."""
+    found = es.audit(es.plan(problem_of(), es.Pure(1.0), es.nesterov, iterations=15))
+    assert 1.25 < found.lower_bound <= np.sqrt(2)
+    assert not found.consistent
+    assert "the run spends epsilon >= 1.3" in found.violations[0]
+    assert "15 of 15 steps cost more than claimed" in found.violations[1]
+
+
+KINDS = {
+    "gd": (problem_of(), es.Pure(1.0), es.gd, {}),
+    "heavy ball": (problem_of(), es.Pure(0.1), es.heavy_ball, {"allocation": "uniform"}),
+    "multistage": (problem_of(), es.Pure(1.0), es.multistage, {"iterations": 25}),
+    "L2 ball": (problem_of(ball=es.Ball(3.0)), es.Pure(1.0), es.nesterov, {}),
+    "L1 ball": (problem_of(ball=es.Ball(0.5, norm=1)), es.Pure(1.0), es.nesterov, {}),
+    "intercept": (problem_of(ball=es.Ball(0.3), intercept=True), es.Pure(1.0), es.nesterov, {}),
+    "one feature and intercept": (problem_of(d=1, intercept=True), es.Pure(1.0), es.nesterov, {}),
+    "squared": (problem_of(es.Squared(2.0)), es.Pure(1.0), es.nesterov, {}),
+    "squared with intercept": (problem_of(es.Squared(2.0), intercept=True), es.Pure(1.0), es.nesterov, {}),
+    "state": (problem_of(d=1), es.Pure(1.0), es.nesterov, {"sensitivity": "state"}),
+    "sampled": (problem_of(), es.Pure(1.0), es.nesterov, {"batch": 2000, "iterations": 3}),
+    "sampled at a delta": (problem_of(), es.Approximate(1.0, 1e-5), es.nesterov, {"batch": 2000, "iterations": 3}),
+    "rho": (problem_of(), es.Concentrated(0.1), es.nesterov, {}),
+    "rho, L1 ball": (problem_of(ball=es.Ball(1, norm=1)), es.Concentrated(0.1), es.nesterov, {}),
+    "epsilon at a delta": (problem_of(es.Squared()), es.Approximate(1.0, 1e-5), es.nesterov, {}),
+    "tiny": (problem_of(d=2), es.Pure(0.002), es.gd, {"iterations": 2}),
+    "large": (problem_of(), es.Pure(30.0), es.gd, {"iterations": 3}),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_plan_is_audited(kind):
+    problem, budget, method, options = KINDS[kind]
+    found = es.audit(es.plan(problem, budget, method, **({"iterations": 8} | options)))
+    assert found.consistent, found.violations
+    assert 0.8 * found.claimed < found.lower_bound <= found.claimed
+    assert found.share > 0.99
+    for step in found.steps:
+        assert 0 <= step.lower_bound <= step.claimed
+        assert 0 <= step.misses <= step.hits <= step.trials
+
+
+@pytest.mark.parametrize("kind", ["intercept", "squared", "sampled", "rho", "rho, L1 ball", "epsilon at a delta"])
+def test_every_kind_of_weak_noise_is_found(kind, weak_noise):
+    problem, budget, method, options = KINDS[kind]
+    found = es.audit(es.plan(problem, budget, method, **({"iterations": 8} | options)))
+    assert found.lower_bound > 1.1 * found.claimed
+    assert not found.consistent
+
+
+def test_one_feature_attains_half_of_the_logistic_sensitivity():
+    """Both slopes cannot be 1 where the two records pull in opposite directions: no audit can find more than half."""
+    found = es.audit(es.plan(problem_of(d=1), es.Pure(1.0), es.gd, iterations=3))
+    assert found.share == pytest.approx(0.5)
+    assert 0.4 < found.lower_bound <= 0.5
+    assert "attain 50.0% of the declared sensitivity" in str(found)
+
+
+@given(
+    st.sampled_from([es.Logistic(), es.Logistic(("no", "yes")), es.Squared(0.3), es.Squared(9.0)]),
+    st.sampled_from([1, 2, np.inf]),
+    st.floats(0.05, 30),
+    st.integers(1, 30),
+    st.booleans(),
+    st.sampled_from([es.Pure(1.0), es.Concentrated(0.1)]),
+)
+def test_worst_pairs_lie_in_the_domain_and_attain_the_sensitivity(loss, norm, radius, d, intercept, budget):
+    problem = problem_of(loss, es.Ball(radius, norm=norm), d, intercept)
+    plan = es.plan(problem, budget, es.gd, iterations=2)
+    pair = worst_pair(plan)
+    assert not np.any(problem.domain.outside(pair.features))
+    assert problem.loss.outside(pair.targets) == 0
+    assert pair.share <= 1 + 1e-9
+    assert pair.share > (0.99 if d > 1 or not isinstance(loss, es.Logistic) else 0.49)
+    two = dataclasses.replace(problem, n=2)
+    gradients = [es.Rows(two, pair.features[[i, i]], pair.targets[[i, i]]).gradient(pair.x) for i in (0, 1)]
+    np.testing.assert_allclose(gradients[1] - gradients[0], pair.difference, rtol=1e-6, atol=1e-6 * radius)
+
+
+@settings(max_examples=30)
+@given(st.integers(1, 200), st.floats(0, 1), st.sampled_from([0.001, 0.05, 0.3]))
+def test_clopper_and_pearsons_bounds_cover(trials, p, level):
+    """Exactly, by summing the binomial law over the counts whose bound is wrong."""
+    counts = np.arange(trials + 1)
+    law = stats.binom.pmf(counts, trials, p)
+    high = np.array([confidence.upper(int(k), trials, level) for k in counts])
+    low = np.array([confidence.lower(int(k), trials, level) for k in counts])
+    assert law[high < p].sum() <= level * (1 + 1e-9)
+    assert law[low > p].sum() <= level * (1 + 1e-9)
+
+
+def test_dependent_rows_are_found_and_independent_ones_are_not():
+    rng = np.random.default_rng(0)
+    sample = rng.standard_normal((30, 2000))
+    assert confidence.independence(sample) > 1e-3
+    sample[7] = 3 * sample[20]
+    assert confidence.independence(sample) < 1e-100
+    assert confidence.independence(sample[:1]) == 1
+
+
+def test_audits_repeat_under_their_seed():
+    plan = es.plan(problem_of(), es.Pure(1.0), es.gd, iterations=2)
+    first, again, other = (es.audit(plan, repetitions=50, seed=seed) for seed in (1, 1, 2))
+    assert first.steps == again.steps
+    assert first.steps != other.steps
+
+
+def test_progress_hears_of_every_step():
+    plan, heard = es.plan(problem_of(), es.Pure(1.0), es.nesterov, iterations=10), []
+    es.audit(plan, repetitions=5, on_step=heard.append)
+    assert sum(heard) == Design(plan).work
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"confidence": 1.0}, ValueError, "confidence must lie between 0 and 1, got 1.0"),
+        ({"repetitions": 0}, ValueError, "repetitions must be at least 1, got 0"),
+        ({"seed": None}, TypeError, "seed must be a whole number, got None"),
+    ],
+)
+def test_bad_options_are_refused(options, error, message):
+    with pytest.raises(error, match=message):
+        es.audit(es.plan(problem_of(), es.Pure(1.0), es.gd, iterations=2), **options)
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+QUICK = ("--iterations", 4, "--repetitions", 400)
+
+
+def test_the_command_prints_a_table_and_writes_a_report(tmp_path):
+    result = call("audit", "--epsilon", 1, "--method", "nesterov", *QUICK, "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "consistent with the claim" in result.output
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["claimed"] == pytest.approx(1)
+    assert 0.5 < report["lower_bound"] <= 1
+    assert len(report["steps"]) == 4
+    assert report["assumptions"]
+    assert (tmp_path / "audit.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_command_reads_a_plan(tmp_path):
+    path = tmp_path / "plan.json"
+    path.write_text(es.plan(problem_of(), es.Concentrated(0.1), es.gd, iterations=3).to_json())
+    result = call("audit", path, "--repetitions", 300, "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.output)["unit"] == "rho"
+
+
+def test_the_command_fails_for_wrong_code(weak_noise, tmp_path):
+    result = call("audit", "--iterations", 4, "--out", tmp_path)
+    assert result.exit_code == 1
+    assert "Error: the audit refutes the plan's claim: the run spends epsilon >= 1.3" in result.output
+    assert json.loads((tmp_path / "report.json").read_text())["consistent"] is False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["nowhere.json"], 1, "No such file"),
+        (["--method", "heavy-ball", *QUICK], 0, "consistent"),
+        (["--confidence", 2, *QUICK], 2, "confidence must lie between 0 and 1, got 2.0"),
+        (["--rho", 1, "--delta", 0.1], 2, "--rho and --delta do not go together"),
+    ],
+)
+def test_the_command_has_clean_errors(arguments, code, message):
+    result = call("audit", *arguments)
+    assert result.exit_code == code
+    assert message in result.output
+
+
+def test_the_command_refuses_a_text_that_is_no_plan(tmp_path):
+    path = tmp_path / "plan.json"
+    path.write_text("{}")
+    result = call("audit", path)
+    assert result.exit_code == 2
+    assert result.output.startswith("Error: not a plan")

@@ -1,0 +1,313 @@
+"""Whatever text, file or command line arrives: a result, or an error of one line. Never a traceback.
+
+The default run tries about two thousand inputs, the slow one more than a hundred thousand.
+"""
+
+import io
+import json
+import math
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import epsteps as es
+from epsteps.cli import app
+from epsteps.tables import read_table
+
+CLEAN = (ValueError, TypeError, OSError)
+
+PLANS = [
+    json.loads(es.plan(problem, budget, method, iterations=3, **options).to_json())
+    for problem, budget, method, options in (
+        (es.Problem(es.Logistic(), es.Ball(1), ridge=0.1, n=100, d=2), es.Pure(1.0), es.nesterov, {}),
+        (es.Problem(es.Squared(), es.Ball(1, norm=1), ridge=0.1, n=100, d=2), es.Concentrated(0.1), es.gd, {}),
+        (
+            es.Problem(es.Logistic(("a", "b")), es.Ball(2, norm=np.inf), ridge=0.1, n=100, d=2, intercept=True),
+            es.Pure(0.5),
+            es.gd,
+            {"batch": 10, "expenses": (es.Expense("L", 0.1, "epsilon"),)},
+        ),
+    )
+]
+
+
+def tries(count, *strategies):
+    """Run a test on so many inputs, the same ones every time."""
+    quiet = settings(max_examples=count, suppress_health_check=list(HealthCheck), database=None)
+    return lambda test: quiet(given(*strategies)(test))
+
+
+def result_or_clean_error(read, tolerated=()):
+    """Return what was read, or None after an error that speaks to a person: a sentence on one line."""
+    try:
+        return read()
+    except CLEAN as error:
+        message = str(error)
+    except tolerated:
+        return None
+    assert message.strip(), "an error without a word"
+    assert "\n" not in message.strip(), message
+    return None
+
+
+# --- plans as JSON -------------------------------------------------------------------------------------------------
+
+numbers = st.one_of(
+    st.floats(),
+    st.integers(),
+    st.sampled_from([0, 1, -1, 2, 10**30, -(10**400), 1e308, 5e-324, math.inf, math.nan, 0.1, 100]),
+)
+scalars = st.one_of(
+    st.none(), st.booleans(), numbers, st.text(max_size=8), st.sampled_from(["Pure", "inf", "rho", "laplace"])
+)
+values = st.recursive(
+    scalars,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4), st.dictionaries(st.sampled_from(["type", "n", "epsilon", "x"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+names = st.text(max_size=5)
+
+
+def places(value, path=()):
+    """Yield the way to every part of a document."""
+    yield path
+    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in entries:
+        yield from places(part, (*path, key))
+
+
+@st.composite
+def changed_plans(draw):
+    """A valid plan of which one to three parts were replaced, deleted or added."""
+    content = json.loads(json.dumps(draw(st.sampled_from(PLANS))))
+    for _ in range(draw(st.integers(1, 3))):
+        way = draw(st.sampled_from([path for path in places(content) if path]))
+        inside = content
+        for key in way[:-1]:
+            inside = inside[key]
+        action = draw(st.sampled_from(["replace", "replace", "delete", "add"]))
+        if action == "replace":
+            inside[way[-1]] = draw(values)
+        elif action == "delete":
+            del inside[way[-1]]
+        elif isinstance(inside, dict):
+            inside[draw(names)] = draw(values)
+        else:
+            inside.append(draw(values))
+    return json.dumps(content)
+
+
+@st.composite
+def damaged_texts(draw):
+    """A valid plan's text with a stretch of it replaced."""
+    text = json.dumps(draw(st.sampled_from(PLANS)))
+    start = draw(st.integers(0, len(text)))
+    stop = min(len(text), start + draw(st.integers(0, 40)))
+    return text[:start] + draw(st.text(max_size=6)) + text[stop:]
+
+
+def reads_plan(text):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plan = result_or_clean_error(lambda: es.Plan.from_json(text))
+        if plan is not None:
+            assert 0 < plan.spent <= plan.budget.amount
+            assert es.Plan.from_json(plan.to_json()) == plan
+
+
+# --- files ---------------------------------------------------------------------------------------------------------
+
+
+def npz_bytes(**arrays):
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    return file.getvalue()
+
+
+def npy_bytes(array):
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def parquet_bytes():
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    file = io.BytesIO()
+    parquet.write_table(pyarrow.table({"a": [1.0, 2.0, 3.0], "b": [1, 0, 1]}), file)
+    return file.getvalue()
+
+
+SEEDS = {
+    ".npz": [npz_bytes(X=np.ones((3, 2)), y=np.ones(3)), npz_bytes(X_train=np.ones((3, 2)), y_train=np.arange(3))],
+    ".npy": [npy_bytes(np.ones((3, 2))), npy_bytes(np.ones((3, 2), dtype=np.float32, order="F"))],
+    ".csv": [b"a,b\n1,2\n3,\n", b"\xef\xbb\xbfa,b,c\r\n1,2,3\r\n", b'"a","b"\n"1",2\n', b"a,b\n1e400,nan\n"],
+    ".parquet": [parquet_bytes()],
+}
+
+
+@st.composite
+def files(draw, endings):
+    """An ending, and bytes: random ones, or a valid file's with some stretches replaced."""
+    ending = draw(st.sampled_from(endings))
+    if draw(st.integers(0, 4)) == 0:
+        return ending, draw(st.binary(max_size=60))
+    content = draw(st.sampled_from(SEEDS[ending]))
+    for _ in range(draw(st.integers(1, 3))):
+        start = draw(st.integers(0, len(content)))
+        stop = min(len(content), start + draw(st.integers(0, 6)))
+        content = content[:start] + draw(st.binary(max_size=6)) + content[stop:]
+    return ending, content
+
+
+def reads_table(path, target):
+    for array in result_or_clean_error(lambda: read_table(path, target)) or ():
+        assert isinstance(array, np.ndarray)
+
+
+def opens_records(path):
+    npy = path.suffix == ".npy"
+    problem = es.Problem(es.Logistic(), es.Ball(1), ridge=0.1, n=3, d=2 if npy else 1)
+
+    def read():
+        return es.Rows(problem, path, np.ones(3) if npy else "b").gradient(np.zeros(problem.d))
+
+    result_or_clean_error(read)
+
+
+# --- command lines -------------------------------------------------------------------------------------------------
+
+ODD = "0 1 -1 2 3 0.5 1e-320 1e308 -0.0 nan inf -inf 1e400 100000000000000000000 1_0 ٣ 0x10 1e3"
+NAMES = "logistic squared nesterov gd heavy-ball multistage optimal uniform laplace gaussian 1 2 inf"
+odd_numbers = st.one_of(st.sampled_from(ODD.split()), st.floats().map(repr), st.integers(-3, 40).map(str))
+# Numbers that decide how long a command works stay small.
+counts = st.one_of(st.integers(-2, 12).map(str), st.sampled_from(["", "x", "1.5", "nan", "auto", "-"]))
+words = st.one_of(st.sampled_from(NAMES.split()), st.text(max_size=4))
+OPTIONS = {
+    "plan": {
+        **dict.fromkeys(["--n", "--d"], st.one_of(counts, st.sampled_from(["1000", "100000000000"]))),
+        **dict.fromkeys(
+            ["--epsilon", "--delta", "--rho", "--target-error", "--target-bound", "--radius", "--ridge"], odd_numbers
+        ),
+        **dict.fromkeys(["--smoothness", "--c", "--start-gap"], odd_numbers),
+        **dict.fromkeys(["--norm", "--loss", "--method", "--allocation", "--mechanism", "--objective"], words),
+        **dict.fromkeys(["--T", "--m", "--max-iterations"], counts),
+    },
+    "audit": {
+        **dict.fromkeys(["--epsilon", "--delta", "--rho", "--radius", "--ridge", "--confidence"], odd_numbers),
+        **dict.fromkeys(["--norm", "--loss", "--method"], words),
+        **dict.fromkeys(["--T", "--n", "--d", "--m", "--seed"], counts),
+    },
+    "compare": {
+        **dict.fromkeys(["--epsilon", "--delta", "--ridge", "--c", "--start", "--start-gap"], odd_numbers),
+        **dict.fromkeys(["--m", "--seed", "--classes", "--norm", "--loss", "--target"], st.one_of(counts, words)),
+    },
+    "ledger create": dict.fromkeys(["--epsilon", "--delta", "--rho", "--composition", "--note"], odd_numbers),
+    "ledger show": {"--json": st.just("")},
+    "ledger history": {"--json": st.just("")},
+    "ledger verify": {"--head": words},
+    "ledger export": {"--json": st.just("")},
+}
+REQUIRED = {
+    "plan": ["--n", "100", "--d", "2", "--T", "4"],
+    "audit": ["--d", "2", "--T", "2", "--repetitions", "3"],
+    "compare": ["--n", "30", "--d", "2", "--T", "3", "--repetitions", "2", "--out", "OUT"],
+    "ledger create": ["LEDGER", "people"],
+    "ledger show": ["LEDGER"],
+    "ledger history": ["LEDGER", "people"],
+    "ledger verify": ["LEDGER"],
+    "ledger export": ["LEDGER"],
+}
+COMMON = [name for name in OPTIONS if name != "compare"]  # it draws a picture every time, which takes a while
+
+
+@st.composite
+def command_lines(draw, commands):
+    command = draw(st.sampled_from(commands))
+    arguments = [*command.split(), *REQUIRED[command]]
+    for name in draw(st.lists(st.sampled_from(sorted(OPTIONS[command])), max_size=4)):
+        arguments += [name, draw(OPTIONS[command][name])]
+    if draw(st.integers(0, 9)) == 0:
+        arguments.insert(draw(st.integers(0, len(arguments))), draw(st.text(max_size=6)))
+    return arguments
+
+
+def runs_command(arguments, folder):
+    names = {"OUT": str(folder / "out"), "LEDGER": str(folder / "ledger.db")}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = CliRunner().invoke(app, [names.get(argument, argument) for argument in arguments])
+    assert result.exit_code in (0, 1, 2), arguments
+    assert result.exception is None or isinstance(result.exception, SystemExit), (arguments, repr(result.exception))
+    assert "Traceback" not in result.output
+    if result.exit_code != 0:
+        assert any(line.startswith(("Error", "Usage")) for line in result.output.splitlines()), arguments
+
+
+# --- how many ------------------------------------------------------------------------------------------------------
+
+
+def often(name, few, many, *rest):
+    """Return a case of so many inputs in the default run, and one of many more in the slow one."""
+    return [
+        pytest.param(few, *rest, id=f"{name}-{few}"),
+        pytest.param(many, *rest, id=f"{name}-{many}", marks=pytest.mark.slow),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("count", "texts"),
+    [
+        *often("changed", 200, 10_000, changed_plans()),
+        *often("damaged", 500, 30_000, damaged_texts()),
+        *often("text", 300, 20_000, st.text()),
+        *often("json", 300, 20_000, values.map(json.dumps)),
+    ],
+)
+def test_plans_are_read_or_refused(count, texts):
+    tries(count, texts)(reads_plan)()
+
+
+@pytest.mark.parametrize(
+    ("count", "ending"),
+    [*often("npz", 150, 7000, ".npz"), *often("csv", 200, 7000, ".csv"), *often("parquet", 100, 4000, ".parquet")],
+)
+def test_tables_are_read_or_refused(count, ending, tmp_path):
+    @tries(count, files([ending]), st.sampled_from([None, "y", "b", "a", "nowhere"]))
+    def check(file, target):
+        path = tmp_path / f"table{file[0]}"
+        path.write_bytes(file[1])
+        reads_table(path, target)
+
+    check()
+
+
+@pytest.mark.parametrize(
+    ("count", "ending"), [*often("npy", 100, 4000, ".npy"), *often("parquet", 60, 2000, ".parquet")]
+)
+def test_files_of_records_are_opened_or_refused(count, ending, tmp_path):
+    @tries(count, files([ending]))
+    def check(file):
+        path = tmp_path / f"records{file[0]}"
+        path.write_bytes(file[1])
+        opens_records(path)
+
+    check()
+
+
+@pytest.mark.parametrize(
+    ("count", "commands"), [*often("most", 120, 3000, COMMON), *often("compare", 6, 100, ["compare"])]
+)
+def test_command_lines_have_clean_errors(count, commands, tmp_path):
+    @tries(count, command_lines(commands))
+    def check(arguments):
+        runs_command(arguments, tmp_path)
+
+    check()

@@ -1,0 +1,213 @@
+"""Every release, replayed on a neighbour with its outputs frozen: nothing else may change, and nothing move too far."""
+
+import dataclasses
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+from conftest import records
+
+import epsteps as es
+from epsteps.testing import ReplayError, replay
+
+METHODS = (es.gd, es.heavy_ball, es.nesterov, es.multistage, es.restarted_nesterov)
+BUDGETS = (es.Pure(1.0), es.Concentrated(0.1), es.Approximate(1.0, 1e-5))
+LOSSES = (es.Logistic(), es.Squared(0.7))
+BALLS = (es.Ball(0.8, norm=1), es.Ball(1.3), es.Ball(1, norm=np.inf))
+N, D, RECORD = 40, 3, 17
+
+
+def problem_of(loss, ball, intercept=False):
+    return es.Problem(loss, ball, ridge=0.2, n=N, d=D, intercept=intercept)
+
+
+def run_of(problem, budget, method, batch, **options):
+    """Return a fit and the costs of its releases."""
+    plan = es.plan(problem, budget, method, iterations=6, allocation="uniform", batch=batch, **options)
+
+    def fit(data, account):
+        return es.run(plan, es.Rows(problem, *data), ledger=account)
+
+    return problem, fit, plan.costs
+
+
+def smoothness_of(problem, budget):
+    def fit(data, account):
+        return es.estimate_smoothness(es.Rows(problem, *data), budget, ledger=account)
+
+    return problem, fit, [budget.amount]
+
+
+def fits():
+    """Yield every release of the library. A new mechanism or release joins by one line."""
+    for loss, ball, intercept in itertools.product(LOSSES, BALLS, (False, True)):
+        problem = problem_of(loss, ball, intercept)
+        name = f"{type(loss).__name__}-L{ball.norm}{'-intercept' * intercept}"
+        for budget, method in itertools.product(BUDGETS, METHODS):
+            yield f"{name}-{type(budget).__name__}-{method.__name__}", run_of(problem, budget, method, None)
+        for budget in (es.Pure(1.0), es.Approximate(1.0, 1e-5)):
+            yield f"{name}-{type(budget).__name__}-batch", run_of(problem, budget, es.nesterov, 7)
+        yield f"{name}-state", run_of(problem, es.Pure(1.0), es.gd, None, sensitivity="state")
+        for budget in BUDGETS[:2]:
+            yield f"{name}-smoothness-{type(budget).__name__}", smoothness_of(problem, budget)
+
+
+FITS = dict(fits())
+
+
+def neighbours(problem, seed=0):
+    """Yield a dataset and neighbours that differ in one record: a mild one, and all that a file may hold."""
+    X, y = records(problem, seed)
+    y = y.astype(float)
+    for row, label in (
+        (np.zeros(D), 1.0),
+        (np.full(D, 1e3), -1.0),
+        (np.full(D, -1e300), 1.0),
+        ([np.nan, np.inf, -np.inf], np.nan),
+        (X[RECORD], 1e9),
+    ):
+        other, labels = X.copy(), y.copy()
+        other[RECORD], labels[RECORD] = row, label
+        yield (X, y), (other, labels)
+
+
+def replay_all(fit, seed=0):
+    """Replay a fit on every neighbour; a check that planted bugs are held against, too."""
+    problem, run_fit, costs = fit
+    return [replay(run_fit, *pair, costs=costs) for pair in neighbours(problem, seed)]
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_neighbours_change_nothing_but_the_releases(name):
+    found = replay_all(FITS[name])
+    assert all(len(one.losses) == len(FITS[name][2]) for one in found)
+    assert all(len(one.charges) == 1 for one in found)
+    assert any(np.any(one.losses > 0) for one in found)
+
+
+def test_a_far_neighbour_uses_most_of_the_sensitivity():
+    """The check of losses has teeth: opposite corners at a point where both slopes are 1 take nearly all of it."""
+    problem = es.Problem(es.Logistic(), es.Ball(1, norm=1), ridge=0.2, n=2, d=2)
+    plan = es.plan(problem, es.Pure(1.0), es.gd, iterations=1)
+
+    def fit(data, account):
+        return es.run(plan, es.Rows(problem, *data), start=50.0, ledger=account)
+
+    first, second = (np.array([[1.0, 0.0], [0.0, 0.0]]), [-1, 1]), (np.array([[0.0, 1.0], [0.0, 0.0]]), [-1, 1])
+    assert replay(fit, first, second, costs=plan.costs).losses.max() == pytest.approx(1.0, rel=1e-5)
+
+
+def test_repetitions_and_checkpoints_replay(tmp_path):
+    problem = problem_of(es.Logistic(), BALLS[2])
+    plan = es.plan(problem, es.Pure(1.0), es.nesterov, iterations=4, batch=9)
+    files = itertools.count()
+
+    def fit(data, account):
+        path = tmp_path / str(next(files))
+        return es.run(plan, es.Rows(problem, *data), repetitions=3, ledger=account, checkpoint=path)
+
+    for pair in neighbours(problem):
+        assert replay(fit, *pair).losses.shape == (4, 3)
+
+
+# What replay finds: each fit below leaks in one way.
+PROBLEM = problem_of(es.Logistic(), BALLS[2])
+PLAN = es.plan(PROBLEM, es.Pure(1.0), es.gd, iterations=3)
+
+
+def private(data, account, **options):
+    return es.run(PLAN, es.Rows(PROBLEM, *data), ledger=account, **options)
+
+
+def publishes_a_mean(data, account):
+    return private(data, account), float(np.nanmean(data[1]))
+
+
+def starts_at_the_data(data, account):
+    return private(data, account, start=float(np.nan_to_num(data[0][RECORD, 0])) / 1e4)
+
+
+def warns_of_large_values(data, account):
+    if np.nanmax(data[0]) > 10:
+        warnings.warn("large values", stacklevel=1)
+    return private(data, account)
+
+
+def validates(data, account):
+    es.Rows(PROBLEM, *data, validate=True)
+    return private(data, account)
+
+
+def stops_early(data, account):
+    return private(data, account) if np.all(np.isfinite(data[0])) else None
+
+
+def draws_twice(data, account):
+    private(data, account)
+    return private(data, account) if data[1][RECORD] == 1 else None
+
+
+def charges_nothing(data, account):
+    return es.run(PLAN, es.Rows(PROBLEM, *data))
+
+
+def charges_too_little(data, account):
+    account.charge(es.Pure(1e-6), note="cheap")
+    return es.run(PLAN, es.Rows(PROBLEM, *data))
+
+
+def charges_by_the_data(data, account):
+    account.charge(es.Pure(1.0 + (data[1][RECORD] == 1)), note="")
+    return es.run(PLAN, es.Rows(PROBLEM, *data))
+
+
+def scales_by_the_data(data, account):
+    account.charge(es.Pure(1.0), note="")
+    stretched = dataclasses.replace(PLAN, scales=PLAN.scales * (1 + min(np.nanmax(np.abs(data[0])), 2.0)))
+    return es.run(stretched, es.Rows(PROBLEM, *data))
+
+
+def draws_floats(data, account):
+    return private(data, account, seed=1, arithmetic="float")
+
+
+def draws_elsewhere(data, account):
+    return private(data, account), np.random.default_rng().random()
+
+
+def replay_each(fit, **options):
+    for pair in neighbours(PROBLEM):
+        replay(fit, *pair, **options)
+
+
+@pytest.mark.parametrize(
+    ("fit", "message"),
+    [
+        (publishes_a_mean, r"the fit differs on a neighbour: result\.1 is"),
+        (starts_at_the_data, "the fit differs on a neighbour: result.path is"),
+        (
+            warns_of_large_values,
+            "the fit differs on a neighbour: warnings has 0 parts, then 1.*UserWarning: large values",
+        ),
+        (validates, "the fit differs on a neighbour: exception is 'none', then 'ValueError: validate=True"),
+        (stops_early, "the fit differs on a neighbour: result is a Run, then a NoneType"),
+        (draws_twice, "event .* on the neighbour"),
+        (charges_nothing, "charged nothing"),
+        (charges_too_little, "together, but only pure epsilon = 1e-06 was charged"),
+        (charges_by_the_data, "event 0 differs on the neighbour: charge"),
+        (scales_by_the_data, "event 1 differs on the neighbour: draw of integers"),
+        (draws_floats, "the fit differs on a neighbour: result.path is"),
+        (draws_elsewhere, "the fit differs on the same data: result.1 is"),
+    ],
+)
+def test_leaks_are_found(fit, message):
+    with pytest.raises(ReplayError, match=message):
+        replay_each(fit)
+
+
+def test_a_release_that_moves_too_far_is_found():
+    with pytest.raises(ReplayError, match=r"release \d moved by .* of its noise, but is declared as"):
+        replay_each(private, costs=PLAN.costs / 100)
+    with pytest.raises(ReplayError, match="4 releases were declared, but 3 were made"):
+        replay(private, *next(neighbours(PROBLEM)), costs=np.ones(4))
