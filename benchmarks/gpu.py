@@ -21,10 +21,10 @@ import numpy as np
 import torch
 
 import epsteps as es
-from epsteps.engines import _torch_ops as ops
-from epsteps.engines._torch_records import FEATURE_MAJOR, Block
-from epsteps.engines.torch_engine import TorchEngine
-from epsteps.engines.torch_sums import TorchSums
+from epsteps.engines.gpu import operations as ops
+from epsteps.engines.gpu.engine import TorchEngine
+from epsteps.engines.gpu.records import FEATURE_MAJOR, Block
+from epsteps.engines.gpu.sums import TorchSums
 from epsteps.experiments.compare import minimiser, paper_problem
 from epsteps.experiments.published import paper_smoothness, published_data
 from epsteps.experiments.sweep import PAPER_L, Sweep, planned, run_sweep

@@ -27,11 +27,9 @@ from scipy.special import expit
 from threadpoolctl import threadpool_limits
 
 import epsteps as es
-from epsteps.engines import _lanes, _slopes
 from epsteps.engines.dense import DenseEngine
 from epsteps.engines.dense_sums import DenseSums
-from epsteps.engines.fast import FastEngine
-from epsteps.engines.fast_sums import FastSums
+from epsteps.engines.fast import FastEngine, FastSums, _lanes, _slopes
 from epsteps.grid import STEPS, Grid
 
 SHAPES, QUICK_SHAPES = ((1_000_000, 20), (1_000_000, 100), (200_000, 1000)), ((100_000, 20), (30_000, 100))

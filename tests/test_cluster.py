@@ -12,7 +12,8 @@ import pytest
 from conftest import records, small_problem
 
 import epsteps as es
-from epsteps.engines import DenseEngine, DenseSums, cluster, cluster_parts, encoding
+from epsteps.engines import DenseEngine, DenseSums, cluster, encoding
+from epsteps.engines.cluster import parts as cluster_parts
 from epsteps.engines.selftest import SelfTestError
 from epsteps.grid import Grid
 

@@ -8,11 +8,9 @@ import pytest
 pytest.importorskip("numba", reason="the fast engine needs numba: pip install 'epsteps[fast]'")
 
 import epsteps as es
-from epsteps.engines import _slopes
 from epsteps.engines.dense import DenseEngine
 from epsteps.engines.dense_sums import DenseSums
-from epsteps.engines.fast import FastEngine
-from epsteps.engines.fast_sums import FastSums
+from epsteps.engines.fast import FastEngine, FastSums, _slopes
 from epsteps.grid import STEPS, Grid, Points
 
 LOSSES = [es.Logistic(), es.Squared()]

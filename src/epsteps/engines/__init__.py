@@ -13,12 +13,10 @@ from scipy.sparse import csr_array
 from epsteps.engines import encoding, selftest
 from epsteps.engines.dense import DenseEngine
 from epsteps.engines.dense_sums import DenseSums
-from epsteps.engines.fast import FastEngine
-from epsteps.engines.fast_sums import FastSums
+from epsteps.engines.fast import FastEngine, FastSums
+from epsteps.engines.gpu import TorchEngine, TorchSums
 from epsteps.engines.sparse import SparseEngine, SparseSums, sums_of_dense
 from epsteps.engines.stream import Reader, StreamEngine, StreamSums
-from epsteps.engines.torch_engine import TorchEngine
-from epsteps.engines.torch_sums import TorchSums
 from epsteps.grid import Grid, Points
 from epsteps.problem import Problem
 

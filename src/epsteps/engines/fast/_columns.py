@@ -3,9 +3,9 @@
 import numpy as np
 from numba.core import cgutils
 
-from epsteps.engines import _slopes
-from epsteps.engines._lanes import VERSION, WIDTH, Register, building_block, count, fence, inner, kernel
-from epsteps.engines._lanes import statement as _statement
+from epsteps.engines.fast import _slopes
+from epsteps.engines.fast._lanes import VERSION, WIDTH, Register, building_block, count, fence, inner, kernel
+from epsteps.engines.fast._lanes import statement as _statement
 from epsteps.grid import ROWS_PER_DOUBLE
 
 # Vectors of columns that go through a tile together: two panels of the matrix product.

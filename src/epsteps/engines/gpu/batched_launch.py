@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
 
-from epsteps.engines import _triton_batched as kernels
-from epsteps.engines._torch_records import FEATURE_MAJOR, Block
+from epsteps.engines.gpu import batched as kernels
+from epsteps.engines.gpu.records import FEATURE_MAJOR, Block
 
 # Numbers in the records from which these kernels serve: on 2 million, in figure 3, they were not faster.
 FEWEST = 2**24

@@ -10,7 +10,7 @@ import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
 
 from epsteps import grid, levels
-from epsteps.engines._torch_records import LOGISTIC, Block
+from epsteps.engines.gpu.records import LOGISTIC, Block
 from epsteps.grid import Points
 
 # Numbers that are converted to float64 at a time.

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from epsteps.engines._lanes import LINE
+from epsteps.engines.fast._lanes import LINE
 
 # Numbers that are rearranged at a time: they stay in a core's second-level cache.
 _CHUNK = 2**16

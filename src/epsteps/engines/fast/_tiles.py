@@ -7,9 +7,9 @@ in order. The blocks are small: the processor then reads the next one while it s
 import numpy as np
 from numba.core import cgutils
 
-from epsteps.engines import _slopes
-from epsteps.engines._lanes import F64, VERSION, WIDTH, Register, Value, building_block, count, inner, kernel
-from epsteps.engines._lanes import statement as _statement
+from epsteps.engines.fast import _slopes
+from epsteps.engines.fast._lanes import F64, VERSION, WIDTH, Register, Value, building_block, count, inner, kernel
+from epsteps.engines.fast._lanes import statement as _statement
 from epsteps.grid import ROWS_PER_DOUBLE
 
 # Bytes of the tiles in a block, whose slopes are computed together.

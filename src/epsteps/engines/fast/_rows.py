@@ -7,8 +7,8 @@ import numpy as np
 from llvmlite import ir
 from numba.core import cgutils
 
-from epsteps.engines import _slopes
-from epsteps.engines._lanes import (
+from epsteps.engines.fast import _slopes
+from epsteps.engines.fast._lanes import (
     LINE,
     SHORT,
     VERSION,
@@ -23,7 +23,7 @@ from epsteps.engines._lanes import (
     inner,
     kernel,
 )
-from epsteps.engines._lanes import statement as _statement
+from epsteps.engines.fast._lanes import statement as _statement
 from epsteps.grid import ROWS_PER_DOUBLE
 
 # Rows that are multiplied together, and to a multiple of which blocks are filled up (two vectors of float32).

@@ -6,11 +6,11 @@ import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
 
 from epsteps import grid
-from epsteps.engines import _triton_batched_launch as batched
-from epsteps.engines import _triton_kernels as kernels
-from epsteps.engines._torch_ops import Target
-from epsteps.engines._torch_records import Block
-from epsteps.engines._triton_batched_launch import padded, programs_for
+from epsteps.engines.gpu import batched_launch as batched
+from epsteps.engines.gpu import kernels
+from epsteps.engines.gpu.batched_launch import padded, programs_for
+from epsteps.engines.gpu.operations import Target
+from epsteps.engines.gpu.records import Block
 from epsteps.grid import Points
 
 # More features than this make a tile too large for registers.

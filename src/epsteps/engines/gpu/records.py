@@ -20,7 +20,7 @@ _SHARE = 0.8
 _STAGE_BYTES = 2**26
 
 
-class NoDeviceError(RuntimeError):
+class NoDeviceError(OSError):
     """The gpu engine was named where torch finds no card."""
 
 

@@ -7,8 +7,8 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from epsteps import levels
-from epsteps.engines._lanes import F32, F64, SHORT, Kind, Lanes, Register, building_block, count, inner, spread
-from epsteps.engines._lanes import statement as _statement
+from epsteps.engines.fast._lanes import F32, F64, SHORT, Kind, Lanes, Register, building_block, count, inner, spread
+from epsteps.engines.fast._lanes import statement as _statement
 
 LOGISTIC, SQUARED = 0, 1
 SLOPE, VALUE, BOTH = 1, 2, 3

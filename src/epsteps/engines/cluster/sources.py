@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from epsteps._extras import require
-from epsteps.engines.cluster_parts import PURPOSE, Arrays, Partition, PartitionError, Refused, unreadable
+from epsteps.engines.cluster.parts import PURPOSE, Arrays, Partition, PartitionError, Refused, unreadable
 from epsteps.problem import Problem
 
 # Numbers in a partition of a Parquet file: it is read, projected and kept by one worker.

@@ -35,7 +35,7 @@ class FastEngine:
 
     def __init__(self, loss: Loss, features: np.ndarray, targets: np.ndarray) -> None:
         _extras.require("numba", "fast", "The fast engine")
-        from epsteps.engines import _columns, _layouts, _rows, _slopes, _tiles
+        from epsteps.engines.fast import _columns, _layouts, _rows, _slopes, _tiles
 
         check_shapes(features, targets)
         self._columns, self._rows, self._tiles, self._slopes = _columns, _rows, _tiles, _slopes
@@ -163,7 +163,7 @@ def check_shapes(features: np.ndarray, targets: np.ndarray) -> None:
 
 def loss_kind(loss: Loss) -> int | None:
     """Return the kernels' number of a loss, or None: a class derived from it may compute something else."""
-    from epsteps.engines import _slopes
+    from epsteps.engines.fast import _slopes
 
     return {Logistic: _slopes.LOGISTIC, Squared: _slopes.SQUARED}.get(type(loss))
 

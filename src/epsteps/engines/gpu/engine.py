@@ -51,7 +51,7 @@ class TorchEngine:
 
     def second_moment(self) -> np.ndarray:
         """Return the mean of u u' over the records' features."""
-        from epsteps.engines import _torch_ops as ops
+        from epsteps.engines.gpu import operations as ops
 
         return sum(ops.second_moment(block).cpu().numpy() for block in self._records.blocks()) / self._records.count
 
@@ -71,7 +71,7 @@ class TorchEngine:
             return getattr(launch, what)(block, x, self._kind)
         import torch  # pyright: ignore[reportMissingImports]
 
-        from epsteps.engines import _torch_ops as ops
+        from epsteps.engines.gpu import operations as ops
 
         return getattr(ops, what)(block, torch.tensor(x, device=self._records.device), self._kind)
 
@@ -79,9 +79,9 @@ class TorchEngine:
 def require_torch() -> Any:
     """Return the module of records on a device, or say which extra brings torch."""
     _extras.require("torch", "gpu", "The gpu engine")
-    from epsteps.engines import _torch_records
+    from epsteps.engines.gpu import records
 
-    return _torch_records
+    return records
 
 
 def kernels_for(device: Any, d: int) -> Any:
@@ -93,7 +93,7 @@ def kernels_for(device: Any, d: int) -> Any:
 @cache
 def _launches() -> Any:
     try:
-        from epsteps.engines import _triton_launch
+        from epsteps.engines.gpu import launch
     except ImportError:
         return None
-    return _triton_launch
+    return launch

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from epsteps import grid
-from epsteps.engines.torch_engine import kernels_for, require_torch
+from epsteps.engines.gpu.engine import kernels_for, require_torch
 from epsteps.grid import Grid, Points
 
 
@@ -49,7 +49,7 @@ class TorchSums:
 
     def second_moment(self) -> np.ndarray:
         """Return the sum of u u' over all records: integers."""
-        from epsteps.engines import _torch_ops as ops
+        from epsteps.engines.gpu import operations as ops
 
         parts = [part for block in self._records.blocks() for part in ops.exact_second_moment(block)]
         return grid.total(parts, self._records.count)
@@ -60,7 +60,7 @@ class TorchSums:
         if launch is not None:
             yield from launch.exact(block, points, self._kind)
             return
-        from epsteps.engines import _torch_ops as ops
+        from epsteps.engines.gpu import operations as ops
 
         target = ops.Target.of(points, self._kind, self._records.device)
         yield from ops.exact_gradient(block, target, self._kind)

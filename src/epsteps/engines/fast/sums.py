@@ -5,8 +5,9 @@ from functools import cached_property
 import numpy as np
 
 from epsteps import _extras, grid, levels
-from epsteps.engines import fast, threads
+from epsteps.engines import threads
 from epsteps.engines.dense_sums import DenseSums
+from epsteps.engines.fast import engine as fast
 from epsteps.grid import Grid, Points
 from epsteps.losses import Logistic
 
@@ -24,7 +25,7 @@ class FastSums:
 
     def __init__(self, grid: Grid, features: np.ndarray, targets: np.ndarray) -> None:
         _extras.require("numba", "fast", "The fast engine")
-        from epsteps.engines import _columns, _layouts, _rows, _tiles
+        from epsteps.engines.fast import _columns, _layouts, _rows, _tiles
 
         fast.check_shapes(features, targets)
         self._columns, self._rows, self._tiles = _columns, _rows, _tiles
