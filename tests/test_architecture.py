@@ -28,6 +28,7 @@ ROOMS = (
     {"sources"},
     {"records"},
     {"oracles"},
+    {"experimental_runs"},
     {"checkpoints"},
     {"running"},
     {"releases"},

@@ -12,7 +12,8 @@ import pytest
 from conftest import records, small_problem
 
 import epsteps as es
-from epsteps.engines import DenseEngine, DenseSums, cluster, encoding
+from epsteps.engines import DenseEngine, DenseSums, cluster, encoding, threads
+from epsteps.engines.cluster import connection
 from epsteps.engines.cluster import parts as cluster_parts
 from epsteps.engines.selftest import SelfTestError
 from epsteps.grid import Grid
@@ -313,7 +314,7 @@ def test_errors_of_workers_do_not_quote_records(client):
 
 
 def test_a_scheduler_that_does_not_answer(monkeypatch):
-    monkeypatch.setattr(cluster, "_SECONDS", 0.5)
+    monkeypatch.setattr(connection, "_SECONDS", 0.5)
     for address in ("tcp://127.0.0.1:1", "nonsense://x"):
         with pytest.raises(OSError, match=f"no dask scheduler answers at '{address}'"):
             cluster.open_records(small_problem(n=8, d=2), ARRAY, np.ones(8), scheduler=address)
@@ -330,7 +331,7 @@ def test_an_address_is_enough_and_its_workers_survive(client):
 
 
 def test_workers_started_here_end_with_the_records(monkeypatch):
-    monkeypatch.setattr(cluster.threads, "allowed", lambda: 1)
+    monkeypatch.setattr(threads, "allowed", lambda: 1)
     for name in ("OMP_NUM_THREADS", "MALLOC_TRIM_THRESHOLD_"):
         monkeypatch.delenv(name, raising=False)
     problem = small_problem(n=8, d=2)

@@ -389,18 +389,18 @@ def lowest_value(rows: es.Rows) -> float:
     return float(minimize(rows.value, np.zeros(rows.problem.dimension), jac=rows.gradient, tol=1e-10).fun)
 
 
-def assert_below_at_every_horizon(plan: es.Plan, rows: es.Rows, start: float) -> float:
+def assert_below_at_every_horizon(plan: es.Plan, rows: es.Rows, start: float, repetitions: int = REPETITIONS) -> float:
     """Simulate the plan from ``start``; return the last mean error, as a fraction of the bound."""
     lowest, dimension = lowest_value(rows), plan.problem.dimension
     gap = float(rows.value(np.full(dimension, start))) - lowest
     power = plan.mechanism.half_power(plan.scales, dimension)
     power = power + plan.sampling.variance(plan.problem.gradient_radius) / 2
-    path = es.run(plan, rows, seed=1, repetitions=REPETITIONS, start=start).path
+    path = es.run(plan, rows, seed=1, repetitions=repetitions, start=start).path
     bound = plan.bound
     assert bound is not None
     for t in range(1, plan.iterations + 1):
         gaps = rows.value(path[t]) - lowest
-        below = gaps.mean() - STANDARD_ERRORS * gaps.std(ddof=1) / np.sqrt(REPETITIONS)
+        below = gaps.mean() - STANDARD_ERRORS * gaps.std(ddof=1) / np.sqrt(repetitions)
         assert below <= bound.first(t).error(gap, power[:t])
     return gaps.mean() / bound.error(gap, power)
 
@@ -434,11 +434,14 @@ def test_simulated_errors_stay_below_the_bound_at_every_horizon(method, c, noise
 
 @pytest.mark.parametrize("budget", [es.Pure(20.0), es.Concentrated(2.0)])
 def test_simulated_errors_come_near_the_bound_of_gd_where_curvature_is_nearly_constant(budget):
-    """Records of size 1 with balanced labels: curvature L = 1.25 at the optimum, mu = 1, so 0.8 of the noise term."""
+    """Records of size 1 with balanced labels: curvature L = 1.25 at the optimum, mu = 1, so 0.8 of the noise term.
+
+    Over 10 000 runs the mean is within 0.02 of that (one standard error).
+    """
     problem = es.Problem(es.Logistic(), es.Ball(1), ridge=1.0, n=200, d=1)
     rows = es.Rows(problem, np.ones((200, 1)), np.tile([-1, 1], 100))
     plan = es.plan(problem, budget, es.gd, iterations=30, allocation="uniform")
-    assert 0.6 < assert_below_at_every_horizon(plan, rows, start=0.1) < 1.0
+    assert 0.7 < assert_below_at_every_horizon(plan, rows, start=0.1, repetitions=10_000) < 0.9
 
 
 # --- The paper's statements, each shown to fail as printed.

@@ -1,4 +1,4 @@
-"""A step's noisy gradient, drawn and used apart: exact integers for private runs, floats for experiments."""
+"""A private step's noisy gradient, in exact integers, drawn and used apart."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -22,9 +22,7 @@ class Draw:
 class Oracle(Protocol):
     """One step of a plan at its public point x (one per column): what it will add, and what it then releases."""
 
-    def __init__(self, plan: Plan, data: Rows, t: int, x: np.ndarray) -> None: ...
-
-    def draw(self, source: Source) -> Draw:
+    def draw(self) -> Draw:
         """Draw what the step will add. Sees no records."""
         ...
 
@@ -40,16 +38,16 @@ class ExactOracle:
     (``epsteps.grid``), and follows its law exactly (``epsteps.noise``), so that a step costs what its plan says.
     """
 
-    def __init__(self, plan: Plan, data: Rows, t: int, x: np.ndarray) -> None:
+    def __init__(self, plan: Plan, data: Rows, source: Source, t: int, x: np.ndarray) -> None:
         grid, bound = Grid(plan.problem), plan.slope_at(x)
-        self._plan, self._data, self._x = plan, data, x
+        self._plan, self._data, self._source, self._x = plan, data, source.at_step(t), x
         self._points = grid.points(x, bound)
         self._release = grid.release(plan.scale_at(t, x) * plan.batch, bound, plan.mechanism.norm)
 
-    def draw(self, source: Source) -> Draw:
+    def draw(self) -> Draw:
         """Draw what the step will add."""
-        noise = source.integers(self._plan.mechanism, self._release.scale, self._x.shape)
-        return Draw(noise, _subsets(self._plan, self._x.shape[1], source))
+        noise = self._source.integers(self._plan.mechanism, self._release.scale, self._x.shape)
+        return Draw(noise, _subsets(self._plan, self._x.shape[1], self._source))
 
     def gradient(self, draw: Draw) -> np.ndarray:
         """Return the gradient at x with the drawn noise."""
@@ -60,25 +58,6 @@ class ExactOracle:
             sums = np.concatenate(columns, axis=1)
         noisy = self._release.rounded(sums) + draw.noise.astype(sums.dtype)
         return noisy.astype(float) * (self._release.step / self._plan.batch) + self._plan.problem.ridge * self._x
-
-
-class FloatOracle:
-    """Float sums and float noise: fast, for experiments, and not private (Mironov 2012)."""
-
-    def __init__(self, plan: Plan, data: Rows, t: int, x: np.ndarray) -> None:
-        self._plan, self._data, self._t, self._x = plan, data, t, x
-
-    def draw(self, source: Source) -> Draw:
-        """Draw what the step will add."""
-        noise = source.draw(self._plan.mechanism, self._plan.scale_at(self._t, self._x), self._x.shape)
-        return Draw(noise, _subsets(self._plan, self._x.shape[1], source))
-
-    def gradient(self, draw: Draw) -> np.ndarray:
-        """Return the gradient at x with the drawn noise."""
-        if draw.subsets is None:
-            return self._data.gradient(self._x) + draw.noise
-        columns = [self._data.gradient(point, rows) for point, rows in zip(self._x.T, draw.subsets, strict=True)]
-        return np.stack(columns, axis=1) + draw.noise
 
 
 def _subsets(plan: Plan, columns: int, source: Source) -> np.ndarray | None:

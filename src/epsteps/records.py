@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from epsteps import _validate, engines, sources
-from epsteps.engines import Engine, Sums
+from epsteps.engines import Engine, FastEngine, Sums
 from epsteps.engines.cluster import ClusterRecords
 from epsteps.grid import STEPS, Grid, Points
 from epsteps.problem import Problem
@@ -83,6 +83,11 @@ class Rows:
         """
         x = self._points(x)
         return self._engine.mean_gradient(x, rows) + self.problem.ridge * x
+
+    def descent(self, size: int) -> FastEngine | None:
+        """Return the engine if it runs whole UNPROTECTED descents with so many records per step: for experiments."""
+        engine = self._engine
+        return engine if isinstance(engine, FastEngine) and engine.descends(size) else None
 
     def value(self, x: np.ndarray) -> np.ndarray:
         """Return the exact, UNPROTECTED F at x (or at each column of x): not private, for experiments only."""

@@ -12,8 +12,9 @@ import numpy as np
 from epsteps import _validate
 from epsteps.budgets import Budget
 from epsteps.checkpoints import Checkpoint
+from epsteps.experimental_runs import FloatDraws, FloatOracle, compiled_engine, compiled_path
 from epsteps.noise import Source
-from epsteps.oracles import Draw, ExactOracle, FloatOracle, Oracle
+from epsteps.oracles import Draw, ExactOracle, Oracle
 from epsteps.planning import Plan
 from epsteps.records import Rows
 
@@ -86,37 +87,42 @@ def run(
     start : array or number, optional
         x_0, chosen without looking at the data; 0 by default.
     arithmetic : "auto", "exact" or "float"
-        "exact" computes in integers, as every private run does; "float" is for experiments, faster in many repetitions,
-        and takes a seed. "auto" is "float" for seeded runs and "exact" for all others.
+        "exact" computes in integers, as every private run does; "float" is for experiments, many times faster, and
+        takes a seed. "auto" is "float" for seeded runs and "exact" for all others.
     ledger : optional
         Account that is charged before noise is drawn.
     checkpoint : path, optional
         File from which an interrupted run goes on: call again with the same arguments and records. It holds the noise
-        of the step in progress, so keep it as secret as the records.
+        of the step in progress, so keep it as secret as the records. Not for runs in floats, which a seed repeats.
     on_step : callable, optional
-        Called with the number of finished steps, for a progress bar.
+        Called with the number of finished steps, for a progress bar; by compiled experiments for many steps at once.
     """
     if not plan.problem.same_records(data.problem):
         raise ValueError(f"the plan is for {plan.problem}, but the records are for {data.problem}.")
     copies = 1 if repetitions is None else _validate.integer("repetitions", repetitions)
     x = _start(start, plan.problem.dimension, copies)
     source = Source(None if seed is None else _validate.integer("seed", seed, low=0))
-    kind = _kind(arithmetic, source)
-    if kind is ExactOracle:
+    on_step = on_step or (lambda _: None)
+    if exact := _is_exact(arithmetic, source, checkpoint):
         data.prepare()
-    oracle = partial(kind, plan, data)
     with _checkpoint(checkpoint, plan, x, seed, arithmetic) as saved:
         if ledger is not None:
             _charge(ledger, plan, copies, saved)
-        path = _descend(plan, oracle, source, x, saved, on_step or (lambda _: None))
+        if exact:
+            path = _descend(plan, partial(ExactOracle, plan, data, source), x, saved, on_step)
+        else:
+            path = _experiment(plan, data, FloatDraws(plan, source, copies), x, on_step)
     return Run(plan, path if repetitions is not None else path[:, :, 0], source.seeded)
 
 
-def _kind(arithmetic: str, source: Source) -> type[Oracle]:
-    """Return what computes noisy gradients; floats are for experiments only."""
+def _is_exact(arithmetic: str, source: Source, checkpoint: str | Path | None) -> bool:
+    """Whether noisy gradients are integers; floats are for experiments only."""
     if _validate.choice("arithmetic", arithmetic, ARITHMETICS) == "float" and not source.seeded:
         raise ValueError("arithmetic='float' is not private, and takes a seed. Use 'exact', or seed=... to experiment.")
-    return ExactOracle if arithmetic == "exact" or not source.seeded else FloatOracle
+    exact = arithmetic == "exact" or not source.seeded
+    if checkpoint is not None and not exact:
+        raise ValueError("checkpoint is for private runs: a seeded one in floats is repeated instead, or 'exact'.")
+    return exact
 
 
 def _checkpoint(
@@ -137,10 +143,16 @@ def _charge(ledger: Account, plan: Plan, copies: int, saved: Checkpoint | None) 
         ledger.charge(plan.spending(copies), note=note, key=saved.key)
 
 
+def _experiment(plan: Plan, data: Rows, draws: FloatDraws, x: np.ndarray, on_step: Callable[[int], None]) -> np.ndarray:
+    """Return the path of a seeded run in floats, from the loop or from its compiled double."""
+    if (engine := compiled_engine(plan, data)) is not None:
+        return compiled_path(plan, engine, draws, x, on_step)
+    return _descend(plan, partial(FloatOracle, plan, data, draws), x, None, on_step)
+
+
 def _descend(
     plan: Plan,
     oracle: Callable[[int, np.ndarray], Oracle],
-    source: Source,
     x: np.ndarray,
     saved: Checkpoint | None,
     on_step: Callable[[int], None],
@@ -159,7 +171,7 @@ def _descend(
         step = oracle(t, path[t] + plan.steps.gamma[t] * drift)
         draw = saved.pending(t) if saved is not None else None
         if draw is None:
-            draw = step.draw(source.at_step(t))
+            draw = step.draw()
             _publish(t, path[t], draw, saved, on_step)
         path[t + 1] = path[t] + plan.steps.beta[t] * drift - plan.steps.alpha[t] * step.gradient(draw)
     if first < plan.iterations:

@@ -9,7 +9,7 @@ from epsteps.noise import knorm
 from epsteps.noise.bits import Bits
 from epsteps.noise.gaussian import rounded_gaussian
 from epsteps.noise.laplace import discrete_laplace
-from epsteps.noise.uniform import uniform_subset
+from epsteps.noise.uniform import quick_subsets, uniform_subset
 from epsteps.sampling import Sampling
 
 _LARGEST = 2.0**62
@@ -60,6 +60,15 @@ class Source:
     def subset(self, sampling: Sampling) -> np.ndarray:
         """Return the records that a step reads, uniform among all subsets of their size, in increasing order."""
         return uniform_subset(self._bits, sampling.m, sampling.n)
+
+    def subsets(self, sampling: Sampling, count: int) -> np.ndarray:
+        """Return records for so many steps of an experiment, one row each, in no particular order.
+
+        Uniform up to 2^-64 per draw, many times faster than ``subset``, and for seeded sources only.
+        """
+        if not self.seeded:
+            raise ValueError("subsets are for experiments, and take a seed. Private steps draw theirs with subset.")
+        return quick_subsets(self._bits, count, sampling.m, sampling.n)
 
     def laplace(self, scale: np.ndarray | float, shape: tuple[int, ...]) -> np.ndarray:
         """Return independent Laplace draws of this scale (variance 2 scale²), by inversion in float64: not exact."""

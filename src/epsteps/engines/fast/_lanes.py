@@ -20,7 +20,7 @@ WIDTH = 32
 LINE = 64
 # numba's cache notices changes of the file that holds a function alone. Kernels have this number as a default
 # argument, which is part of what the cache goes by.
-_FILES = ("_lanes", "_slopes", "_tiles", "_rows", "_columns", "../../levels", "../../grid")
+_FILES = ("_lanes", "_slopes", "_tiles", "_rows", "_columns", "_descent", "../../levels", "../../grid")
 VERSION = zlib.crc32(b"".join((Path(__file__).parent / f"{name}.py").read_bytes() for name in _FILES))
 
 Value = Any  # llvmlite's builders do not declare what they return

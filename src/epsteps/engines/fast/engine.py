@@ -9,6 +9,7 @@ import numpy as np
 from epsteps import _extras
 from epsteps.engines import dense, threads
 from epsteps.losses import Logistic, Loss, Squared
+from epsteps.methods import Steps
 
 # Features above which BLAS takes the products for many points. Measured: kernels ahead at 400, a tie at 1000.
 LARGE_D = 512
@@ -35,10 +36,11 @@ class FastEngine:
 
     def __init__(self, loss: Loss, features: np.ndarray, targets: np.ndarray) -> None:
         _extras.require("numba", "fast", "The fast engine")
-        from epsteps.engines.fast import _columns, _layouts, _rows, _slopes, _tiles
+        from epsteps.engines.fast import _columns, _descent, _layouts, _rows, _slopes, _tiles
 
         check_shapes(features, targets)
         self._columns, self._rows, self._tiles, self._slopes = _columns, _rows, _tiles, _slopes
+        self._descent = _descent
         self._loss, self._targets = loss, np.ascontiguousarray(targets, dtype=float)
         self._kind = loss_kind(loss)
         d = features.shape[1]
@@ -71,6 +73,55 @@ class FastEngine:
         if not self._compiled(x):
             return self._dense.mean_gradient(x), self._dense.mean_loss(x)
         return self._means(x, self._slopes.BOTH)
+
+    def descends(self, size: int) -> bool:
+        """Whether ``descend`` serves steps that read so many records; larger ones do better with threads of their own.
+
+        The steps of a run follow each other, so that its threads are those of its repetitions.
+        """
+        return self._kind is not None and size > 0 and size * self._layouts.d < _WORTH_PARTS
+
+    def descend(
+        self, steps: Steps, first: int, subsets: np.ndarray, noise: np.ndarray, ridge: float, paths: np.ndarray
+    ) -> None:
+        """Write the iterates that follow number ``first`` on each path, in one compiled call for each repetition.
+
+        ``paths`` has the shape (repetitions, T + 1, d) and ends known at ``first``. ``subsets``, of the shape
+        (repetitions, steps, m), says which records each of the next steps reads, ``noise``, of the shape (steps, d,
+        repetitions), what it adds to their mean gradient.
+        """
+        layouts, (copies, count, size) = self._layouts, subsets.shape
+        if paths.shape != (copies, len(steps) + 1, layouts.d) or noise.shape != (count, layouts.d, copies):
+            raise ValueError(f"subsets, noise and paths do not fit: {subsets.shape}, {noise.shape}, {paths.shape}.")
+        if not 0 <= first <= len(steps) - count:
+            raise ValueError(f"there are {len(steps)} steps, but {count} after step {first} were asked for.")
+        features, negated = layouts.rows().reshape(-1), self._negated[: layouts.n]
+
+        def part(start: int, stop: int) -> None:
+            for r in range(start, stop):
+                self._descent.descend(
+                    features,
+                    negated,
+                    np.ascontiguousarray(subsets[r], dtype=np.int64).reshape(-1),
+                    size,
+                    steps.alpha,
+                    steps.beta,
+                    steps.gamma,
+                    steps.restart,
+                    np.ascontiguousarray(noise[:, :, r]),
+                    ridge,
+                    self._kind,
+                    ROWS_BLOCK,
+                    padded(np.zeros(layouts.d), self._lanes, self._dtype),
+                    np.zeros(layouts.d),
+                    paths[r],
+                    first,
+                )
+
+        if copies == 1:
+            part(0, 1)
+        else:
+            threads.map_parts(part, copies, work=count * size * layouts.d, largest=1)
 
     def second_moment(self) -> np.ndarray:
         """Return the mean of u u' over the records' features."""
