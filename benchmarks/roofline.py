@@ -30,7 +30,9 @@ import epsteps as es
 from epsteps.engines.dense import DenseEngine
 from epsteps.engines.dense_sums import DenseSums
 from epsteps.engines.fast import FastEngine, FastSums, _lanes, _slopes
+from epsteps.experimental_runs import FloatDraws
 from epsteps.grid import STEPS, Grid
+from epsteps.noise import Source
 
 SHAPES, QUICK_SHAPES = ((1_000_000, 20), (1_000_000, 100), (200_000, 1000)), ((100_000, 20), (30_000, 100))
 BATCH_SHAPE, R = (100_000, 20), 20
@@ -201,8 +203,17 @@ def batched(machine: dict[str, float], seconds: float, threads: int) -> list[Row
     return rows
 
 
+def all_draws(draws: FloatDraws, steps: int) -> None:
+    for first in range(0, steps, draws.steps):
+        draws.block(first)
+
+
 def subsampled(steps: int, seconds: float, threads: int) -> list[Row]:
-    """Compare whole runs with m of n records per step: naive, the engines in the same loop, and ``es.run``."""
+    """Compare whole runs with m of n records per step: naive, the engines in the same loop, and ``es.run``.
+
+    A seeded ``es.run`` does more than the naive loop: it accelerates, restarts, keeps the path, and repeats for one seed
+    in every engine.
+    """
     n, d = RUN_SHAPE
     X32, y, _ = data(n, d)
     X = X32.astype(float)
@@ -210,7 +221,10 @@ def subsampled(steps: int, seconds: float, threads: int) -> list[Row]:
     grid, rng = Grid(problem), np.random.default_rng(2)
     fast, sums = FastEngine(es.Logistic(), X, y), FastSums(grid, np.rint(X32 * STEPS), y)
     plan = es.plan(problem, es.Pure(1.0), es.multistage, iterations=steps, batch=M)
-    records = es.Rows(problem, X, y, engine="fast")
+    records, records32, slow = (
+        es.Rows(problem, features, y, engine=name) for features, name in ((X, "fast"), (X32, "fast"), (X, "numpy"))
+    )
+    draws = partial(FloatDraws, plan, copies=1)
     drawn = rng.choice(n, M, replace=False)
     start, points = np.zeros(d), grid.points(np.zeros((d, 1)), 1.0)
 
@@ -232,9 +246,12 @@ def subsampled(steps: int, seconds: float, threads: int) -> list[Row]:
         "naive NumPy": loop(lambda x, rows: naive(X[rows], y[rows], x)),
         "the loop with the fast engine": loop(fast.mean_gradient),
         "the loop with exact sums": loop(exact),
-        "es.run, seeded": lambda: es.run(plan, records, seed=1),
+        "es.run, seeded, fast engine": lambda: es.run(plan, records, seed=1),
+        "es.run, seeded, fast engine, float32": lambda: es.run(plan, records32, seed=1),
+        "es.run, seeded, numpy engine": lambda: es.run(plan, slow, seed=1),
         "es.run, private": lambda: es.run(plan, records),
-        "only the draws": lambda: [rng.choice(n, M, replace=False) for _ in range(steps)],
+        "only the draws of a seeded es.run": lambda: all_draws(draws(source=Source(1)), steps),
+        "only the draws, naive": lambda: [rng.choice(n, M, replace=False) for _ in range(steps)],
         "only the gradients, fast": lambda: [fast.mean_gradient(start, drawn) for _ in range(steps)],
         "only the gradients, exact": lambda: [sums.gradient(points, drawn) for _ in range(steps)],
     }

@@ -1,5 +1,6 @@
 """The compiled engine computes what the reference does, on every shape, and hands over what it has no kernel for."""
 
+import sys
 import warnings
 
 import numpy as np
@@ -8,10 +9,13 @@ import pytest
 pytest.importorskip("numba", reason="the fast engine needs numba: pip install 'epsteps[fast]'")
 
 import epsteps as es
+from epsteps import experimental_runs
 from epsteps.engines.dense import DenseEngine
 from epsteps.engines.dense_sums import DenseSums
 from epsteps.engines.fast import FastEngine, FastSums, _slopes
 from epsteps.grid import STEPS, Grid, Points
+from epsteps.noise import Source, uniform
+from epsteps.sampling import Sampling
 
 LOSSES = [es.Logistic(), es.Squared()]
 
@@ -261,3 +265,117 @@ def test_rows_take_the_engine_that_is_named_and_a_whole_run_agrees():
         ]
         np.testing.assert_allclose(paths[0], paths[1], rtol=1e-9, atol=1e-12)
         assert not np.array_equal(*paths)
+
+
+@pytest.mark.parametrize(("n", "m"), [(8, 3), (8, 8), (1, 1), (64, 40), (1000, 999), (100_000, 300), (10**9, 20)])
+def test_compiled_subsets_are_those_of_numpy(monkeypatch, n, m):
+    compiled = Source(3).subsets(Sampling(n, m), 50)
+    monkeypatch.delitem(sys.modules, "numba")
+    monkeypatch.setattr(uniform, "find_spec", lambda _: None)
+    np.testing.assert_array_equal(Source(3).subsets(Sampling(n, m), 50), compiled)
+
+
+METHODS = [es.gd, es.heavy_ball, es.nesterov, es.multistage]
+CLOSE = {"rtol": 1e-9, "atol": 1e-12}
+
+
+def by_hand(engine, steps, subsets, noise, ridge, x):
+    """The library's loop over steps, with an engine's gradients."""
+    path = [x]
+    for t, (alpha, beta, gamma, restart) in enumerate(steps):
+        drift = np.zeros_like(x) if t == 0 or restart else path[t] - path[t - 1]
+        point = path[t] + gamma * drift
+        gradient = engine.mean_gradient(point, subsets[t]) + ridge * point + noise[t]
+        path.append(path[t] + beta * drift - alpha * gradient)
+    return np.array(path)
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=["logistic", "squared"])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(("d", "m"), [(1, 1), (5, 67), (50, 300)])
+def test_compiled_steps_are_those_of_the_loop(loss, method, dtype, d, m):
+    rng, T, R = np.random.default_rng(d), 150, 3
+    X, y = rng.uniform(-1, 1, (500, d)).astype(dtype), rng.choice([-1.0, 1.0], 500)
+    fast, dense = FastEngine(loss, X, y), DenseEngine(loss, X, y)
+    steps, start = method(0.1, 0.1 + d, T), rng.standard_normal((R, d))
+    assert steps.restart.any() == (method is es.multistage)
+    subsets = np.stack([Source(r).subsets(Sampling(500, m), T) for r in range(R)])
+    noise = 0.1 * rng.standard_normal((T, d, R))
+    paths = np.full((R, T + 1, d), np.nan)
+    paths[:, 0] = start
+    for first in range(0, T, 60):
+        part = slice(first, first + 60)
+        fast.descend(steps, first, subsets[:, part], noise[part], 0.1, paths)
+    for r in range(R):
+        loop = by_hand(fast, steps, subsets[r], noise[:, :, r], 0.1, start[r])
+        np.testing.assert_allclose(paths[r], loop, **CLOSE)
+        if dtype is np.float64:
+            np.testing.assert_allclose(
+                paths[r], by_hand(dense, steps, subsets[r], noise[:, :, r], 0.1, start[r]), **CLOSE
+            )
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("repetitions", [None, 3])
+def test_a_compiled_run_is_that_of_the_loop(monkeypatch, method, dtype, repetitions):
+    """With the same engine; the reference sees the same draws, and differs by float32's rounding where that is used."""
+    problem = es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.1, n=2000, d=7, intercept=True)
+    rng = np.random.default_rng(5)
+    X, y = rng.uniform(-1.5, 1.5, (2000, 7)).astype(dtype), rng.choice([-1, 1], 2000)
+    plan = es.plan(problem, es.Pure(30.0), method, iterations=150, batch=67)
+    monkeypatch.setattr(experimental_runs, "_BLOCK_BYTES", 8 * (8 + 67) * (repetitions or 1) * 40)
+    paths, heard = {}, []
+    for name in ("fast", "numpy"):
+        data = es.Rows(problem, X, y, engine=name)
+        assert (experimental_runs.compiled_engine(plan, data) is not None) == (name == "fast")
+        heard.clear()
+        run = es.run(plan, data, seed=4, repetitions=repetitions, start=2.0, on_step=heard.append)
+        assert heard == list(range(1, 151))
+        paths[name] = run.path
+    monkeypatch.setattr(FastEngine, "descends", lambda self, size: False)
+    loop = es.run(plan, es.Rows(problem, X, y, engine="fast"), seed=4, repetitions=repetitions, start=2.0).path
+    assert loop.shape == ((151, 8) if repetitions is None else (151, 8, 3))
+    np.testing.assert_allclose(paths["fast"], loop, **CLOSE)
+    np.testing.assert_allclose(paths["fast"], paths["numpy"], **(CLOSE if dtype is np.float64 else {"atol": 1e-4}))
+
+
+def test_what_compiled_steps_do_not_serve_goes_through_the_loop():
+    problem = es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.1, n=50, d=4)
+    squared = es.Problem(es.Squared(), es.Ball(1, norm=np.inf), ridge=0.1, n=50, d=4)
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(-1, 1, (50, 4)), rng.choice([-1, 1], 50)
+    for which, batch, options in ((problem, None, {}), (squared, 9, {}), (problem, 9, {"sensitivity": "state"})):
+        plan = es.plan(which, es.Pure(1.0), iterations=20, batch=batch, **options)
+        runs = [es.Rows(which, X, y, engine=name) for name in ("fast", "numpy")]
+        assert experimental_runs.compiled_engine(plan, runs[0]) is None
+        np.testing.assert_allclose(*(es.run(plan, data, seed=1).path for data in runs), **CLOSE)
+    fast, _, _ = engines(es.Logistic(), 1000, 3001)
+    assert fast.descends(999)
+    assert not fast.descends(1000)
+
+
+def test_descents_that_do_not_fit_are_refused():
+    fast, _, _ = engines(es.Logistic(), 50, 4)
+    steps, noise, paths = es.gd(0.1, 1.0, 10), np.zeros((10, 4, 1)), np.zeros((1, 11, 4))
+    rows = np.zeros((1, 10, 3), dtype=np.int64)
+    for given in ((rows[:, :9], noise, paths), (rows, noise[:, :3], paths), (rows, noise, paths[:, :10])):
+        with pytest.raises(ValueError, match="subsets, noise and paths do not fit"):
+            fast.descend(steps, 0, given[0], given[1], 0.1, given[2])
+    for first in (-1, 1):
+        with pytest.raises(ValueError, match="there are 10 steps"):
+            fast.descend(steps, first, rows, noise, 0.1, paths)
+    for row in (-1, 50):
+        with pytest.raises(IndexError):
+            fast.descend(steps, 0, rows + row, noise, 0.1, paths)
+
+
+def test_repetitions_of_a_compiled_run_do_not_depend_on_the_number_of_threads(monkeypatch):
+    problem = es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.1, n=5000, d=20)
+    rng = np.random.default_rng(1)
+    data = es.Rows(problem, rng.uniform(-1, 1, (5000, 20)), rng.choice([-1, 1], 5000), engine="fast")
+    plan = es.plan(problem, es.Pure(1.0), iterations=100, batch=300)
+    expected = es.run(plan, data, seed=1, repetitions=11).path
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    np.testing.assert_array_equal(es.run(plan, data, seed=1, repetitions=11).path, expected)

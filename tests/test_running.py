@@ -1,12 +1,15 @@
 """The loop executes its plan: the noise follows its law, subsets are fresh and uniform, seeds repeat."""
 
+import math
+
 import numpy as np
 import pytest
 from conftest import records, small_problem
 from scipy import stats
 
 import epsteps as es
-from epsteps.noise import Source
+from epsteps import experimental_runs
+from epsteps.noise import Source, uniform
 from epsteps.sampling import Sampling
 
 METHODS = (es.gd, es.heavy_ball, es.nesterov, es.multistage)
@@ -100,6 +103,53 @@ def test_subsets_are_uniform_without_replacement(seed):
     assert stats.chisquare(counts).pvalue > LEVEL
 
 
+@pytest.mark.parametrize(("n", "m"), [(8, 3), (8, 5), (6, 1), (6, 6)])
+def test_subsets_of_experiments_are_uniform_without_replacement(n, m):
+    found = Source(7).subsets(Sampling(n, m), 10_000)
+    assert found.shape == (10_000, m)
+    assert found.dtype == np.int64
+    member = np.zeros((10_000, n), dtype=int)
+    np.put_along_axis(member, found, 1, axis=1)
+    assert np.all(member.sum(axis=1) == m)
+    codes, counts = np.unique(member @ (1 << np.arange(n)), return_counts=True)
+    assert len(codes) == math.comb(n, m)
+    assert len(codes) == 1 or stats.chisquare(counts).pvalue > LEVEL
+    assert np.any(Source(8).subsets(Sampling(n, m), 100) != found[:100]) or n == m
+
+
+def floyd_by_hand(words, n):
+    """Floyd's algorithm as it is published, in Python's integers."""
+    found, m = [], len(words)
+    for j, word in zip(range(n - m, n), words.tolist(), strict=True):
+        value = word * (j + 1) >> 64
+        found.append(j if value in found else value)
+    return found
+
+
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (5, 5), (9, 7), (1000, 30), (2**40, 20), (2**63 - 1, 3)])
+def test_subsets_of_experiments_are_floyds(n, m):
+    words = np.random.default_rng(n % 1000).integers(2**64, size=(40, m), dtype=np.uint64)
+    words[0], words[1] = 0, 2**64 - 1
+    np.testing.assert_array_equal(uniform.floyd(words, n), [floyd_by_hand(row, n) for row in words])
+
+
+def test_private_subsets_are_not_drawn_as_those_of_experiments(monkeypatch):
+    with pytest.raises(ValueError, match="subsets are for experiments, and take a seed"):
+        Source().subsets(Sampling(8, 3), 1)
+
+    def no_subsets(*_):
+        raise AssertionError("subsets were drawn for an experiment")
+
+    monkeypatch.setattr(Source, "subsets", no_subsets)
+    problem = small_problem()
+    rows = es.Rows(problem, *records(problem))
+    plan = es.plan(problem, es.Pure(1.0), iterations=3, batch=20)
+    for options in ({}, {"seed": 1, "arithmetic": "exact"}):
+        es.run(plan, rows, **options)
+    with pytest.raises(AssertionError, match="drawn for an experiment"):
+        es.run(plan, rows, seed=1)
+
+
 def test_a_run_reads_a_fresh_uniform_subset_at_each_step():
     """One-hot records without noise: the gradient of a step says which records it read."""
     n, m, T = 6, 2, 600
@@ -153,9 +203,10 @@ def test_the_loop_is_the_textbooks_recursion(method):
     rows = es.Rows(problem, *records(problem))
     plan = es.plan(problem, es.Pure(1.0), method, iterations=60, allocation="uniform")
     path = es.run(plan, rows, seed=3, start=1.0).path
+    noises = Source(3).laplace(plan.scales[:, None], (60, 3))
     x = past = np.ones(3)
     for t, (alpha, beta, _, restart) in enumerate(plan.steps):
-        noise = Source(3).at_step(t).laplace(plan.scales[t], (3, 1))[:, 0]
+        noise = noises[t]
         past = x if restart else past
         z = (1 + beta) * x - beta * past if method in (es.nesterov, es.multistage) else x
         momentum = beta * (x - past) if method is es.heavy_ball else 0.0
@@ -205,11 +256,31 @@ def test_the_account_is_charged_before_noise_is_drawn(monkeypatch):
     assert len(account.charges) == 1
 
 
-def test_progress_hears_of_every_step():
+@pytest.mark.parametrize("seed", [1, None])
+@pytest.mark.parametrize("batch", [20, None])
+def test_progress_hears_of_every_step(seed, batch):
     problem = small_problem()
-    plan, heard = es.plan(problem, es.Pure(1.0), iterations=4), []
-    es.run(plan, es.Rows(problem, *records(problem)), on_step=heard.append)
+    plan, heard = es.plan(problem, es.Pure(1.0), iterations=4, batch=batch), []
+    es.run(plan, es.Rows(problem, *records(problem)), seed=seed, on_step=heard.append)
     assert heard == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("batch", [20, None])
+def test_draws_do_not_miss_or_repeat_a_step_between_blocks(monkeypatch, batch):
+    """Blocks of one, seven and all steps: each follows the law, and no noise or subset comes twice."""
+    problem = small_problem()
+    plan = es.plan(problem, es.Pure(1.0), iterations=40, batch=batch)
+    for steps in (1, 7, 100):
+        monkeypatch.setattr(experimental_runs, "_BLOCK_BYTES", steps * 8 * 2 * (3 + (batch or 0)))
+        draws = experimental_runs.FloatDraws(plan, Source(5), 2)
+        assert draws.steps == steps
+        found = [draws.at_step(t) for t in range(40)]
+        noise = np.array([draw.noise for draw in found])
+        assert noise.shape == (40, 3, 2)
+        assert len(np.unique(noise)) == noise.size
+        assert follows_laplace(noise.ravel())
+        if batch is not None:
+            assert len({tuple(rows) for draw in found for rows in draw.subsets.tolist()}) == 80
 
 
 @pytest.mark.parametrize(
@@ -220,6 +291,8 @@ def test_progress_hears_of_every_step():
         ({"seed": 1.5}, TypeError, "seed must be a whole number, got 1.5"),
         ({"start": np.ones(4)}, ValueError, r"start must be a finite number or a vector of length 3, got shape \(4,\)"),
         ({"start": np.nan}, ValueError, "start must be a finite number"),
+        ({"seed": 1, "checkpoint": "file"}, ValueError, "checkpoint is for exact runs"),
+        ({"seed": 1, "arithmetic": "float", "checkpoint": "file"}, ValueError, "checkpoint is for exact runs"),
     ],
 )
 def test_bad_runs_are_refused(options, error, message):

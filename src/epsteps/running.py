@@ -121,7 +121,7 @@ def _is_exact(arithmetic: str, source: Source, checkpoint: str | Path | None) ->
         raise ValueError("arithmetic='float' is not private, and takes a seed. Use 'exact', or seed=... to experiment.")
     exact = arithmetic == "exact" or not source.seeded
     if checkpoint is not None and not exact:
-        raise ValueError("checkpoint is for private runs: a seeded one in floats is repeated instead, or 'exact'.")
+        raise ValueError("checkpoint is for exact runs, not for experiments in floats. Leave it out, or use 'exact'.")
     return exact
 
 

@@ -34,6 +34,7 @@ def draw(path: Path, audit: Audit) -> None:
             steps.bar(t[chosen], found[chosen], color=colour, alpha=0.75, width=0.7, label=label)
     steps.set_ylim(0, 1.25 * max(claimed.max(), found.max()))
     steps.set_xlabel("step")
+    steps.xaxis.get_major_locator().set_params(integer=True)
     steps.set_ylabel(f"{audit.plan.mechanism.unit} of the step")
     plan = audit.plan
     steps.set_title("each step", fontsize=11)
