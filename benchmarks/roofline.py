@@ -211,7 +211,7 @@ def all_draws(draws: FloatDraws, steps: int) -> None:
 def subsampled(steps: int, seconds: float, threads: int) -> list[Row]:
     """Compare whole runs with m of n records per step: naive, the engines in the same loop, and ``es.run``.
 
-    A seeded ``es.run`` does more than the naive loop: it accelerates, restarts, keeps the path, and repeats for one seed
+    A seeded ``es.run`` does more than the naive loop: it accelerates, restarts, keeps the path, and has the same draws
     in every engine.
     """
     n, d = RUN_SHAPE

@@ -324,7 +324,7 @@ def test_a_compiled_run_is_that_of_the_loop(monkeypatch, method, dtype, repetiti
     problem = es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.1, n=2000, d=7, intercept=True)
     rng = np.random.default_rng(5)
     X, y = rng.uniform(-1.5, 1.5, (2000, 7)).astype(dtype), rng.choice([-1, 1], 2000)
-    plan = es.plan(problem, es.Pure(30.0), method, iterations=150, batch=67)
+    plan = es.plan(problem, es.Pure(30.0), method, iterations=150, batch=67, allocation="uniform")
     monkeypatch.setattr(experimental_runs, "_BLOCK_BYTES", 8 * (8 + 67) * (repetitions or 1) * 40)
     paths, heard = {}, []
     for name in ("fast", "numpy"):

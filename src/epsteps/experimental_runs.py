@@ -10,8 +10,8 @@ from epsteps.oracles import Draw
 from epsteps.planning import Plan
 from epsteps.records import Rows
 
-# Bytes of noise and subsets that are drawn at a time: they stay in a core's second or third-level cache.
-_BLOCK_BYTES = 2**21
+# Bytes of noise and subsets that are drawn at a time: few enough for the third-level cache, enough steps for threads.
+_BLOCK_BYTES = 2**22
 
 
 class FloatDraws:
