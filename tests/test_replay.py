@@ -47,7 +47,7 @@ def fits():
         for budget, method in itertools.product(BUDGETS, METHODS):
             yield f"{name}-{type(budget).__name__}-{method.__name__}", run_of(problem, budget, method, None)
         for budget in (es.Pure(1.0), es.Approximate(1.0, 1e-5)):
-            yield f"{name}-{type(budget).__name__}-batch", run_of(problem, budget, es.nesterov, 7)
+            yield f"{name}-{type(budget).__name__}-batch", run_of(problem, budget, es.nesterov, 20)
         yield f"{name}-state", run_of(problem, es.Pure(1.0), es.gd, None, sensitivity="state")
         for budget in BUDGETS[:2]:
             yield f"{name}-smoothness-{type(budget).__name__}", smoothness_of(problem, budget)
