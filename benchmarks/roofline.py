@@ -29,7 +29,7 @@ from threadpoolctl import threadpool_limits
 import epsteps as es
 from epsteps.engines.dense import DenseEngine
 from epsteps.engines.dense_sums import DenseSums
-from epsteps.engines.fast import FastEngine, FastSums, _lanes, _slopes
+from epsteps.engines.fast import FastEngine, FastSums, _lanes, _layouts, _slopes
 from epsteps.experimental_runs import FloatDraws
 from epsteps.grid import STEPS, Grid
 from epsteps.noise import Source
@@ -105,7 +105,8 @@ def machine(seconds: float) -> dict[str, float]:
         name, big = dtype.__name__, np.ones(2**27 // np.dtype(dtype).itemsize, dtype)
         lanes = 32 // big.itemsize
         numbers = np.full(lanes, 0.5, dtype)
-        margins, negated = np.linspace(-3, 3, 512).astype(dtype), np.ones(512, dtype)
+        margins, negated = (_layouts.aligned((512,), np.dtype(dtype)) for _ in range(2))
+        margins[:], negated[:] = np.linspace(-3, 3, 512), 1
         totals, factors = np.zeros(2 * lanes, dtype), np.ones(2 * lanes, dtype)
         ways[f"read GB/s {name}"] = lambda big=big: read(big)
         ways[f"FMA GFLOP/s {name}"] = lambda numbers=numbers: multiply(numbers, count)
