@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numba
 import numpy as np
+import peers
 from numba.core import cgutils
 from rich.console import Console
 from rich.table import Table
@@ -129,24 +130,6 @@ def naive(X: np.ndarray, y: np.ndarray, x: np.ndarray) -> np.ndarray:
     return -(X.T @ (y * expit(-y * (X @ x)))) / len(y)
 
 
-def others(X: np.ndarray, y: np.ndarray, x: np.ndarray, threads: int) -> dict[str, Callable[[], object]]:
-    """Return the same gradient by other libraries: scikit-learn's loss class (loss and gradient), torch eager."""
-    from sklearn._loss import HalfBinomialLoss
-    from sklearn.linear_model._linear_loss import LinearModelLoss
-
-    loss, classes = LinearModelLoss(base_loss=HalfBinomialLoss(), fit_intercept=False), (y > 0).astype(X.dtype)
-    ways: dict[str, Callable[[], object]] = {
-        "scikit-learn LinearModelLoss": lambda: loss.loss_gradient(x, X, classes, n_threads=threads)
-    }
-    if find_spec("torch") is not None:
-        import torch
-
-        torch.set_num_threads(threads)
-        A, b, point = (torch.from_numpy(v) for v in (X, y, x))
-        ways["torch eager"] = lambda: -(A.T @ (b * torch.sigmoid(-b * (A @ point)))) / len(b)
-    return ways
-
-
 def gradients(n: int, d: int, seconds: float, threads: int) -> list[Row]:
     """Compare one gradient at one point, in float64, float32 and exact integers."""
     X32, y, x = data(n, d)
@@ -160,7 +143,7 @@ def gradients(n: int, d: int, seconds: float, threads: int) -> list[Row]:
             "naive NumPy": lambda X=X, z=z, point=point: naive(X, z, point),
             "numpy engine": lambda dense=dense: dense.mean_gradient(x),
             "fast engine": lambda fast=fast: fast.mean_gradient(x),
-            **others(X, z, point, threads),
+            **peers.gradients(X, z, point, threads),
         }
         if dtype is np.float32:
             grid = Grid(es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.1, n=n, d=d))
