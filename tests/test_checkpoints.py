@@ -183,3 +183,34 @@ def test_killed_runs_go_on(tmp_path):
 @pytest.mark.slow
 def test_runs_killed_two_hundred_times_go_on(tmp_path):
     check_killed_runs(tmp_path, kills=200)
+
+
+FULL = """
+import resource, signal, sys
+sys.path.insert(0, sys.argv[2])
+import epsteps as es
+from test_checkpoints import example
+
+plan, rows = example()
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]),) * 2)
+heard = []
+try:
+    es.run(plan, rows, checkpoint=sys.argv[1], on_step=heard.append)
+except es.CheckpointError as error:
+    print(heard[-1] if heard else 0, str(error).count("\\n"), error)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the size of files")
+@pytest.mark.parametrize("limit", [0, 12_000, 24_000])
+def test_a_full_disk_ends_the_run_before_anything_more_is_released(tmp_path, limit):
+    command = [sys.executable, "-c", FULL, str(tmp_path / "run"), os.path.dirname(__file__), str(limit)]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    heard, lines, message = output.split(maxsplit=2)
+    assert (int(heard) < 30, lines) == (True, "0")
+    assert "checkpoint" in message
+    plan, rows = example()
+    if int(heard) > 0:  # with room again, the run goes on from where it was heard of last
+        es.run(plan, rows, checkpoint=tmp_path / "run", on_step=(later := []).append)
+        assert later[0] in (int(heard), int(heard) + 1)

@@ -5,6 +5,7 @@ from epsteps._extras import MissingExtraError
 from epsteps.auditing import Audit, audit
 from epsteps.bounds import NoBoundError
 from epsteps.budgets import Approximate, Concentrated, Expense, Pure
+from epsteps.checkpoints import CheckpointError
 from epsteps.choosing import plan
 from epsteps.domain import Ball
 from epsteps.ledger import BudgetExceededError, Ledger, LedgerError
@@ -22,6 +23,7 @@ __all__ = [
     "Audit",
     "Ball",
     "BudgetExceededError",
+    "CheckpointError",
     "Concentrated",
     "Expense",
     "Ledger",
