@@ -1,5 +1,7 @@
 """What the tests share: small problems, and records for them."""
 
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -9,6 +11,9 @@ import epsteps as es
 # Statistical and numerical laws are checked on the same examples every time: no flaky runs.
 settings.register_profile("epsteps", derandomize=True, deadline=None, max_examples=100)
 settings.load_profile("epsteps")
+
+# The engines of one machine that can be tried here.
+ENGINES = ["numpy", *(["fast"] if find_spec("numba") is not None else [])]
 
 
 @pytest.fixture

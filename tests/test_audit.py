@@ -122,7 +122,7 @@ def test_worst_pairs_lie_in_the_domain_and_attain_the_sensitivity(loss, norm, ra
 
 
 @settings(max_examples=30)
-@given(st.integers(1, 200), st.floats(0, 1), st.sampled_from([0.001, 0.05, 0.3]))
+@given(st.integers(1, 200), st.floats(1e-9, 1), st.sampled_from([0.001, 0.05, 0.3]))
 def test_clopper_and_pearsons_bounds_cover(trials, p, level):
     """Exactly, by summing the binomial law over the counts whose bound is wrong."""
     counts = np.arange(trials + 1)

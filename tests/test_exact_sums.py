@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from conftest import small_problem
+from conftest import ENGINES, small_problem
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +13,6 @@ from epsteps import levels
 from epsteps.engines import encoding
 from epsteps.grid import ROWS_PER_INT64, STEPS, Grid, total
 
-ENGINES = ["numpy", "fast"]
 LOSSES = [es.Logistic(), es.Squared(bound=1.5)]
 BALLS = [es.Ball(0.7, norm=np.inf), es.Ball(2.5, norm=2), es.Ball(1, norm=1)]
 

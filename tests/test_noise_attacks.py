@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from conftest import ENGINES
 
 import epsteps as es
 from epsteps.grid import Grid
@@ -93,8 +94,6 @@ def test_float_sums_exceed_the_sensitivity_and_integer_sums_do_not():
     float32 = [np.add.accumulate(0.5 * X[:, 0], dtype=np.float32)[-1] for X in tables]
     assert abs(float32[0] - float32[1]) > 30 * problem.sensitivity(1)
     points = grid.points(np.zeros((1, 1)), 1.0)
-    for engine in ("numpy", "fast"):
-        if engine == "fast":
-            pytest.importorskip("numba", reason="the fast engine needs numba")
+    for engine in ENGINES:
         exact = [int(es.Rows(problem, X, y, engine=engine).sums(points)[0, 0]) for X in tables]
         assert abs(exact[0] - exact[1]) * float(grid.gradient_step(1.0)[0, 0]) == 1.0 <= problem.sensitivity(1)

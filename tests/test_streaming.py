@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import records, small_problem
+from conftest import ENGINES, records, small_problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -70,7 +70,7 @@ def sources(folder, X, y):
     yield folder / "many", "label"
 
 
-@pytest.mark.parametrize("engine", ["numpy", "fast"])
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("block", [1, 50, 10**6])
 @pytest.mark.parametrize("kind", [np.float64, np.float32, np.int16])
 def test_every_source_gives_the_integers_and_means_of_memory(tmp_path, cut, engine, block, kind):

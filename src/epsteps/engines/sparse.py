@@ -147,7 +147,7 @@ class _SparseRows:
         for i in range(start, last, grid.ROWS_PER_DOUBLE):
             block = self._block(i, min(i + grid.ROWS_PER_DOUBLE, last))
             product = (block.T @ block).tocoo()
-            found[product.coords] += product.data.astype(kind)
+            found[product.row, product.col] += product.data.astype(kind)
             if one is not None:
                 sums = (one * block.sum(axis=0)).astype(kind)
                 found[:d, d] += sums
