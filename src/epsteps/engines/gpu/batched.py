@@ -8,6 +8,9 @@ Where a record's features fit a tile, it is read once (``gradients``); elsewhere
 Programs write partial sums in float32, which are added in float64 afterwards, in an order that repeats.
 """
 
+# Triton's own types do not describe the language that its kernels are written in.
+# pyright: reportArgumentType=false, reportGeneralTypeIssues=false
+
 import triton  # pyright: ignore[reportMissingImports]
 import triton.language as tl  # pyright: ignore[reportMissingImports]
 from triton.language.extra import libdevice  # pyright: ignore[reportMissingImports]
