@@ -32,3 +32,15 @@ def records(problem: es.Problem, seed: int = 0) -> tuple[np.ndarray, np.ndarray]
     X = rng.uniform(-1, 1, (problem.n, problem.d))
     y = np.where(X @ rng.standard_normal(problem.d) + 0.3 * rng.standard_normal(problem.n) > 0, 1, -1)
     return X, y
+
+
+def noise_of(run: es.Run, rows: es.Rows) -> np.ndarray:
+    """Measure a run's noise back out of its path, each step's divided by the scale of its plan."""
+    plan, found = run.plan, []
+    for t, (alpha, beta, gamma, restart) in enumerate(plan.steps):
+        x, previous = run.path[t], run.path[max(t - 1, 0)]
+        drift = np.zeros_like(x) if restart else x - previous
+        point = x + gamma * drift
+        used = (x + beta * drift - run.path[t + 1]) / alpha - rows.gradient(point)
+        found.append(used / plan.scale_at(t, point))
+    return np.ravel(found)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import records, small_problem
+from conftest import noise_of, records, small_problem
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -13,18 +13,6 @@ from epsteps.grid import Grid
 # Every statistical test accepts at p > 1e-4. Seeds are fixed.
 LEVEL = 1e-4
 SQUARED = es.Problem(es.Squared(), es.Ball(2.0), ridge=0.3, n=300, d=3, intercept=True)
-
-
-def noise_of(run, rows):
-    """Measure a run's noise back out of its path, in units of the scale at each step."""
-    plan, found = run.plan, []
-    for t, (alpha, beta, gamma, restart) in enumerate(plan.steps):
-        x, previous = run.path[t], run.path[max(t - 1, 0)]
-        drift = np.zeros_like(x) if restart else x - previous
-        point = x + gamma * drift
-        used = (x + beta * drift - run.path[t + 1]) / alpha - rows.gradient(point)
-        found.append(used / plan.scale_at(t, point))
-    return np.ravel(found)
 
 
 @pytest.mark.parametrize("problem", [small_problem(n=300), SQUARED], ids=["logistic", "squared"])

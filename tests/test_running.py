@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from conftest import records, small_problem
+from conftest import noise_of, records, small_problem
 from scipy import stats
 
 import epsteps as es
@@ -16,18 +16,6 @@ METHODS = (es.gd, es.heavy_ball, es.nesterov, es.multistage)
 
 # Every statistical test accepts at p > 1e-4: on right code it would fail for one seed in ten thousand. Seeds are fixed.
 LEVEL = 1e-4
-
-
-def noise_of(run, rows):
-    """Measure a run's noise back out of its path, each step's divided by the scale of its plan."""
-    plan, found = run.plan, []
-    for t, (alpha, beta, gamma, restart) in enumerate(plan.steps):
-        x, previous = run.path[t], run.path[max(t - 1, 0)]
-        drift = np.zeros_like(x) if restart else x - previous
-        point = x + gamma * drift
-        used = (x + beta * drift - run.path[t + 1]) / alpha - rows.gradient(point)
-        found.append(used / plan.scale_at(t, point))
-    return np.ravel(found)
 
 
 def follows_laplace(sample, scale=1.0):
