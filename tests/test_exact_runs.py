@@ -101,8 +101,16 @@ def _end(problem, rng):
     elif norm == 2:
         u = (ones * 2**20 / np.sqrt(d)).astype(np.int64)
     else:
-        u = (ones * 2**20 // d).astype(np.int64)
+        u = ones * (2**20 // d)
     return (np.append(u, 2**20) * rng.choice([-1, 1]))[:, None]
+
+
+@given(epsilon=st.floats(1e-6, 10), d=st.integers(1, 100))
+def test_rounding_costs_little_accuracy_on_a_cube(epsilon, d):
+    problem = small_problem(d=d)
+    release = Grid(problem).release(problem.sensitivity(1) / epsilon, 1.0, 1)
+    grown = np.max(release.scale * release.step) / (problem.sensitivity(1) / epsilon) - 1
+    assert 0 <= grown <= d / (2**35 * epsilon) + 1e-11
 
 
 def test_tiny_budgets_run():

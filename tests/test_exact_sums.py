@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import epsteps as es
 from epsteps import levels
-from epsteps.engines import encoding
+from epsteps.engines import DenseSums, encoding, selftest
 from epsteps.grid import ROWS_PER_INT64, STEPS, Grid, total
 
 LOSSES = [es.Logistic(), es.Squared(bound=1.5)]
@@ -148,3 +148,29 @@ def test_sums_are_close_to_the_real_gradient(paper):
     points = grid.points(x, 1.0)
     found = data.sums(points) * grid.gradient_step(1.0) / problem.n + problem.ridge * x
     np.testing.assert_allclose(found, data.gradient(x), atol=2e-8)
+
+
+class Unflushed:
+    """One double takes everything: the mistake that the engines' own test must see."""
+
+    def __init__(self, grid, features, targets):
+        self._loss, self._features, self._targets = grid.problem.loss, features.astype(float), targets
+
+    def gradient(self, points, rows=None):
+        u, y = (self._features, self._targets) if rows is None else (self._features[rows], self._targets[rows])
+        slopes = self._loss.levels((u @ points.coefficients) * points.step, y[:, None], points.bound)
+        return (u.T @ slopes.astype(float)).astype(np.int64)
+
+
+class Sloppy(DenseSums):
+    """Right for all records, wrong for given rows."""
+
+    def gradient(self, points, rows=None):
+        return super().gradient(points, rows) + (rows is not None)
+
+
+@pytest.mark.parametrize("wrong", [Unflushed, Sloppy])
+def test_an_engine_that_adds_wrongly_is_not_used(wrong):
+    with pytest.raises(selftest.SelfTestError, match="the 'wrong' engine does not add integers exactly"):
+        selftest.require_exact(wrong, "wrong")
+    selftest.require_exact(DenseSums, "numpy")

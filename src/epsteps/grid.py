@@ -78,8 +78,8 @@ class Grid:
         """Return the integers in which a gradient sum with noise of this real scale is released.
 
         Where the noise would be many bits long, the sum is first rounded to multiples of 2^shift. In those units one
-        record moves a coordinate by at most one more than before, and the scale grows by that (less than a millionth
-        on a cube).
+        record moves a coordinate by at most one more than before, and the scale grows by that: on a cube by a share of
+        at most d/(2^35 epsilon), for a step of this epsilon.
         """
         step = self.gradient_step(bound)
         scales = np.broadcast_to(scale / step, step.shape)

@@ -9,7 +9,7 @@ from rich.table import Table
 
 import epsteps as es
 from epsteps.auditing import Design, picture
-from epsteps.cli.common import LossName, MethodName, NormName, clean_errors, make_budget, make_loss, progress_bar
+from epsteps.cli.common import LossName, MethodName, NormName, clean_errors, make_budget, make_problem, progress_bar
 
 # Longer plans are shown by as many of their steps, evenly spread.
 _SHOWN = 20
@@ -45,14 +45,7 @@ def audit(
     if plan is not None:
         planned = es.Plan.from_json(plan.read_text())
     else:
-        problem = es.Problem(
-            make_loss(loss, "-1,1", target_bound),
-            es.Ball(radius, norm=norm.number),
-            ridge=ridge,
-            n=n,
-            d=d,
-            intercept=intercept,
-        )
+        problem = make_problem(loss, target_bound, radius, norm, ridge=ridge, n=n, d=d, intercept=intercept)
         planned = _plan(problem, make_budget(epsilon, delta, rho), method, iterations, batch)
     with progress_bar("audit", Design(planned).work) as advance:
         found = es.audit(planned, repetitions=repetitions, confidence=confidence, seed=seed, on_step=advance)

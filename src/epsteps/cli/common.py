@@ -126,3 +126,10 @@ def make_loss(name: LossName, classes: str, target_bound: float) -> es.Logistic 
     if len(labels) != 2:
         raise ValueError(f"--classes must be two numbers with a comma, such as 0,1; got {classes!r}.")
     return es.Logistic((labels[0], labels[1]))
+
+
+def make_problem(
+    loss: LossName, target_bound: float, radius: float, norm: NormName, *, classes: str = "-1,1", **facts: Any
+) -> es.Problem:
+    """Return the problem that the options declare; ``facts`` are those of ``Problem`` itself."""
+    return es.Problem(make_loss(loss, classes, target_bound), es.Ball(radius, norm=norm.number), **facts)

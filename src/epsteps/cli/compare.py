@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 import epsteps as es
-from epsteps.cli.common import EngineName, LossName, NormName, clean_errors, make_loss, progress_bar
+from epsteps.cli.common import EngineName, LossName, NormName, clean_errors, make_problem, progress_bar
 from epsteps.experiments import compare as experiment
 from epsteps.experiments import outputs
 from epsteps.sources.parquet import ParquetReader
@@ -64,9 +64,7 @@ def compare(
                 "--radius is required with --data: declare a public bound on the records, e.g. --radius 1."
             )
         features, targets, (rows, columns) = _table_or_path(data, target, engine)
-        problem = es.Problem(
-            make_loss(loss, classes, target_bound), es.Ball(radius, norm=norm.number), ridge=ridge, n=rows, d=columns
-        )
+        problem = make_problem(loss, target_bound, radius, norm, classes=classes, ridge=ridge, n=rows, d=columns)
     x0 = _start(start)
     gap = start_gap if start_gap is not None else (problem.start_gap if x0 == 0 else 10.0)
     settings = experiment.Settings(

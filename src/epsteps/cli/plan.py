@@ -14,7 +14,7 @@ from epsteps.cli.common import (
     ObjectiveName,
     clean_errors,
     make_budget,
-    make_loss,
+    make_problem,
 )
 
 
@@ -50,14 +50,8 @@ def plan(
     out: Path | None = typer.Option(None, help="Also write the plan's JSON to this file."),
 ) -> None:
     """Print what a private run would do and spend, from public numbers alone: no data is read."""
-    problem = es.Problem(
-        make_loss(loss, "-1,1", target_bound),
-        es.Ball(radius, norm=norm.number),
-        ridge=ridge,
-        n=n,
-        d=d,
-        intercept=intercept,
-        smoothness=smoothness,
+    problem = make_problem(
+        loss, target_bound, radius, norm, ridge=ridge, n=n, d=d, intercept=intercept, smoothness=smoothness
     )
     options = {
         "allocation": allocation.value,
