@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import epsteps as es
-from epsteps.mechanisms import Laplace
+from epsteps.mechanisms import KNorm
 from epsteps.sampling import Sampling
 
 weights = st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=40).map(np.array)
@@ -110,7 +110,7 @@ def test_noise_by_horizon_is_the_noise_of_each_split(a, epsilon, nm):
     """All horizons at once against one split at a time."""
     steps = es.nesterov(0.1, 1.0, len(a))
     bound = es.bounds.nesterov(steps, 0.1, 1.0)
-    laplace, sampling = Laplace(), Sampling(*nm)
+    laplace, sampling = KNorm("laplace"), Sampling(*nm)
     for allocation in ("optimal", "uniform"):
         found = laplace.noise_by_horizon(bound, epsilon, allocation, sampling)
         for T in {1, len(a) // 2 + 1, len(a)}:

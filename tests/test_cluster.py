@@ -17,6 +17,7 @@ from epsteps.engines.cluster import connection
 from epsteps.engines.cluster import parts as cluster_parts
 from epsteps.engines.selftest import SelfTestError
 from epsteps.grid import Grid
+from epsteps.losses import Softmax
 
 distributed = pytest.importorskip("distributed", reason="the dask engine needs distributed")
 da = pytest.importorskip("dask.array", reason="the dask engine needs dask")
@@ -52,7 +53,9 @@ def points_of(problem, columns=3):
     return x, Grid(problem).points(x, problem.slope_at(x))
 
 
-@pytest.mark.parametrize("loss", [es.Logistic(), es.Squared(bound=1.5)], ids=["logistic", "squared"])
+@pytest.mark.parametrize(
+    "loss", [es.Logistic(), es.Squared(bound=1.5), Softmax((-1, 0, 1))], ids=["logistic", "squared", "softmax"]
+)
 @pytest.mark.parametrize(
     ("chunks", "engine"),
     [((500, 503), "numpy"), ((1003,), "auto"), ((1, 2, 900, 0, 100), "numpy"), ((103, *(100,) * 9), "numpy")],
@@ -79,7 +82,9 @@ def test_results_are_those_of_one_process_however_records_are_divided(client, mo
         found.engine().mean_gradient(x[:, 0], subset), means.mean_gradient(x[:, 0], subset), **close
     )
     np.testing.assert_allclose(found.engine().mean_loss(x), means.mean_loss(x), **close)
-    np.testing.assert_allclose(found.engine().second_moment(), means.second_moment(), **close)
+    np.testing.assert_allclose(found.engine().hessian(x[:, 0]), means.hessian(x[:, 0]), **close)
+    with pytest.raises(ValueError, match="records in dask workers are not brought here"):
+        found.blocks()
     found.close()
     with pytest.raises(RuntimeError, match=r"these records are closed\. Open them again"):
         found.sums().gradient(points)

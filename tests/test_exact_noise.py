@@ -9,14 +9,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from epsteps.bodies import Body
 from epsteps.mechanisms import named
 from epsteps.noise import Source, knorm
 from epsteps.noise.bits import Bits
 from epsteps.noise.fast import LOG_ULPS
-from epsteps.noise.gaussian import _Gaussians, rounded_gaussian, rounded_product
+from epsteps.noise.gaussian import Gaussians, rounded_gaussian, rounded_product, tilted_gaussian
 from epsteps.noise.laplace import _geometric, discrete_laplace
 from epsteps.noise.radius import SQUEEZE, WORDS, Tape, gamma, integer_radius
 from epsteps.noise.reals import Ball, Point, Uniform, decide
+from epsteps.noise.shaped import parts_of, shaped
 from epsteps.noise.uniform import uniform_below, uniform_subset
 from epsteps.sampling import Sampling
 
@@ -26,6 +28,16 @@ FACTORS = (1, 2 / 3, 3 / 2)
 SCALES = (0.3, 3.0, 50.5, 2.0**20, 2.0**26, 2.0**36 + 5, 2.0**50)
 
 KNORMS = {"linf": knorm.linf, "hull": knorm.hull, "l2": knorm.l2}
+
+
+def parts(d):
+    """Half of the coordinates are a hull, the others blocks of five."""
+    blocks = np.array_split(np.arange(d // 2, d), max(d // 10, 1))
+    return parts_of(Body(tuple(range(d // 2)), tuple(tuple(map(int, block)) for block in blocks)))
+
+
+def tilted(bits, scale, widen):
+    return tilted_gaussian(bits, np.full((150, 2), scale), np.array([scale, 3 * scale]), np.linspace(-1, 1, 150), widen)
 
 
 def chi_squared(counts, probabilities):
@@ -218,6 +230,11 @@ SLOW = {
     "linf": (lambda bits, widen: knorm.linf(bits, 300, 2.0**30, widen), 2.0**70),
     "hull": (lambda bits, widen: knorm.hull(bits, 300, 2.0**30, widen), 2.0**70),
     "l2": (lambda bits, widen: knorm.l2(bits, 300, 2.0**30, widen), 2.0**20),
+    "l2 with scales": (lambda bits, widen: knorm.l2(bits, 300, np.geomspace(1, 2.0**40, 300), widen), 2.0**22),
+    "shaped": (lambda bits, widen: shaped(bits, parts(300), 2.0**30, widen), 2.0**70),
+    "tilted 0.7": (lambda bits, widen: tilted(bits, 0.7, widen).ravel(), 2.0**45),
+    "tilted 2^20": (lambda bits, widen: tilted(bits, 2.0**20, widen).ravel(), 2.0**26),
+    "tilted 2^36": (lambda bits, widen: tilted(bits, 2.0**36, widen).ravel(), 2.0**20),
 }
 
 
@@ -234,12 +251,15 @@ def test_the_slow_path_gives_the_same_integers(sampler, monkeypatch):
     assert len(questions) > 200
 
 
-@pytest.mark.parametrize("sampler", KNORMS)
+VECTORS = KNORMS | {"shaped": lambda bits, d, t: shaped(bits, parts(d), t)}
+
+
+@pytest.mark.parametrize("sampler", VECTORS)
 def test_starting_at_another_precision_gives_the_same_integers(sampler, monkeypatch):
     """With six digits hardly anything is certain at first; every question is asked again until it is."""
-    expected = KNORMS[sampler](Bits(13), 30, 2.0**20)
+    expected = VECTORS[sampler](Bits(13), 30, 2.0**20)
     monkeypatch.setattr(decide, "__defaults__", (6,))
-    np.testing.assert_array_equal(KNORMS[sampler](Bits(13), 30, 2.0**20), expected)
+    np.testing.assert_array_equal(VECTORS[sampler](Bits(13), 30, 2.0**20), expected)
 
 
 def test_open_words_are_split_in_the_right_proportion():
@@ -291,7 +311,7 @@ def test_float64_gaussians_keep_their_error_bounds(last):
     near_edge = (cosine * (1 - 2.0 ** -rng.uniform(30, 53, 1400))).astype(np.int64).view(np.uint64)
     v = np.where(rng.random(1400) < 0.3, near_edge, awkward_words(rng, 1400))
     drawn = 2 * (int(1.2733 * 500 + 4 * np.sqrt(500)) + 8)  # the words of a draw of 1000
-    z = _Gaussians(Given(np.concatenate([u[: drawn // 2], v[: drawn // 2]]), last), 1000, 1.0)
+    z = Gaussians(Given(np.concatenate([u[: drawn // 2], v[: drawn // 2]]), last), 1000, 1.0)
     certain = np.flatnonzero(np.isfinite(z.errors))
     assert len(certain) > 500
     for i in certain.tolist():
@@ -534,7 +554,9 @@ def test_unknown_mechanisms_are_refused():
     class Cauchy:
         name = "cauchy"
 
-    with pytest.raises(ValueError, match="mechanism must be one of 'laplace', 'gaussian', got 'cauchy'"):
+    with pytest.raises(
+        ValueError, match=r"mechanism must be one of 'laplace', 'gaussian', .*'ellipsoid', got 'cauchy'"
+    ):
         Source(28).integers(Cauchy(), 1.0, (2,))  # pyright: ignore
 
 

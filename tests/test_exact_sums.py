@@ -12,8 +12,10 @@ import epsteps as es
 from epsteps import levels
 from epsteps.engines import DenseSums, encoding, selftest
 from epsteps.grid import ROWS_PER_INT64, STEPS, Grid, total
+from epsteps.losses import PseudoHuber, SmoothedHinge
 
-LOSSES = [es.Logistic(), es.Squared(bound=1.5)]
+LOSSES = [es.Logistic(), es.Squared(bound=1.5), PseudoHuber(bound=1.5, c=0.6), SmoothedHinge(width=0.2)]
+NAMES = ["logistic", "squared", "pseudo-Huber", "smoothed hinge"]
 BALLS = [es.Ball(0.7, norm=np.inf), es.Ball(2.5, norm=2), es.Ball(1, norm=1)]
 
 
@@ -22,7 +24,8 @@ def random_records(problem, rng):
     X = rng.standard_normal((problem.n, problem.d)) * rng.choice([0.01, 1, 100], (problem.n, 1))
     X[rng.random(X.shape) < 0.02] = np.nan
     X[rng.random(X.shape) < 0.01] = np.inf
-    y = rng.choice([-1.0, 1.0], problem.n) if isinstance(problem.loss, es.Logistic) else rng.uniform(-2, 2, problem.n)
+    labels = isinstance(problem.loss, es.Logistic | SmoothedHinge)
+    y = rng.choice([-1.0, 1.0], problem.n) if labels else rng.uniform(-2, 2, problem.n)
     return X, y
 
 
@@ -35,7 +38,7 @@ def by_hand(problem, X, y, points):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("loss", LOSSES, ids=["logistic", "squared"])
+@pytest.mark.parametrize("loss", LOSSES, ids=NAMES)
 @pytest.mark.parametrize("d", [1, 3, 20, 65, 130])
 @pytest.mark.parametrize("n", [7, 1003])
 def test_sums_are_the_integers_they_should_be(engine, loss, n, d):
@@ -105,7 +108,7 @@ def test_logistic_levels_are_the_rounded_slopes(bound):
         assert np.all((-z * found >= 0) & (-z * found <= STEPS))
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=["logistic", "squared"])
+@pytest.mark.parametrize("loss", LOSSES, ids=NAMES)
 def test_levels_never_pass_their_limit(loss):
     margin = np.array([np.nan, np.inf, -np.inf, 1e300, -1e300, 1.0])[:, None]
     for target in (-1.0, 1.0):
@@ -121,7 +124,7 @@ def test_levels_never_pass_their_limit(loss):
 def test_a_neighbour_moves_the_sum_by_no_more_than_declared(engine, norm, seed):
     """One record replaced by anything, at any point: the integers move by one record's two contributions."""
     rng = np.random.default_rng(seed)
-    ball, loss = BALLS[rng.integers(3)], LOSSES[rng.integers(2)]
+    ball, loss = BALLS[rng.integers(3)], LOSSES[rng.integers(4)]
     problem = es.Problem(loss, ball, ridge=0.1, n=60, d=int(rng.integers(1, 9)), intercept=bool(rng.integers(2)))
     X, y = random_records(problem, rng)
     other, labels = X.copy(), y.copy()
@@ -133,7 +136,7 @@ def test_a_neighbour_moves_the_sum_by_no_more_than_declared(engine, norm, seed):
     points = grid.points(x, bound)
     first, second = (es.Rows(problem, *pair, engine=engine).sums(points) for pair in ((X, y), (other, labels)))
     moved = np.abs((first - second).astype(object)[:, 0])
-    real = moved * (grid.gradient_step(1.0)[:, 0])
+    real = moved * grid.gradient_step(1.0)[:, 0]
     assert np.linalg.norm(real.astype(float), ord=norm) <= 2 * problem.record_size(norm) * (1 + 1e-12)
     alone = [by_hand(problem, A[17:18], b[17:18], points) for A, b in ((X, y), (other, labels))]
     np.testing.assert_array_equal(first - second, alone[0] - alone[1])

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 import epsteps as es
 from epsteps.ledger.accountants import tally
 from epsteps.ledger.renyi import accounts, pure_divergence
-from epsteps.ledger.terms import Terms
+from epsteps.ledger.terms import Terms, dump_cost, load_cost
+from epsteps.minima import Corners, calibrated, composed
+from epsteps.minima.saturations import Flat, Sigmoid, Softmax
 
 AMOUNTS = st.floats(1e-12, 2.0)
 BUDGET = es.Approximate(1.0, 1e-6)
@@ -187,6 +189,66 @@ def test_prices_chosen_by_earlier_releases_do_not_break_the_adaptive_rule(epsilo
     assert 0 < strongest_attack(adaptive, epsilon, sizes) <= delta
     sharpest = cache(lambda a, b: fixed_delta(epsilon, sizes, a, b) <= delta)
     assert strongest_attack(sharpest, epsilon, sizes) > 1.2 * delta
+
+
+MINIMA = [
+    calibrated(0.2, 1e-7, 0.01, Sigmoid()).cost,
+    calibrated(0.1, 1e-7, 0.02, Softmax(3)).cost,
+    calibrated(0.2, 1e-7, 0.01, Flat(2)).cost,
+]
+
+
+def test_a_tilted_minimum_is_charged_by_its_corners(tmp_path):
+    ledger = es.Ledger(tmp_path / "budget.db")
+    ledger.create("people", BUDGET)
+    for cost in MINIMA:
+        ledger.charge("people", cost)
+        assert load_cost(dump_cost(cost)) == cost
+    assert [entry.cost for entry in ledger.history("people")] == MINIMA
+    assert ledger.verify()
+    assert 0.2 < ledger.spent("people") < 1
+    with pytest.raises(es.BudgetExceededError):
+        ledger.charge("people", calibrated(2.0, 1e-7, 0.01, Sigmoid()).cost)
+
+
+@pytest.mark.parametrize("composition", ["adaptive", "numerical"])
+def test_accepted_minima_are_private_by_the_product_of_their_corners(composition):
+    """The product holds for prices fixed in advance, as here, and the ledger must not promise more than it."""
+    if composition == "numerical":
+        pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")
+    rng = np.random.default_rng(0)
+    terms = Terms(BUDGET, composition)
+    for _ in range(3):
+        accepted = spend(terms, [MINIMA[i] for i in rng.integers(0, 3, 7)])
+        found = tally(terms, accepted)
+        assert len(accepted) > 2
+        assert found.fits(BUDGET)
+        assert composed(accepted).delta(1.0, float(found.spent)) <= BUDGET.delta
+    mixed = tally(terms, [*EVERY_KIND, MINIMA[0]])
+    assert mixed.fits(BUDGET)
+    assert mixed.spent > tally(terms, EVERY_KIND).spent
+
+
+def test_one_minimum_alone_costs_about_what_it_was_calibrated_for():
+    pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")
+    cost = calibrated(0.5, 5e-7, 0.01, Sigmoid()).cost
+    assert 0.4 < tally(Terms(BUDGET, "numerical"), [cost]).spent < 0.51
+    assert 0.4 < tally(Terms(BUDGET), [cost]).spent < 0.8
+
+
+@pytest.mark.parametrize("terms", [Terms(es.Pure(1.0)), Terms(es.Concentrated(1.0)), Terms(BUDGET, "plain")], ids=str)
+def test_corners_are_refused_where_they_promise_less(terms):
+    with pytest.raises((TypeError, ValueError), match=r"cannot be (charged|made) to (a|this) dataset with"):
+        tally(terms, [MINIMA[0]])
+
+
+def test_corners_are_no_budget_and_give_nothing_back():
+    with pytest.raises(TypeError, match="Corners are the price of a release"):
+        Terms(MINIMA[0])
+    with pytest.raises(ValueError, match="shifts must not be negative"):
+        Corners((1,), (0.1,), (-5.0,))
+    for cost in MINIMA:
+        assert tally(Terms(BUDGET), [cost, cost]).spent > tally(Terms(BUDGET), [cost]).spent
 
 
 def test_numerical_composition_names_its_extra(tmp_path, monkeypatch):

@@ -5,11 +5,13 @@ import select
 
 import numpy as np
 import pytest
-from conftest import records, small_problem
+from conftest import ENGINES, records, small_problem
 from hypothesis import given
 from hypothesis import strategies as st
 
 import epsteps as es
+from epsteps.engines import stream
+from epsteps.losses import PseudoHuber, SmoothedHinge
 
 
 def test_values_outside_the_domain_are_projected():
@@ -107,6 +109,48 @@ def test_gradient_and_value_equal_their_definitions(n, d, columns, intercept, lo
     np.testing.assert_allclose(rows.gradient(x), U.T @ slopes / problem.n + 0.3 * x, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(rows.gradient(x[:, 0]), rows.gradient(x)[:, 0], rtol=1e-10, atol=1e-12)
     assert float(rows.value(x[:, 0])) == pytest.approx(rows.value(x)[0], rel=1e-12)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("intercept", [False, True], ids=["plain", "intercept"])
+@pytest.mark.parametrize(
+    "loss", [es.Logistic(), es.Squared(), PseudoHuber(c=0.4), SmoothedHinge(width=0.3)], ids=lambda loss: repr(loss)
+)
+def test_the_hessian_equals_its_definition(engine, intercept, loss):
+    """Against one line of NumPy, and against differences of the gradient."""
+    problem = es.Problem(loss, es.Ball(1, norm=np.inf), ridge=0.3, n=5001, d=7, intercept=intercept)
+    X, y = records(problem)
+    rows = es.Rows(problem, X, y, engine=engine)
+    U = np.column_stack([X, np.ones(problem.n)]) if intercept else X
+    x = np.random.default_rng(1).standard_normal(problem.dimension)
+    found = rows.hessian(x)
+    expected = np.einsum("i,ij,ik->jk", loss.second(U @ x, y.astype(float)), U, U) / problem.n
+    np.testing.assert_allclose(found, expected + 0.3 * np.eye(problem.dimension), rtol=1e-11, atol=1e-13)
+    step = 1e-5 * np.eye(problem.dimension)
+    differences = rows.gradient(x[:, None] + step) - rows.gradient(x[:, None] - step)
+    np.testing.assert_allclose(found, differences / 2e-5, atol=1e-8)
+
+
+def test_a_hessian_is_taken_at_one_point():
+    rows = es.Rows(small_problem(n=4, d=2), np.ones((4, 2)), [1, -1, 1, -1])
+    with pytest.raises(ValueError, match=r"x must be one point for a Hessian, got shape \(2, 1\)"):
+        rows.hessian(np.ones((2, 1)))
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.int16])
+@pytest.mark.parametrize("ball", [es.Ball(1, norm=np.inf), es.Ball(0.5, norm=2), es.Ball(2, norm=1)], ids=repr)
+def test_blocks_are_all_records_in_order_and_inside_the_domain(monkeypatch, ball, kind):
+    monkeypatch.setattr(stream, "BLOCK", 1000)
+    problem = es.Problem(es.Logistic(), ball, ridge=0.1, n=777, d=5, intercept=True)
+    rng = np.random.default_rng(0)
+    X, y = (rng.standard_normal((777, 5)) * 3).astype(kind), rng.integers(-1, 3, 777)
+    blocks = list(es.Rows(problem, X, y).blocks())
+    features, targets = (np.concatenate(part) for part in zip(*blocks, strict=True))
+    assert all(block.size <= 1000 for block, _ in blocks)
+    assert features.dtype == np.float64
+    np.testing.assert_array_equal(features, np.column_stack([ball.project(X.astype(float)), np.ones(777)]))
+    np.testing.assert_array_equal(targets, np.where(y == 1, 1.0, -1.0))
+    assert np.linalg.norm(features[:, :5], ord=ball.norm, axis=1).max() <= ball.radius
 
 
 def test_a_subset_gives_the_gradient_of_those_records():

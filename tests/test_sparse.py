@@ -53,6 +53,10 @@ def test_sparse_records_give_the_integers_and_means_of_dense_ones(ball, loss, in
         expected = dense.gradient(point, subset)
         np.testing.assert_allclose(found.gradient(point, subset), expected, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(found.second_moment(), dense.second_moment(), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(found.hessian(x[:, 1]), dense.hessian(x[:, 1]), rtol=1e-12, atol=1e-12)
+    for ours, theirs in zip(found.blocks(), dense.blocks(), strict=True):
+        np.testing.assert_array_equal(ours[0], theirs[0])
+        np.testing.assert_array_equal(ours[1], theirs[1])
     assert es.check(problem, X, y) == es.check(problem, X.toarray(), y)
     assert repr(found) == repr(dense)
 

@@ -92,6 +92,9 @@ def test_every_source_gives_the_integers_and_means_of_memory(tmp_path, cut, engi
         np.testing.assert_allclose(found.gradient(x[:, 0], subset), memory.gradient(x[:, 0], subset), atol=error)
         np.testing.assert_allclose(found.value(x), memory.value(x), rtol=error)
         np.testing.assert_allclose(found.second_moment(), memory.second_moment(), rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(found.hessian(x[:, 0]), memory.hessian(x[:, 0]), rtol=error, atol=error)
+        for ours, theirs in zip(zip(*found.blocks(), strict=True), zip(*memory.blocks(), strict=True), strict=True):
+            np.testing.assert_array_equal(np.concatenate(ours), np.concatenate(theirs))
         assert es.check(problem, features, targets) == es.check(problem, X, y)
         assert repr(found) == repr(memory)
 

@@ -393,7 +393,7 @@ def assert_below_at_every_horizon(plan: es.Plan, rows: es.Rows, start: float, re
     """Simulate the plan from ``start``; return the last mean error, as a fraction of the bound."""
     lowest, dimension = lowest_value(rows), plan.problem.dimension
     gap = float(rows.value(np.full(dimension, start))) - lowest
-    power = plan.mechanism.half_power(plan.scales, dimension)
+    power = plan.mechanism.half_power(plan.scales, plan.problem)
     power = power + plan.sampling.variance(plan.problem.gradient_radius) / 2
     path = es.run(plan, rows, seed=1, repetitions=repetitions, start=start).path
     bound = plan.bound
@@ -507,7 +507,7 @@ def test_the_paper_states_nesterovs_recursion_for_the_error_which_fails_on_logis
     gap = float(rows.value(np.array([start]))) - lowest
     gaps = rows.value(es.run(plan, rows, seed=2, repetitions=REPETITIONS, start=start).x) - lowest
     below = gaps.mean() - STANDARD_ERRORS * gaps.std(ddof=1) / np.sqrt(REPETITIONS)
-    power = plan.mechanism.half_power(plan.scales, 1)
+    power = plan.mechanism.half_power(plan.scales, problem)
     assert printed_nesterov(plan.steps, problem.mu, problem.L, gap, power) < below
     assert below <= plan.bound.error(gap, power)
 
@@ -701,7 +701,7 @@ def test_closed_form_of_nesterovs_best_horizon_under_gaussian_noise():
 def exact_error_of(plan: es.Plan, spectrum: np.ndarray) -> float:
     """From a start whose gap, and under noise whose power, is spread evenly over the eigenvectors."""
     start = np.sqrt(2 * plan.start_gap / (len(spectrum) * spectrum))
-    power = plan.mechanism.half_power(plan.scales, plan.problem.dimension)
+    power = plan.mechanism.half_power(plan.scales, plan.problem)
     power = power + plan.sampling.variance(plan.problem.gradient_radius) / 2
     return float(exact_errors(plan.steps, spectrum, start, 2 * power / len(spectrum))[-1])
 

@@ -6,12 +6,12 @@ from epsteps.auditing import Audit, audit
 from epsteps.bounds import NoBoundError
 from epsteps.budgets import Approximate, Concentrated, Expense, Pure
 from epsteps.checkpoints import CheckpointError
-from epsteps.choosing import plan
-from epsteps.domain import Ball
+from epsteps.domain import Ball, Box
 from epsteps.ledger import BudgetExceededError, Ledger, LedgerError
-from epsteps.losses import Logistic, Squared
+from epsteps.losses import Logistic, PseudoHuber, SmoothedHinge, Softmax, Squared
 from epsteps.methods import Steps, gd, heavy_ball, multistage, nesterov, restarted_nesterov
 from epsteps.planning import OverspentError, Plan
+from epsteps.plans import ObjectivePlan, plan
 from epsteps.problem import Problem
 from epsteps.records import Rows, check
 from epsteps.releases.smoothness import SmoothnessEstimate, estimate_smoothness
@@ -22,6 +22,7 @@ __all__ = [
     "Approximate",
     "Audit",
     "Ball",
+    "Box",
     "BudgetExceededError",
     "CheckpointError",
     "Concentrated",
@@ -31,13 +32,17 @@ __all__ = [
     "Logistic",
     "MissingExtraError",
     "NoBoundError",
+    "ObjectivePlan",
     "OverspentError",
     "Plan",
     "Problem",
+    "PseudoHuber",
     "Pure",
     "Rows",
     "Run",
+    "SmoothedHinge",
     "SmoothnessEstimate",
+    "Softmax",
     "Squared",
     "Steps",
     "UnreachableError",

@@ -18,7 +18,7 @@ from epsteps.sampling import Sampling
 _OUTWARD = 1 + 1e-12
 
 
-def plan(
+def plan_steps(
     problem: Problem,
     budget: Budget,
     method: Method = nesterov,
@@ -36,7 +36,7 @@ def plan(
     c: float = 1.0,
     expenses: Sequence[Expense] = (),
 ) -> Plan:
-    """Decide a private run from public numbers alone.
+    """Decide the steps of a private run from public numbers alone.
 
     Parameters
     ----------
@@ -49,8 +49,8 @@ def plan(
         Number of steps, or the one up to ``max_iterations`` with the smallest predicted error.
     batch : int, optional
         Records per step, drawn afresh without replacement; all by default (which is always more accurate).
-    mechanism : "auto", "laplace" or "gaussian"
-        The noise; "auto" is what the budget is made for.
+    mechanism : "auto", "laplace", "l2", "linf", "hull", "gaussian" or "ellipsoid"
+        The noise; "auto" is the one with the smallest public trace among those that the budget is made for.
     sensitivity : "auto", "global" or "state"
         Scale the noise for all x, or for the public point of each step; "auto" is global where that is finite.
     objective : "bound" or "exact"
@@ -70,7 +70,7 @@ def plan(
 
     >>> import epsteps as es
     >>> problem = es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.02, n=100_000, d=20)
-    >>> p = es.plan(problem, es.Pure(1.0), es.nesterov)
+    >>> p = es.plan(problem, es.Pure(1.0), es.nesterov, mechanism="laplace")
     >>> p.iterations, p.spent <= 1.0
     (120, True)
     """
@@ -82,7 +82,8 @@ def plan(
     sampling = Sampling(problem.n, problem.n if batch is None else batch)
     if sensitivity == "auto":
         sensitivity = "global" if problem.has_bounded_sensitivity else "state"
-    noise = mechanisms.named(budget.mechanism_name(sampling) if mechanism == "auto" else mechanism)
+    auto = mechanism == "auto"
+    noise = mechanisms.smallest(problem, budget.unit(sampling)) if auto else mechanisms.named(mechanism)
     reserved = sum(expense.cost for expense in expenses)
     eigenvalues, shares = (None if given is None else np.asarray(given, float) for given in (spectrum, start_shares))
     chosen = _Choice(
@@ -110,7 +111,7 @@ def plan(
 
 @dataclass(frozen=True)
 class _Choice:
-    """The arguments of one call of ``plan``, and what follows from them."""
+    """The arguments of one call of ``plan_steps``, and what follows from them."""
 
     problem: Problem
     budget: Budget
@@ -139,7 +140,7 @@ class _Choice:
         longest = _validate.integer("max_iterations", max_iterations)
         prediction = self._prediction(self.method(self.problem.mu, self.problem.L, longest, c=self.c))
         noise = self.budget.noise_by_horizon(prediction, self.allocation, self.mechanism, self.sampling, self.reserved)
-        noise = noise * self.sensitivity**2 * self.problem.dimension
+        noise = noise * self.mechanism.half_power(self.sensitivity, self.problem)
         noise += prediction.weight_sums(1.0) * self.sampling.variance(self.problem.gradient_radius) / 2
         return int(np.argmin(prediction.start_errors(self.start_gap) + noise)) + 1
 

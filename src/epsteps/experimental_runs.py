@@ -29,11 +29,19 @@ class FloatDraws:
     def block(self, first: int) -> Draw:
         """Draw for the next steps: noise (steps, d, repetitions), subsets (repetitions, steps, m)."""
         plan, count = self._plan, min(self.steps, self._plan.iterations - first)
-        noise = self._source.draw(plan.mechanism, 1.0, (count, plan.problem.dimension, self._copies))
+        noise = self._noise(count)
         if plan.sampling.is_full:
             return Draw(noise, None)
         subsets = self._source.subsets(plan.sampling, self._copies * count)
         return Draw(noise, subsets.reshape(self._copies, count, plan.batch))
+
+    def _noise(self, count: int) -> np.ndarray:
+        plan, d = self._plan, self._plan.problem.dimension
+        if plan.mechanism.name in ("laplace", "gaussian"):
+            return self._source.draw(plan.mechanism, 1.0, (count, d, self._copies))
+        vectors = self._source.draw(plan.mechanism, 1.0, (d, count * self._copies), plan.shape)
+        units = np.ones(d) if plan.shape is None else plan.problem.units
+        return np.moveaxis((units[:, None] * vectors).reshape(d, count, self._copies), 0, 1)
 
     def at_step(self, t: int) -> Draw:
         """Return the draw of one step."""
@@ -57,10 +65,12 @@ class FloatOracle:
 
     def gradient(self, draw: Draw) -> np.ndarray:
         """Return the gradient at x with the drawn noise."""
+        # The ridge is the plan's.
+        rest = (self._plan.problem.ridge - self._data.problem.ridge) * self._x + draw.noise
         if draw.subsets is None:
-            return self._data.gradient(self._x) + draw.noise
+            return self._data.gradient(self._x) + rest
         columns = [self._data.gradient(point, rows) for point, rows in zip(self._x.T, draw.subsets, strict=True)]
-        return np.stack(columns, axis=1) + draw.noise
+        return np.stack(columns, axis=1) + rest
 
 
 def compiled_engine(plan: Plan, data: Rows) -> FastEngine | None:

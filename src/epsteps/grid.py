@@ -9,11 +9,11 @@ same whatever engine, threads, blocks or order, and one record moves it by what 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from epsteps import levels
+from epsteps.bodies import Body, Ellipsoid
 from epsteps.problem import Problem
 
 # A feature at the domain's largest value is this many steps.
@@ -50,12 +50,10 @@ class Grid:
 
     problem: Problem
 
-    @cached_property
+    @property
     def units(self) -> np.ndarray:
         """Real size of 2^20 steps of each coordinate: the domain's largest value; 1 for the intercept."""
-        units = np.ones(self.problem.dimension)
-        units[: self.problem.d] = self.problem.domain.size(math.inf, self.problem.d)
-        return units
+        return self.problem.units
 
     def points(self, x: np.ndarray, bound: np.ndarray | float) -> Points:
         """Return the points nearest to the columns of x whose margins are exact: sums below 2^53 in any order.
@@ -74,25 +72,39 @@ class Grid:
         """Return the real size of one integer of a gradient sum, for each coordinate, where slopes have this bound."""
         return self.units[:, None] * bound / (STEPS * levels.STEPS)
 
-    def release(self, scale: np.ndarray | float, bound: np.ndarray | float, norm: float) -> "Release":
+    def release(
+        self,
+        scale: np.ndarray | float,
+        bound: np.ndarray | float,
+        norm: float | str,
+        shape: Body | Hull | Ellipsoid | None = None,
+    ) -> "Release":
         """Return the integers in which a gradient sum with noise of this real scale is released.
 
         Where the noise would be many bits long, the sum is first rounded to multiples of 2^shift. In those units one
         record moves a coordinate by at most one more than before, and the scale grows by that: on a cube by a share of
-        at most d/(2^35 epsilon), for a step of this epsilon.
+        at most d/(2^35 epsilon), for a step of this epsilon. Noise of a ``shape`` has one scale for all coordinates, in
+        integers of the shape's units.
         """
         step = self.gradient_step(bound)
-        scales = np.broadcast_to(scale / step, step.shape)
+        unit = step if shape is None else step / self.units[:, None]
+        scales = np.broadcast_to(scale / unit, step.shape)
         shift = max(0, int(np.frexp(np.max(scales))[1]) - _NOISE_BITS)
-        coarse = np.ldexp(step, shift)
-        sensitivity = 2 * np.asarray(bound) * self.problem.record_size(norm)
-        more = np.linalg.norm(coarse, ord=norm, axis=0) / sensitivity if shift else 0.0
-        return Release(shift, coarse, scale / coarse * (1 + more) * _OUTWARD)
+        coarse = np.ldexp(unit, shift)
+        more = 0.0
+        if shift:
+            moved = np.linalg.norm(coarse, ord=norm, axis=0) if shape is None else shape.cube * coarse[0]  # pyright: ignore[reportArgumentType,reportCallIssue]
+            more = moved / (2 * self.problem.gradient_size(bound, norm))
+        grown = scale / coarse * (1 + more) * _OUTWARD
+        return Release(shift, np.ldexp(step, shift), grown if shape is None else grown[0])
 
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """Released integers: multiples of 2^shift of the sum's, each of real size ``step``, with noise of this scale."""
+    """Released integers: multiples of 2^shift of the sum's, each of real size ``step``, with noise of this scale.
+
+    The scale is one for each coordinate and column, or for each column where the noise has a shape.
+    """
 
     shift: int
     step: np.ndarray

@@ -1,9 +1,10 @@
 """Slopes as integers: the derivative of a record's loss in steps of bound/2^20, the same on every machine.
 
 A private sum is a sum of integers, so that it is exact and its sensitivity that of the real problem. What is rounded
-here is written with additions, multiplications and divisions of IEEE 754 in a fixed order, never fused, and nothing
-else: every engine that repeats these lines gets the same integers. Their accuracy concerns the error of a step alone;
-privacy rests on the last line of each function, which holds the level within its limits whatever came before.
+here is written with additions, multiplications, divisions and square roots of IEEE 754 in a fixed order, never fused,
+and nothing else: every engine that repeats these lines gets the same integers. Their accuracy concerns the error of a
+step alone; privacy rests on the last lines of each function, which hold the level within its limits whatever came
+before.
 """
 
 import math
@@ -22,6 +23,8 @@ LN2_HIGH, LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
 # Margins are held here: exp(-24) is far below half a step.
 LARGEST_MARGIN = np.float32(24)
 _HALF, _ONE, _STEPS = np.float32(0.5), np.float32(1), np.float32(STEPS)
+# Residuals are held here, in units of c: from there on the slope is c to the last bit.
+_LARGEST_RATIO = 2.0**30
 
 
 @np.errstate(all="ignore")  # a warning would tell something about a record
@@ -36,6 +39,35 @@ def logistic(margin: np.ndarray, label: np.ndarray, bound: np.ndarray | float) -
     share = np.where(label * margin > 0, small, _ONE - small)
     steps = np.floor(share * (_STEPS / np.asarray(bound, dtype=np.float32)) + _HALF)
     return -label * np.minimum(np.maximum(steps, np.float32(0)), _STEPS)
+
+
+@np.errstate(all="ignore")
+def smoothed_hinge(margin: np.ndarray, label: np.ndarray, width: float, bound: np.ndarray | float) -> np.ndarray:
+    """Return -z σ((1 - z m)/w) in steps of bound/2^20: the logistic slope at the margin (m - z)/w."""
+    return logistic((margin - label) / width, label, bound)
+
+
+@np.errstate(all="ignore")
+def softmax(margin: np.ndarray, place: np.ndarray, bound: np.ndarray | float) -> np.ndarray:
+    """Return p - e_y in steps of bound/2^20, for margins with the classes along the second axis and y their places.
+
+    Formal guarantee: the entries other than y are not negative, and entry y is minus their sum, which is at most 2^20:
+    the L1 norm is at most 2^21, the L2 norm at most √2 2^20. They are rounded to the nearest step, whose errors cancel
+    over the records, and then, as that may pass the bound, taken in order until the sum is full.
+    """
+    below = (margin.max(axis=1, keepdims=True) - margin).astype(np.float32)
+    small = _exp_minus(np.minimum(below, LARGEST_MARGIN)).astype(float)
+    share = small / np.add.accumulate(small, axis=1)[:, -1:]
+    other = places_like(margin) != place
+    steps = np.nan_to_num(np.floor(share * (STEPS / np.asarray(bound, dtype=float)) + 0.5), nan=0.0)
+    steps = np.where(other, np.clip(steps, 0.0, float(STEPS)), 0.0)
+    filled = np.minimum(np.add.accumulate(steps, axis=1), float(STEPS))
+    return np.where(other, np.diff(filled, axis=1, prepend=0.0), -filled[:, -1:])
+
+
+def places_like(margin: np.ndarray) -> np.ndarray:
+    """Return 0, 1, ... along the second axis of margins."""
+    return np.arange(margin.shape[1], dtype=float).reshape(1, -1, *[1] * (margin.ndim - 2))
 
 
 def _exp_minus(w: np.ndarray) -> np.ndarray:
@@ -53,6 +85,13 @@ def _exp_minus(w: np.ndarray) -> np.ndarray:
 def residual(margin: np.ndarray, target: np.ndarray, bound: np.ndarray | float) -> np.ndarray:
     """Return m - y in steps of bound/2^20, computed in float64."""
     return rounded(margin - target, bound)
+
+
+@np.errstate(all="ignore")
+def pseudo_huber(margin: np.ndarray, target: np.ndarray, c: float, bound: np.ndarray | float) -> np.ndarray:
+    """Return r/sqrt(1 + (r/c)²), r = m - y, in steps of bound/2^20, computed in float64."""
+    ratio = np.clip((margin - target) / c, -_LARGEST_RATIO, _LARGEST_RATIO)
+    return rounded(c * (ratio / np.sqrt(1.0 + ratio * ratio)), bound)
 
 
 @np.errstate(all="ignore")

@@ -1,14 +1,22 @@
 """A private step's noisy gradient, in exact integers, drawn and used apart."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
-from epsteps.grid import Grid
+from epsteps.bodies import Body, Ellipsoid
+from epsteps.grid import Grid, Points, Release
+from epsteps.mechanisms import Mechanism
 from epsteps.noise import Source
 from epsteps.planning import Plan
+from epsteps.problem import Problem
 from epsteps.records import Rows
+from epsteps.sampling import Sampling
+
+# A scale is rounded up by this much, far above its rounding error.
+_OUTWARD = 1 + 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,33 +39,82 @@ class Oracle(Protocol):
         ...
 
 
-class ExactOracle:
-    """Integer sums and integer noise: what a private step releases is a whole number of grid steps.
+@dataclass(frozen=True, eq=False)
+class GradientRelease:
+    """A sum of gradients at public points (one per column of ``x``), to be released with integer noise.
 
     Formal guarantee: the noise is added to a sum whose sensitivity is that of the real problem, exactly
-    (``epsteps.grid``), and follows its law exactly (``epsteps.noise``), so that a step costs what its plan says.
+    (``epsteps.grid``), and follows its law exactly (``epsteps.noise``). ``scale`` is the real scale of the noise on the
+    sum, and ``bound`` the largest slope that it is scaled for.
     """
 
+    problem: Problem
+    mechanism: Mechanism
+    x: np.ndarray
+    scale: np.ndarray | float
+    bound: np.ndarray | float
+
+    @cached_property
+    def shape(self) -> Body | Hull | Ellipsoid | None:
+        """What the noise is shaped like."""
+        return self.mechanism.shape(self.problem)
+
+    @cached_property
+    def points(self) -> Points:
+        """The points on the grid."""
+        return Grid(self.problem).points(self.x, self.bound)
+
+    @cached_property
+    def release(self) -> Release:
+        """The integers that are released."""
+        return Grid(self.problem).release(self.scale, self.bound, self.mechanism.norm, self.shape)
+
+    def noise(self, source: Source) -> np.ndarray:
+        """Draw what is added. Sees no records."""
+        return source.integers(self.mechanism, self.release.scale, self.x.shape, self.shape)
+
+    def noisy(self, sums: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """Return the released sum in real units."""
+        noisy = self.release.rounded(sums) + noise.astype(sums.dtype)
+        return noisy.astype(float) * self.release.step
+
+
+def noisy_gradient(
+    problem: Problem, mechanism: Mechanism, cost: float, x: np.ndarray, data: Rows, source: Source
+) -> np.ndarray:
+    """Release the gradient of F at one public point for this cost, in the mechanism's unit.
+
+    The noise is scaled by the sensitivity at x.
+    """
+    sensitivity = problem.sensitivity_at(x, mechanism.norm)
+    scale = mechanism.scales(float(sensitivity), np.array(cost), Sampling(1, 1)) * _OUTWARD
+    release = GradientRelease(problem, mechanism, x[:, None], float(scale), problem.slope_at(x[:, None]))
+    noise = release.noise(source)
+    return release.noisy(data.sums(release.points), noise)[:, 0] / problem.n + problem.ridge * x
+
+
+class ExactOracle:
+    """A step of a plan in integer sums and integer noise, so that it costs what its plan says."""
+
     def __init__(self, plan: Plan, data: Rows, source: Source, t: int, x: np.ndarray) -> None:
-        grid, bound = Grid(plan.problem), plan.slope_at(x)
-        self._plan, self._data, self._source, self._x = plan, data, source.at_step(t), x
-        self._points = grid.points(x, bound)
-        self._release = grid.release(plan.scale_at(t, x) * plan.batch, bound, plan.mechanism.norm)
+        self._plan, self._data, self._source = plan, data, source.at_step(t)
+        scale = plan.scale_at(t, x) * plan.batch
+        self._release = GradientRelease(plan.problem, plan.mechanism, x, scale, plan.slope_at(x))
 
     def draw(self) -> Draw:
         """Draw what the step will add."""
-        noise = self._source.integers(self._plan.mechanism, self._release.scale, self._x.shape)
-        return Draw(noise, _subsets(self._plan, self._x.shape[1], self._source))
+        noise = self._release.noise(self._source)
+        return Draw(noise, _subsets(self._plan, self._release.x.shape[1], self._source))
 
     def gradient(self, draw: Draw) -> np.ndarray:
         """Return the gradient at x with the drawn noise."""
+        plan, points = self._plan, self._release.points
         if draw.subsets is None:
-            sums = self._data.sums(self._points)
+            sums = self._data.sums(points)
         else:
-            columns = [self._data.sums(self._points.column(r), rows) for r, rows in enumerate(draw.subsets)]
+            columns = [self._data.sums(points.column(r), rows) for r, rows in enumerate(draw.subsets)]
             sums = np.concatenate(columns, axis=1)
-        noisy = self._release.rounded(sums) + draw.noise.astype(sums.dtype)
-        return noisy.astype(float) * (self._release.step / self._plan.batch) + self._plan.problem.ridge * self._x
+        return self._release.noisy(sums, draw.noise) / plan.batch + plan.problem.ridge * self._release.x
 
 
 def _subsets(plan: Plan, columns: int, source: Source) -> np.ndarray | None:

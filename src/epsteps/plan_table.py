@@ -1,6 +1,5 @@
 """A plan as a page of text that a data holder can read and sign."""
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,11 +33,10 @@ def _guarantee(plan: "Plan") -> str:
 
 def _problem(plan: "Plan") -> str:
     problem = plan.problem
-    norm = "inf" if problem.domain.norm == math.inf else f"{problem.domain.norm:g}"
     intercept = ", intercept" if problem.intercept else ""
     return (
         f"{type(problem.loss).__name__} loss, ridge {problem.ridge:g}, n = {problem.n}, d = {problem.d}{intercept}; "
-        f"records in the L{norm} ball of radius {problem.domain.radius:g}; mu = {problem.mu:.6g}, L = {problem.L:.6g}"
+        f"records in {problem.domain}; mu = {problem.mu:.6g}, L = {problem.L:.6g}"
     )
 
 

@@ -1,5 +1,6 @@
 """The plan: everything that is decided before the data is opened, and its certificate."""
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from epsteps import _validate, bounds, mechanisms, plan_json, plan_table
 from epsteps._extras import MissingExtraError
+from epsteps.bodies import Body, Ellipsoid
 from epsteps.bounds import Bound, ExactError, NoBoundError
 from epsteps.budgets import Budget, Expense
 from epsteps.mechanisms import Mechanism
@@ -93,6 +95,8 @@ class Plan:
             raise ValueError(
                 f"mechanism must be the library's own, got {self.mechanism!r}: its sampler is chosen by name."
             )
+        if not self.mechanism.covers(self.problem):
+            raise ValueError(f"mechanism {self.mechanism.name!r} does not fit {self.problem.domain}: use 'auto'.")
         for expense in self.expenses:
             if expense.unit != self.mechanism.unit:
                 raise ValueError(f"{expense} was paid in {expense.unit}, but the steps cost {self.mechanism.unit}.")
@@ -123,7 +127,7 @@ class Plan:
 
     @cached_property
     def costs(self) -> np.ndarray:
-        """Cost of each step, computed from its scale: epsilon for Laplace noise, rho for Gaussian noise."""
+        """Cost of each step, computed from its scale: epsilon for pure noise, rho for Gaussian noise."""
         return self.mechanism.costs(self.sensitivity_bound, self.scales, self.sampling)
 
     def spending(self, repetitions: int = 1) -> Budget:
@@ -155,7 +159,7 @@ class Plan:
         prediction = self.bound if self.objective == "bound" else self._exact()
         if prediction is None:
             return None
-        power = self.mechanism.half_power(self.scales, self.problem.dimension)
+        power = self.mechanism.half_power(self.scales, self.problem)
         return prediction.error(self.start_gap, power + self.sampling.variance(self.problem.gradient_radius) / 2)
 
     def _exact(self) -> ExactError:
@@ -167,9 +171,15 @@ class Plan:
             return float(self.scales[t])
         return self.scales[t] / self.sensitivity_bound * self.problem.sensitivity_at(point, self.mechanism.norm)
 
+    @cached_property
+    def shape(self) -> Body | Hull | Ellipsoid | None:
+        """What the noise is shaped like, in the domain's units; None for noise of a usual norm."""
+        return self.mechanism.shape(self.problem)
+
     def slope_at(self, point: np.ndarray) -> np.ndarray | float:
         """Return the largest slope of any record's loss that a step's noise is scaled for, one for each column."""
-        return self.problem.loss.slope if self.sensitivity == "global" else self.problem.slope_at(point)
+        known = self.sensitivity == "global" and math.isfinite(self.problem.loss.slope)
+        return self.problem.loss.slope if known else self.problem.slope_at(point)
 
     def to_json(self) -> str:
         """Return the plan as JSON; ``Plan.from_json`` reads it back and checks the certificate."""

@@ -2,15 +2,20 @@
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
 from epsteps import _validate
-from epsteps.domain import Ball, checked_norm
+from epsteps.bodies import Body
+from epsteps.domain import Domain, checked_norm
+from epsteps.hulls import Hull
 from epsteps.losses import Loss
 
 # A state-dependent sensitivity is rounded up by this much, far above its rounding error.
 _OUTWARD = 1 + 1e-12
+# The norm of noise that is shaped like a body, in units of each coordinate.
+BODY = "body"
 
 
 @dataclass(frozen=True)
@@ -23,8 +28,8 @@ class Problem:
     Parameters
     ----------
     loss : Loss
-        ``Logistic()`` or ``Squared()``.
-    domain : Ball
+        ``Logistic()``, ``Softmax()``, ``SmoothedHinge()``, ``Squared()`` or ``PseudoHuber()``.
+    domain : Ball or Box
         The set that each record's features are projected into.
     ridge : float
         Strength of the ridge; it is the strong convexity ``mu``. (The paper's λ is ridge/2.)
@@ -35,6 +40,10 @@ class Problem:
         the sensitivity.
     smoothness : float, optional
         A smoothness constant L that is publicly known or was bought with privacy budget; never computed from data.
+    clip : float, optional
+        Shorten each record's gradient to this L2 norm (Abadi et al. 2016), for losses and domains whose own bound is
+        large or missing. The gradients are then those of F where no record is clipped, and biased elsewhere: the path
+        leads to a point that is no minimum of F.
 
     >>> import epsteps as es
     >>> problem = es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.02, n=100_000, d=20)
@@ -43,27 +52,35 @@ class Problem:
     """
 
     loss: Loss
-    domain: Ball
+    domain: Domain
     ridge: float = field(kw_only=True)
     n: int = field(kw_only=True)
     d: int = field(kw_only=True)
     intercept: bool = field(default=False, kw_only=True)
     smoothness: float | None = field(default=None, kw_only=True)
+    clip: float | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if _validate.number("ridge", self.ridge) < 0:
             raise ValueError(f"ridge must not be negative, got {self.ridge!r}.")
         _validate.integer("n", self.n, low=2)
-        _validate.integer("d", self.d)
+        self.domain.require(_validate.integer("d", self.d))
         if not isinstance(self.intercept, bool):
             raise TypeError(f"intercept must be True or False, got {self.intercept!r}.")
         if self.smoothness is not None and _validate.positive("smoothness", self.smoothness) < self.ridge:
             raise ValueError(f"smoothness must be at least ridge={self.ridge!r}, got {self.smoothness!r}.")
+        if self.clip is not None:
+            _validate.positive("clip", self.clip)
+
+    @property
+    def width(self) -> int:
+        """Length of a record: the features, and the intercept's 1 if there is one."""
+        return self.d + self.intercept
 
     @property
     def dimension(self) -> int:
-        """Length of x: the features, and the intercept if there is one."""
-        return self.d + self.intercept
+        """Length of x: that of a record, for each output of the loss."""
+        return self.loss.outputs * self.width
 
     @property
     def mu(self) -> float:
@@ -82,45 +99,99 @@ class Problem:
         """A public bound on F(0) - F*."""
         return self.loss.value_at_zero
 
-    def record_size(self, norm: float) -> float:
-        """Largest norm of a record's features, the intercept's 1 included."""
+    @cached_property
+    def units(self) -> np.ndarray:
+        """Largest absolute value of the record's entry at each coordinate of x; 1 for the intercept."""
+        return np.tile(np.append(self.domain.units(self.d), np.ones(int(self.intercept))), self.loss.outputs)
+
+    @cached_property
+    def hull(self) -> Body | Hull | None:
+        """The smallest body known for ``product``'s purpose: the convex hull itself, for losses with one output."""
+        hull = self.domain.hull(self.d)
+        if not isinstance(hull, Hull) or self.loss.outputs > 1:
+            return self.product
+        return Hull((*hull.parts, (self.d,)), hull.signed) if self.intercept else hull
+
+    @cached_property
+    def product(self) -> Body | None:
+        """A body that holds every record times a slope of at most 1, in ``units``; None for records in an L2 ball."""
+        body = self.domain.body(self.d)
+        if body is None:
+            return None
+        if self.intercept:
+            body = Body((*body.hull, self.d), body.blocks)
+        return body if self.loss.outputs == 1 else body.repeated(self.loss.outputs)
+
+    @cached_property
+    def cube(self) -> Body:
+        """The cube [-1, 1]^d around that body."""
+        return Body((), tuple((column,) for column in range(self.dimension)))
+
+    @cached_property
+    def guessed_curvature(self) -> tuple[np.ndarray, np.ndarray]:
+        """A public guess of F's curvature, diag(spread) + mean mean': features spread evenly over the domain.
+
+        It weighs noise against noise in predictions, and never enters privacy.
+        """
+        mean, variance = self.domain.even_moments(self.d)
+        half = self.loss.curvature / 2
+        ones = np.ones(int(self.intercept))
+        mean, variance = np.append(mean, ones), np.append(variance, 0 * ones)
+        spread = half * variance + max(self.ridge, 1e-6 * half)
+        return np.tile(spread, self.loss.outputs), np.tile(np.sqrt(half) * mean, self.loss.outputs)
+
+    def record_size(self, norm: float | str) -> float:
+        """Largest norm of a record's features, the intercept's 1 included.
+
+        "body" is the gauge of ``hull``, ``product`` or ``cube``, in which it is 1.
+        """
+        if norm == BODY:
+            return 1.0
+        norm = checked_norm(float(norm))
         size = self.domain.size(norm, self.d)
         if not self.intercept:
             return size
         return float(np.linalg.norm([size, 1.0], ord=norm))
 
-    def sensitivity(self, norm: float = 1) -> float:
+    def sensitivity(self, norm: float | str = 1) -> float:
         """Bound how far ONE record's gradient moves, at any x, when the record is replaced.
 
         Formal guarantee: ``|∇f(x; r) - ∇f(x; r')|_norm <= sensitivity(norm)`` for all x and all records r, r' of the
-        domain. Twice the largest gradient norm, slope x record size; the ridge cancels. Infinite for losses
+        domain. Twice the largest gradient norm, slope x record size or ``clip``; the ridge cancels. Infinite for losses
         without a largest slope.
         """
-        return 2 * self.loss.slope * self.record_size(checked_norm(norm))
+        return 2 * float(self.gradient_size(self.loss.slope, norm))
 
-    def sensitivity_at(self, x: np.ndarray, norm: float = 1) -> np.ndarray:
+    def gradient_size(self, slope: np.ndarray | float, norm: float | str) -> np.ndarray | float:
+        """Bound the norm of a record's loss gradient where slopes are at most ``slope``."""
+        size = slope * self.loss.joint_slope(math.inf if norm == BODY else float(norm)) * self.record_size(norm)
+        if self.clip is None or norm == BODY:
+            return size
+        return np.minimum(size, self.clip * self.dimension ** max(1 / float(norm) - 1 / 2, 0.0))
+
+    def sensitivity_at(self, x: np.ndarray, norm: float | str = 1) -> np.ndarray:
         """Bound how far one record's gradient at the public point x moves when the record is replaced.
 
         Formal guarantee: as ``sensitivity``, for this x; one value per column of x. It depends on x and the domain
         only, so that scaling the noise by it costs nothing once x is public (paper, Prop. 3.1). For the logistic
         loss over the L1 ball of radius C it is 2Cσ(C|x|_inf).
         """
-        bound = 2 * self.slope_at(x) * self.record_size(checked_norm(norm)) * _OUTWARD
+        bound = 2 * self.gradient_size(self.slope_at(x), norm) * _OUTWARD
         return np.minimum(bound, self.sensitivity(norm))
 
     def slope_at(self, x: np.ndarray) -> np.ndarray:
         """Bound the absolute derivative of any record's loss at the public point x; one value per column of x."""
         x = np.asarray(x, dtype=float)
-        reach = self.domain.reach(x[: self.d])
-        if self.intercept:
-            reach = reach + np.abs(x[self.d])
-        return self.loss.slope_at(reach * _OUTWARD)
+        reaches = []
+        for block in x.reshape(self.loss.outputs, self.width, *x.shape[1:]):
+            reaches.append(self.domain.reach(block[: self.d]) + (np.abs(block[self.d]) if self.intercept else 0.0))
+        return self.loss.slope_at(np.max(reaches, axis=0) * _OUTWARD)
 
-    def typical_sensitivity(self, norm: float = 1) -> float:
+    def typical_sensitivity(self, norm: float | str = 1) -> float:
         """Return ``sensitivity`` where it is finite, and otherwise the value that error predictions assume."""
         if self.has_bounded_sensitivity:
             return self.sensitivity(norm)
-        return 2 * self.loss.typical_slope * self.record_size(checked_norm(norm))
+        return 2 * float(self.gradient_size(self.loss.typical_slope, norm))
 
     @property
     def gradient_radius(self) -> float:
@@ -128,13 +199,13 @@ class Problem:
 
         Where slopes have no bound it is the typical one: it serves predictions, never privacy.
         """
-        return self.loss.typical_slope * self.record_size(2)
+        return float(self.gradient_size(self.loss.typical_slope, 2))
 
     @property
     def has_bounded_sensitivity(self) -> bool:
         """Whether one sensitivity holds at every x."""
-        return math.isfinite(self.loss.slope)
+        return self.clip is not None or math.isfinite(self.loss.slope)
 
     def same_records(self, other: "Problem") -> bool:
-        """Whether both problems describe the same records and objective, whatever L they assume."""
-        return replace(self, smoothness=None) == replace(other, smoothness=None)
+        """Whether both problems describe the same records and losses, whatever ridge and L they assume."""
+        return replace(self, ridge=0.0, smoothness=None) == replace(other, ridge=0.0, smoothness=None)

@@ -1,6 +1,6 @@
 """Private records: projected into the declared domain on construction, so that sensitivity is a postcondition."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -38,7 +38,8 @@ class Rows:
         What computes gradients: NumPy, kernels compiled by numba (``epsteps[fast]``), a card (``epsteps[gpu]``), or
         dask workers that read and keep the records (``epsteps[dask]``; X is then a Parquet path, a dask array or a dask
         dataframe). "auto" takes the kernels for large records where numba is installed. Sparse records are computed
-        with SciPy: "auto" or "numpy".
+        with SciPy: "auto" or "numpy". The kernels know the logistic and the squared loss: "fast" leaves others, and
+        clipped gradients, to NumPy, "gpu" refuses others; losses with several outputs need "auto", "numpy" or "dask".
     scheduler : str or distributed.Client, optional
         Address of an existing dask cluster, ``"tcp://..."``; without it workers are started on this machine.
     columns : sequence of str, optional
@@ -94,10 +95,30 @@ class Rows:
         x = self._points(x)
         return self._engine.mean_loss(x) + 0.5 * self.problem.ridge * np.sum(x**2, axis=0)
 
+    def hessian(self, x: np.ndarray) -> np.ndarray:
+        """Return the exact, UNPROTECTED Hessian of F at one point x: for solvers inside a release, and experiments.
+
+        It is that of the losses, whether gradients are clipped or not.
+        """
+        x = self._points(x)
+        if x.ndim != 1:
+            raise ValueError(f"x must be one point for a Hessian, got shape {x.shape}.")
+        return self._engine.hessian(x) + self.problem.ridge * np.eye(len(x))
+
     def second_moment(self) -> np.ndarray:
         """Return the UNPROTECTED mean of u u' over the records, from exact sums: for releases that add noise to it."""
-        units = Grid(self.problem).units / STEPS
-        return self._sums.second_moment().astype(float) * np.outer(units, units) / self.problem.n
+        moment = self._sums.second_moment().astype(float)
+        units = Grid(self.problem).units[: len(moment)] / STEPS
+        return moment * np.outer(units, units) / self.problem.n
+
+    def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield all records, UNPROTECTED, in a fixed order: for releases that need every one of them.
+
+        Each block has features in float64, projected into the domain and with the intercept's column, and encoded
+        targets; at most 2^20 numbers, or one record. Sparse records become dense block by block. Records in dask
+        workers raise.
+        """
+        return self._records.blocks()
 
     def sums(self, points: Points, rows: np.ndarray | None = None) -> np.ndarray:
         """Return the exact, UNPROTECTED sum of slope x record, in integers, at points of the grid: for the loop."""

@@ -2,47 +2,38 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
-from epsteps import _validate
-from epsteps.budgets import Budget
+from epsteps import _validate, releases
+from epsteps.accounts import Account
 from epsteps.checkpoints import Checkpoint
 from epsteps.experimental_runs import FloatDraws, FloatOracle, compiled_engine, compiled_path
 from epsteps.noise import Source
 from epsteps.oracles import Draw, ExactOracle, Oracle
 from epsteps.planning import Plan
+from epsteps.plans import PublishedPlan
 from epsteps.records import Rows
 
 ARITHMETICS = ("auto", "exact", "float")
-
-
-class Account(Protocol):
-    """What is charged before noise is drawn."""
-
-    def charge(self, cost: Budget, *, note: str, key: str | None = None) -> object:
-        """Reserve the cost, or raise; the charge stands whatever happens afterwards.
-
-        A second charge with the same ``key`` is the first one again: an interrupted run that goes on pays once.
-        """
-        ...
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
     """What a run publishes: the iterates, the plan they came from, and whether they are private at all.
 
-    ``path`` has T+1 iterates of length d, with a trailing axis for repetitions. A seeded run is an experiment: its
-    noise can be drawn again, so that nothing in it is private.
+    ``path`` has T+1 iterates of length d, with a trailing axis for repetitions; of a release of minima it has one row
+    for each, and of several their mean as the last. ``extras`` are other numbers that were published. A seeded run is
+    an experiment: its noise can be drawn again, so that nothing in it is private.
     """
 
-    plan: Plan
+    plan: Plan | PublishedPlan
     path: np.ndarray
     seeded: bool
+    extras: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def x(self) -> np.ndarray:
@@ -61,7 +52,7 @@ class Run:
 
 
 def run(
-    plan: Plan,
+    plan: Plan | PublishedPlan,
     data: Rows,
     *,
     seed: int | None = None,
@@ -103,6 +94,9 @@ def run(
     x = _start(start, plan.problem.dimension, copies)
     source = Source(None if seed is None else _validate.integer("seed", seed, low=0))
     on_step = on_step or (lambda _: None)
+    if not isinstance(plan, Plan):
+        _refuse_options(plan, start=start, checkpoint=checkpoint, arithmetic=arithmetic)
+        return _published(plan, data, source, repetitions, ledger)
     if exact := _is_exact(arithmetic, source, checkpoint):
         data.prepare()
     with _checkpoint(checkpoint, plan, x, seed, arithmetic) as saved:
@@ -113,6 +107,26 @@ def run(
         else:
             path = _experiment(plan, data, FloatDraws(plan, source, copies), x, on_step)
     return Run(plan, path if repetitions is not None else path[:, :, 0], source.seeded)
+
+
+def _refuse_options(plan: PublishedPlan, **options: object) -> None:
+    for name, value in options.items():
+        if value not in (None, "auto", "exact"):
+            raise ValueError(f"{name} is for plans of steps, not for {plan.method}. Leave it out, got {value!r}.")
+
+
+def _published(plan: PublishedPlan, data: Rows, source: Source, repetitions: int | None, ledger: Account | None) -> Run:
+    """Execute a plan whose releases are not steps."""
+    copies = repetitions or 1
+    releases.prepare(plan, data)
+    if ledger is not None:
+        ledger.charge(plan.spending(copies), note=f"{plan.method}, {len(plan.items)} release(s), {copies} run(s)")
+    found = [releases.publish(plan, data, source) for _ in range(copies)]
+    paths = np.stack([path for path, _ in found], axis=-1)
+    extras = {name: np.stack([more[name] for _, more in found], axis=-1) for name in found[0][1]}
+    if repetitions is None:
+        paths, extras = paths[..., 0], {name: values[..., 0] for name, values in extras.items()}
+    return Run(plan, paths, source.seeded, extras)
 
 
 def _is_exact(arithmetic: str, source: Source, checkpoint: str | Path | None) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 
 from epsteps import _validate
 from epsteps.budgets import Approximate, Pure
-from epsteps.choosing import plan
+from epsteps.choosing import plan_steps
 from epsteps.methods import Method, nesterov
 from epsteps.problem import Problem
 
@@ -82,7 +82,7 @@ def required_n(
 
 def _promised(problem: Problem, epsilon: float, delta: float | None, method: Method, options: dict[str, Any]) -> float:
     budget = Pure(epsilon) if delta is None else Approximate(epsilon, delta)
-    promised = plan(problem, budget, method, **options).error
+    promised = plan_steps(problem, budget, method, **options).error
     if promised is None:
         raise UnreachableError(f"no theorem covers {method.__name__} here, so that no plan with it promises an error.")
     return promised

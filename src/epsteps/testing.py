@@ -6,6 +6,7 @@ last bit. What differs has seen the records without protection. (The idea is dp-
 where a release reads the records, the two datasets must differ by no more than its noise was paid for.
 """
 
+import inspect
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,55 +17,30 @@ from unittest.mock import patch
 import numpy as np
 
 from epsteps import mechanisms
-from epsteps.auditing.comparing import first_difference, short
+from epsteps.auditing.comparing import first_difference
+from epsteps.auditing.readers import READERS, Event, Reader, Reading, ReplayError, Spent, additive, noise_loss
 from epsteps.budgets import Budget
-from epsteps.grid import Release
 from epsteps.noise import Source
-from epsteps.records import Rows
-from epsteps.sampling import Sampling
 
-_DRAWS = ("integers", "linf", "hull", "l2", "laplace", "gaussian", "subset")
-_ROUNDING = 1 + 1e-9
+__all__ = [
+    "READERS",
+    "Event",
+    "Reader",
+    "Reading",
+    "Replay",
+    "ReplayError",
+    "Spent",
+    "additive",
+    "noise_loss",
+    "replay",
+]
 
-
-class ReplayError(AssertionError):
-    """A fit treats neighbouring datasets differently, beyond its noise."""
-
-
-@dataclass(frozen=True)
-class Reader:
-    """A method through which a release reads records, and what of its result noise is added to.
-
-    ``statistic(owner, result)`` is in the units of the noise drawn just before.
-    """
-
-    owner: type
-    method: str
-    statistic: Callable[[Any, Any], np.ndarray]
-
-
-def _eigenvalue(rows: Rows, moment: np.ndarray) -> np.ndarray:
-    """Return the largest eigenvalue as ``estimate_smoothness`` releases it: in 2^-20 of what one record can move."""
-    problem = rows.problem
-    return np.linalg.eigvalsh(moment)[-1:] / (problem.record_size(2) ** 2 / problem.n / 2**20)
-
-
-READERS = (
-    Reader(Release, "rounded", lambda _, sums: sums),
-    Reader(Rows, "second_moment", _eigenvalue),
+_DRAWS = (
+    *("integers", "linf", "hull", "shaped", "l2", "tilted", "wishart_difference"),
+    *("laplace", "gaussian", "draw", "subset", "subsets"),
 )
-
-
-@dataclass(frozen=True, eq=False)
-class Event:
-    """Something that a fit did: what must be the same on a neighbour, and the value that is frozen."""
-
-    kind: str
-    facts: tuple[Any, ...]
-    value: Any
-
-    def __str__(self) -> str:
-        return f"{self.kind} {', '.join(short(fact) for fact in self.facts)}"
+_ROUNDING = 1 + 1e-9
+_USUAL = {"epsilon": "laplace", "rho": "gaussian"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,18 +61,28 @@ class _Tape:
 
     def __init__(self, recorded: Sequence[Event] | None = None) -> None:
         self.events: list[Event] = []
-        self.losses: list[np.ndarray] = []
+        self.losses: list[Spent] = []
         self._recorded = recorded
+        self._busy = False
 
     def charge(self, cost: Budget, *, note: str, key: str | None = None) -> None:
         """Note a charge; the tape is the account of the fit."""
         self.follow("charge", (cost, note), lambda: None)
 
-    def follow(self, kind: str, facts: tuple[Any, ...], compute: Callable[[], Any]) -> Any:
-        """Return a new value when recording, the recorded one when replaying."""
-        event = Event(kind, facts, compute()) if self._recorded is None else self.expect(kind, facts)
+    def follow(self, kind: str, facts: tuple[Any, ...], compute: Callable[[], Any], call: tuple[Any, ...] = ()) -> Any:
+        """Return a new value when recording, the recorded one when replaying; a part of another event is none."""
+        if self._busy:
+            return compute()
+        event = self._recording(kind, facts, compute, call) if self._recorded is None else self.expect(kind, facts)
         self.events.append(event)
         return np.copy(event.value) if isinstance(event.value, np.ndarray) else event.value
+
+    def _recording(self, kind: str, facts: tuple[Any, ...], compute: Callable[[], Any], call: tuple[Any, ...]) -> Event:
+        self._busy = True
+        try:
+            return Event(kind, facts, compute(), call)
+        finally:
+            self._busy = False
 
     def expect(self, kind: str, facts: tuple[Any, ...]) -> Event:
         """Return the recorded event at this place, or raise if it is another."""
@@ -110,14 +96,21 @@ class _Tape:
             raise ReplayError(f"event {place} differs on the neighbour: {event} became {found} ({difference}).")
         return event
 
-    def read(self, reader: Reader, owner: Any, compute: Callable[[], Any]) -> Any:
+    def read(self, reader: Reader, call: tuple[Any, ...], compute: Callable[[], Any]) -> Any:
         """Note a reading of the records; when replaying, measure how far it moved and return the recorded one."""
-        place = len(self.events)
-        value = self.follow("reading by", (reader.method,), compute)
-        if self._recorded is not None:
-            moved = np.asarray(reader.statistic(owner, compute()) - reader.statistic(owner, value))
-            self.losses.append(_loss(moved.astype(float), self.events[:place]))
+        busy, before = self._busy, self.events
+        drawn = self._since_the_last_reading()
+        value = self.follow("reading by", (reader.method,), compute, call)
+        if self._recorded is not None and not busy:
+            first = before[-1].call
+            self._busy = True
+            self.losses.append(reader.loss(Reading(value, compute, first, call, drawn)))
+            self._busy = False
         return value
+
+    def _since_the_last_reading(self) -> tuple[Event, ...]:
+        places = [place for place, event in enumerate(self.events) if event.kind == "reading by"]
+        return tuple(self.events[places[-1] + 1 if places else 0 :])
 
 
 def replay(
@@ -158,11 +151,11 @@ def replay(
         raise ReplayError(
             f"event {len(second.events)} is missing on the neighbour: {first.events[len(second.events)]}."
         )
-    losses = np.array(second.losses) if second.losses else np.zeros((0, 1))
     charges = tuple(event.facts[0] for event in first.events if event.kind == "charge")
     if outcome["exception"] == "none":
         _check_charges(first.events)
-        _check_losses(losses, costs, charges, first.events)
+        _check_losses(second.losses, costs, charges)
+    losses = np.array([loss.amounts for loss in second.losses]) if second.losses else np.zeros((0, 1))
     return Replay(tuple(first.events), losses, charges, outcome["result"])
 
 
@@ -194,31 +187,22 @@ def _taped(tape: _Tape, readers: Sequence[Reader]) -> Iterator[None]:
 
 
 def _taped_draw(tape: _Tape, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(original)
+
     def draw(self: Source, *args: Any, **options: Any) -> Any:
-        return tape.follow(f"draw of {name}", (*args, *options.values()), lambda: original(self, *args, **options))
+        given = signature.bind(self, *args, **options)
+        given.apply_defaults()
+        facts = tuple(given.arguments.values())[1:]
+        return tape.follow(f"draw of {name}", facts, lambda: original(self, *args, **options))
 
     return draw
 
 
 def _taped_read(tape: _Tape, reader: Reader, original: Callable[..., Any]) -> Callable[..., Any]:
     def read(self: Any, *args: Any, **options: Any) -> Any:
-        return tape.read(reader, self, lambda: original(self, *args, **options))
+        return tape.read(reader, (self, *args, *options.values()), lambda: original(self, *args, **options))
 
     return read
-
-
-def _loss(moved: np.ndarray, before: Sequence[Event]) -> np.ndarray:
-    """Return the privacy loss of a release that moved so far, for each repetition, from the draws before it."""
-    noise = next((event for event in reversed(before) if event.kind == "draw of integers"), None)
-    if noise is None:
-        raise ReplayError("records are read by a release for which no noise was drawn.")
-    mechanism, scale, shape = noise.facts
-    ratio = (moved / np.broadcast_to(scale, shape)).reshape(shape[0], -1)
-    size = np.linalg.norm(ratio, ord=mechanism.norm, axis=0)
-    if mechanism.unit == "rho":
-        return size**2 / 2
-    samplings = [event.facts[0] for event in before[before.index(noise) :] if event.kind == "draw of subset"]
-    return (samplings[0] if samplings else Sampling(1, 1)).amplified_epsilon(size)
 
 
 def _check_charges(events: Sequence[Event]) -> None:
@@ -229,20 +213,20 @@ def _check_charges(events: Sequence[Event]) -> None:
         raise ReplayError(f"{events[0]} happened before anything was charged.")
 
 
-def _check_losses(
-    losses: np.ndarray, costs: np.ndarray | None, charges: Sequence[Budget], events: Sequence[Event]
-) -> None:
+def _check_losses(losses: Sequence[Spent], costs: np.ndarray | None, charges: Sequence[Budget]) -> None:
     """Raise if a release moved by more than its cost, or all of them by more than what was charged."""
     if costs is not None:
         if len(costs) != len(losses):
             raise ReplayError(f"{len(costs)} releases were declared, but {len(losses)} were made.")
-        for index, (row, cost) in enumerate(zip(losses, costs, strict=True)):
-            if row.max() > cost * _ROUNDING:
+        for index, (loss, cost) in enumerate(zip(losses, costs, strict=True)):
+            largest = loss.amounts.max()
+            if largest > cost * _ROUNDING:
                 raise ReplayError(
-                    f"release {index} moved by {row.max():.6g} of its noise, but is declared as {cost:.6g}."
+                    f"release {index} moved by {largest:.6g} of its noise, but is declared as {cost:.6g}."
                 )
-    names = {event.facts[0].name for event in events if event.kind == "draw of integers"}
-    if len(charges) == 1 and len(names) == 1 and np.any(losses):
-        spent = charges[0].spending(losses.ravel(), mechanisms.named(names.pop())).amount
+    units = {loss.unit for loss in losses}
+    moved = np.concatenate([loss.amounts for loss in losses]) if losses else np.zeros(0)
+    if len(charges) == 1 and len(units) == 1 and np.any(moved):
+        spent = charges[0].spending(moved, mechanisms.named(_USUAL[units.pop()])).amount
         if spent > charges[0].amount * _ROUNDING:
             raise ReplayError(f"the releases moved by {spent:.6g} together, but only {charges[0]} was charged.")

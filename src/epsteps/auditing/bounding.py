@@ -16,6 +16,8 @@ from epsteps.planning import Plan
 # Noise values of a step on each dataset, over coordinates and repetitions, unless told otherwise.
 _POOLED, _POOLED_SAMPLED = 10_000, 4000
 _LEAST, _GAUSSIAN = 500, 4000
+# Noise of other norms is drawn as a whole, more slowly.
+_VECTORS = 1000
 
 
 def audit(
@@ -35,7 +37,8 @@ def audit(
     Each step is run many times on two datasets in which all records differ as much as the domain allows, and the
     outputs are told apart by a threshold that was fixed before. The counts bound the probabilities (Clopper, Pearson
     1934), their ratio bounds the step's loss (Jagielski, Ullman, Oprea 2020), and steps add up. Of Gaussian noise the
-    whole path is tested at once (Nasr et al. 2023).
+    whole path is tested at once (Nasr et al. 2023). Of noise of another norm a step's errors are compared with those of
+    the ideal noise: how far apart the datasets must be, to be told apart so well.
 
     Parameters
     ----------
@@ -43,7 +46,7 @@ def audit(
         What is audited; its problem may have any n, none of its records are needed.
     repetitions : int, optional
         Runs on each dataset. By default as many as give 10000 noise values per step (4000 where records are sampled),
-        and 4000 for Gaussian noise.
+        4000 for Gaussian noise and 1000 for noise of a norm of the whole vector.
     confidence : float
         Probability that all bounds hold together.
     seed : int
@@ -61,7 +64,8 @@ def audit(
         # Trials draw different noise: their seeds differ.
         own = 1000 * seed + index
         measured[records] = measure(design, records, repetitions, own, lambda _: on_step(1) if on_step else None)
-    steps, total = (_gaussian if design.path_records is not None else _laplace)(design, measured, 1 - confidence)
+    bound = {"laplace": _laplace, "gaussian": _gaussian, "ellipsoid": _gaussian}.get(plan.mechanism.name, _vectors)
+    steps, total = bound(design, measured, 1 - confidence)
     return Audit(
         plan=plan,
         unit=_unit(plan),
@@ -69,7 +73,7 @@ def audit(
         lower_bound=total,
         steps=steps,
         share=design.pair.share,
-        independence=_independence(measured, design.trials),
+        independence=_independence(design, measured),
         repetitions=repetitions,
         confidence=confidence,
         seed=seed,
@@ -78,8 +82,8 @@ def audit(
 
 def _enough(plan: Plan) -> int:
     """Return how many runs give bounds within about a tenth of the truth."""
-    if plan.mechanism.name == "gaussian":
-        return _GAUSSIAN
+    if plan.mechanism.name != "laplace":
+        return _GAUSSIAN if plan.mechanism.unit == "rho" else _VECTORS
     pooled = _POOLED if plan.sampling.is_full else _POOLED_SAMPLED
     return max(_LEAST, math.ceil(pooled / plan.problem.dimension))
 
@@ -113,29 +117,44 @@ def _tails(design: Design, cell: Cell, trial: Measured) -> tuple[int, int, int]:
     return int(hits), int(misses), 2 * first.size
 
 
+def _vectors(design: Design, measured: dict[int, Measured], level: float) -> tuple[tuple[StepBound, ...], float]:
+    """Bound each step's loss per record by how well the test of its noise tells the datasets apart."""
+    plan = design.plan
+    losses, counts = np.zeros(plan.iterations), np.zeros((plan.iterations, 4), dtype=int)
+    for cell in design.cells:
+        errors, trials = _confused(design, measured[cell.records], slice(cell.step, cell.step + 1))
+        losses[cell.step] = design.attack.nearest(sum(errors), 2 * trials, level / plan.iterations) / cell.records
+        counts[cell.step] = (cell.records, 2 * trials - sum(errors), sum(errors), 2 * trials)
+    bounds = plan.sampling.amplified_epsilon(losses)
+    return _step_bounds(plan, bounds, counts), math.fsum(bounds)
+
+
 def _gaussian(design: Design, measured: dict[int, Measured], level: float) -> tuple[tuple[StepBound, ...], float]:
     """Bound the mu of the whole path, and that of each step, per record: half of the level for each."""
     plan = design.plan
     rhos, counts = np.zeros(plan.iterations), np.zeros((plan.iterations, 4), dtype=int)
     for cell in design.cells:
-        errors, trials = _confused(measured[cell.records], slice(cell.step, cell.step + 1))
+        errors, trials = _confused(design, measured[cell.records], slice(cell.step, cell.step + 1))
         mu = intervals.gaussian_mu(errors, trials, level / 2 / plan.iterations) / cell.records
         rhos[cell.step] = mu**2 / 2
         counts[cell.step] = (cell.records, 2 * trials - sum(errors), sum(errors), 2 * trials)
     records = design.path_records or 1
-    mu = intervals.gaussian_mu(*_confused(measured[records], slice(None)), level / 2) / records
+    mu = intervals.gaussian_mu(*_confused(design, measured[records], slice(None)), level / 2) / records
     steps = _step_bounds(plan, rhos, counts)
     if isinstance(plan.budget, Approximate):
         return steps, gaussian_epsilon(mu, plan.budget.delta) if mu > 0 else 0.0
     return steps, mu**2 / 2
 
 
-def _confused(trial: Measured, part: slice) -> tuple[tuple[int, int], int]:
+def _confused(design: Design, trial: Measured, part: slice) -> tuple[tuple[int, int], int]:
     """Count the runs on each dataset that the likelihood ratio of these steps takes for the other's, of how many."""
-    distance = trial.distance[part]
-    middle = np.sum(distance**2) / 2
-    first, second = (np.einsum("tj,tjr->r", distance, sample[part]) for sample in (trial.first, trial.second))
-    return (int(np.sum(first > middle)), int(np.sum(second < middle))), len(first)
+    scores = [
+        sum(design.attack.scores(output, away) for output, away in zip(sample[part], trial.distance[part], strict=True))
+        for sample in (trial.first, trial.second)
+    ]
+    least = design.attack.doubt(trial.distance[part])
+    first, second = (np.asarray(score) for score in scores)
+    return (int(np.sum(first < least)), int(np.sum(second > -least))), len(first)
 
 
 def _step_bounds(plan: Plan, bounds: np.ndarray, counts: np.ndarray) -> tuple[StepBound, ...]:
@@ -143,11 +162,16 @@ def _step_bounds(plan: Plan, bounds: np.ndarray, counts: np.ndarray) -> tuple[St
     return tuple(StepBound(float(cost), float(bound), *numbers) for cost, bound, numbers in rows)
 
 
-def _independence(measured: dict[int, Measured], trials: dict[int, int]) -> float:
-    """Return a p-value for noise that is independent over steps and coordinates, from the longest trial."""
-    sample = measured[max(trials, key=lambda records: trials[records])].first
+def _independence(design: Design, measured: dict[int, Measured]) -> float:
+    """Return a p-value for noise that is independent over steps and coordinates, from the longest trial.
+
+    Noise with a shape of its own is independent over the steps only.
+    """
+    sample = measured[max(design.trials, key=lambda records: design.trials[records])].first
     steps, d, repetitions = sample.shape
     over_steps = intervals.independence(sample.reshape(steps, -1))
+    if design.plan.mechanism.name in ("hull", "ellipsoid"):
+        return over_steps
     over_coordinates = intervals.independence(sample.transpose(1, 0, 2).reshape(d, steps * repetitions))
     return min(1.0, 2 * min(over_steps, over_coordinates))
 

@@ -14,7 +14,8 @@ from functools import cached_property
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from epsteps.auditing.worst_case import Pair, worst_pair
+from epsteps.auditing.attacks import Attack
+from epsteps.auditing.worst_case import Pair, noise_norm, worst_pair
 from epsteps.budgets import Concentrated, Pure
 from epsteps.methods import Steps
 from epsteps.planning import Plan
@@ -22,8 +23,6 @@ from epsteps.records import Rows
 from epsteps.running import Run, run
 from epsteps.sampling import Sampling
 
-# Distances of the two centres, in scales of the noise: for these, a lower bound is nearest to the truth.
-_DISTANCE = {"laplace": 2.0, "gaussian": 3.0}
 # Steps share trials whose numbers of records are so many times apart; more records than the last would take too long.
 _RATIO = 3.0
 _MOST_RECORDS = 2**14
@@ -61,22 +60,23 @@ class Design:
             np.array([float(np.max(self.plan.scale_at(t, x))) for t in range(self.plan.iterations)]) * self.plan.batch
         )
 
-    @property
-    def _distance(self) -> float:
-        return _DISTANCE[self.plan.mechanism.name]
+    @cached_property
+    def attack(self) -> Attack:
+        """How outputs on the two datasets are told apart."""
+        return Attack(self.plan.mechanism, self.plan.problem, self.pair.difference)
 
     @cached_property
     def groups(self) -> list[np.ndarray]:
-        """Coordinates with independent noise that are pooled; all of them where the noise is Gaussian."""
-        if self.plan.mechanism.name == "gaussian":
-            return [np.arange(self.plan.problem.dimension)]
-        return self.pair.groups()
+        """Coordinates that are tested at once: those with equal and independent noise, and otherwise all of them."""
+        if self.plan.mechanism.name == "laplace":
+            return self.pair.groups()
+        return [np.arange(self.plan.problem.dimension)]
 
     @cached_property
     def cells(self) -> list[Cell]:
         """Every step and group, each with its number of records."""
         sizes = [self._moved(group) for group in self.groups]
-        wanted = self._distance * self.scales[:, None] / np.array(sizes)[None, :]
+        wanted = self.attack.distance * self.scales[:, None] / np.array(sizes)[None, :]
         first = wanted.min()
         power = np.rint(np.log(wanted / first) / math.log(_RATIO))
         records = np.clip(np.rint(first * _RATIO**power), 1, _MOST_RECORDS).astype(int)
@@ -86,18 +86,20 @@ class Design:
 
     @cached_property
     def path_records(self) -> int | None:
-        """Records replaced in the test of the whole path, which Gaussian noise allows; None for Laplace noise.
+        """Records replaced in the test of the whole path, which Gaussian noise allows; None for pure noise.
 
-        (Of many small Laplace losses the sum concentrates far below its maximum: a test of the path would see little.)
+        (Of many small pure losses the sum concentrates far below its maximum: a test of the path would see little.)
         """
-        if self.plan.mechanism.name != "gaussian":
+        if self.plan.mechanism.unit != "rho":
             return None
         per_record = self._moved(self.groups[0]) * math.sqrt(np.sum(self.scales**-2.0))
-        return int(np.clip(round(self._distance / per_record), 1, _MOST_RECORDS))
+        return int(np.clip(round(self.attack.distance / per_record), 1, _MOST_RECORDS))
 
     def _moved(self, group: np.ndarray) -> float:
-        difference = self.pair.difference[group]
-        return float(np.linalg.norm(difference) if self.plan.mechanism.name == "gaussian" else np.abs(difference).max())
+        difference = self.pair.difference
+        if self.plan.mechanism.name == "laplace":
+            return float(np.abs(difference[group]).max())
+        return float(noise_norm(self.plan.mechanism, self.plan.problem, difference))
 
     @cached_property
     def trials(self) -> dict[int, int]:
@@ -115,7 +117,10 @@ class Design:
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """Released sums of a trial on both datasets, less the first one's true sum, in scales: (steps, d, repetitions)."""
+    """Released sums of a trial on both datasets, less the first one's true sum, in scales: (steps, d, repetitions).
+
+    Noise with a shape is in its units besides.
+    """
 
     first: np.ndarray
     second: np.ndarray
@@ -128,7 +133,7 @@ def measure(design: Design, records: int, repetitions: int, seed: int, on_step: 
     plan = audited_plan(design, records, steps)
     pair, n = design.pair, plan.problem.n
     replaced = np.arange(n) < (records if plan.sampling.is_full else n)
-    scales = design.scales[:steps, None]
+    scales = design.scales[:steps, None] * design.attack.units
     centre, found = plan.batch * pair.gradients[:, 0], []
     for which in (0, 1):
         index = np.where(replaced, which, 0)

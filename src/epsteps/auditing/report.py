@@ -78,10 +78,13 @@ class Audit:
         found = ["repetitions are independent", "group privacy: k records cost k times what one does"]
         if self.plan.mechanism.unit == "rho":
             found.append("noise is Gaussian, so that rho and (epsilon, delta) follow from the mu that is bounded")
-        else:
+        elif self.plan.mechanism.name == "laplace":
             found.append(
                 "noise is independent over coordinates and steps, so that losses add up (its signs are tested)"
             )
+        else:
+            found.append("noise is of its norm's law, so that epsilon follows from how well outputs are told apart")
+            found.append("noise is independent over steps, so that losses add up (its signs are tested)")
         if not self.plan.sampling.is_full:
             found.append("subsets are uniform, fresh and secret: amplification is computed, not measured")
         if self.plan.expenses:

@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations, product
+from itertools import product
 
 import numpy as np
 
+from epsteps.mechanisms import Mechanism
 from epsteps.planning import Plan
 from epsteps.problem import Problem
 
-# Records lean by this share of their size toward the point, whose margin is then as large as slopes need to saturate.
+# Records lean by this share of their size toward another, so that a point can have large margins with both.
 _TILT = 2.0**-8
 _MARGIN = 16.0
 _FAR = 1e6  # a vector of this length is projected to the domain's end in its direction
@@ -40,67 +41,116 @@ class Pair:
         return [np.flatnonzero(level == value) for value in np.unique(level) if value > 0]
 
 
-def worst_pair(plan: Plan) -> Pair:
-    """Return the pair with the largest share among the extreme records of the domain, at 0 and at far points.
+def noise_norm(mechanism: Mechanism, problem: Problem, moved: np.ndarray) -> np.ndarray:
+    """Return the norm of the mechanism's noise, of a vector or of each column, in real units."""
+    shape = mechanism.shape(problem)
+    if shape is None:
+        return np.linalg.norm(moved, ord=mechanism.norm, axis=0)  # pyright: ignore[reportArgumentType,reportCallIssue]
+    return shape.gauge(moved / problem.units.reshape(-1, *[1] * (moved.ndim - 1)))
 
-    At a far point x both records may have a saturated slope although they point away from each other: they are
-    (1 - t) s + t q and -(1 - t) s + t q, with s orthogonal to q and x along q. Nearly all of the sensitivity is
-    attained for losses with a bounded slope in two dimensions or more.
+
+def worst_pair(plan: Plan) -> Pair:
+    """Return the pair with the largest share among extreme records of the domain, at 0 and at far points.
+
+    At a far point both records may have a saturated slope although they point away from each other: it is the shortest
+    x with the wanted margins. Where they are exactly opposite, one of them leans aside a little. Nearly all of the
+    sensitivity is attained for losses with a bounded slope in two dimensions or more.
     """
     best: Pair | None = None
-    for x, features in _candidates(plan.problem):
-        for pair in _pairs(plan, x, features):
-            # The first of equals: it spreads its difference over more coordinates.
-            if best is None or pair.share > best.share * (1 + 1e-3):
-                best = pair
+    for x, features, targets in _candidates(plan.problem):
+        pair = _pair(plan, x, features, targets)
+        # The first of equals: it spreads its difference over more coordinates.
+        if pair is not None and (best is None or pair.share > best.share * (1 + 1e-3)):
+            best = pair
+        if best is not None and best.share * (1 + 1e-3) >= 1:
+            break
     assert best is not None  # the list of candidates is never empty
     return best
 
 
-def _candidates(problem: Problem) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield points, and the extreme features that are tried at each."""
+def extreme_features(problem: Problem) -> np.ndarray:
+    """Return records at the ends of the domain, in several directions."""
     d = problem.d
-    spread, single = np.ones(d), np.eye(d)[0]
-    for ahead, aside in ((spread, _first_two(d, -1.0)), (single, _first_two(d, None))):
-        s, q = (problem.domain.project(_FAR * direction[None, :])[0] for direction in (ahead, aside))
-        rows = [side * ((1 - _TILT) * s + lean * q) for side, lean in product((1, -1), (0, _TILT, -_TILT))]
-        features = np.array([s, -s, *rows])
-        far = np.zeros(problem.dimension)
-        yield far, features
-        if np.any(q):
-            far = far.copy()
-            far[:d] = _MARGIN / _TILT * q / (q @ q)
-            yield far, features
-        if problem.intercept:
-            yield np.append(2 * _MARGIN / _TILT * s / (s @ s), 2 * _MARGIN / _TILT * (1 - _TILT / 2)), features
+    ones, axes = np.ones(d), np.eye(d)[sorted({0, min(1, d - 1), d - 1})]
+    alternating = np.where(np.arange(d) % 2 == 0, 1.0, -1.0)
+    turned = np.where(np.arange(d) == 0, 1.0, np.where(np.arange(d) == 1, -1.0, 0.0))
+    lone = np.where(np.arange(d) == 0, -1.0, 1.0)
+    directions = np.array([ones, alternating, lone, turned, *axes])
+    rows = problem.domain.project(_FAR * np.concatenate([directions, -directions]))
+    _, first = np.unique(np.round(rows, 9), axis=0, return_index=True)
+    rows = rows[np.sort(first)]
+    return rows[np.any(rows != 0, axis=1)] if np.any(rows) else rows
 
 
-def _first_two(d: int, first: float | None) -> np.ndarray:
-    """Return a direction orthogonal to all-ones (first = -1) or to the first axis (None); 0 in one dimension."""
-    direction = np.zeros(d)
-    if d > 1:
-        direction[:2] = (0.0, 1.0) if first is None else (-first, first)
-    return direction
+def _candidates(problem: Problem) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield points, with two records each."""
+    ends = extreme_features(problem)
+    labels = extreme_targets(problem)
+    for i, j in product(range(len(ends)), repeat=2):
+        for targets in product(labels, repeat=2):
+            if j < i:
+                continue
+            yield np.zeros(problem.dimension), ends[[i, j]], np.array(targets)
+            for pair in _leaning(problem, ends, i, j):
+                for signs in ((-1, -1), (-1, 1), (1, -1), (1, 1)):
+                    yield far_point(problem, pair, _MARGIN * np.array(signs)), pair, np.array(targets)
 
 
-def _pairs(plan: Plan, x: np.ndarray, features: np.ndarray) -> Iterator[Pair]:
+def _leaning(problem: Problem, ends: np.ndarray, i: int, j: int) -> Iterator[np.ndarray]:
+    """Yield the pair, or, where it lies on a line, with one of them leaning toward some other records."""
+    if _independent(problem, ends[[i, j]]):
+        yield ends[[i, j]]
+        return
+    others = [k for k in range(len(ends)) if k not in (i, j) and _independent(problem, ends[[i, k]])]
+    for k in others[:3]:
+        yield np.array([ends[i], (1 - _TILT) * ends[j] + _TILT * ends[k]])
+        yield (1 - _TILT) * ends[[i, j]] + _TILT * ends[k]
+
+
+def _independent(problem: Problem, pair: np.ndarray) -> bool:
+    return bool(np.linalg.svd(_with_intercept(problem, pair), compute_uv=False).min() > 1e-6 * np.abs(pair).max())
+
+
+def _with_intercept(problem: Problem, features: np.ndarray) -> np.ndarray:
+    return np.column_stack([features, np.ones(len(features))]) if problem.intercept else features
+
+
+def far_point(problem: Problem, pair: np.ndarray, margins: np.ndarray) -> np.ndarray:
+    """Return the shortest x with these margins; of several classes, the first two differ by them."""
+    x = np.linalg.pinv(_with_intercept(problem, pair), rcond=1e-9) @ margins
+    if problem.loss.outputs == 1:
+        return x
+    return np.concatenate([-x, x, np.zeros((problem.loss.outputs - 2) * len(x))])
+
+
+def record_gradients(problem: Problem, x: np.ndarray, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Return the gradient of each record's loss at x, one in each column; clipped if the problem says so."""
+    rows, loss = _with_intercept(problem, features), problem.loss
+    margins = rows @ x.reshape(loss.outputs, problem.width).T
+    encoded = loss.encode(targets)
+    slopes = loss.derivative(margins[:, 0], encoded)[:, None] if loss.outputs == 1 else None
+    if slopes is None:
+        slopes = loss.derivative(margins, encoded[:, None])
+    gradients = np.einsum("nk,nj->kjn", slopes, rows).reshape(problem.dimension, len(rows))
+    if problem.clip is not None:
+        gradients = gradients * np.minimum(1, problem.clip / np.maximum(np.linalg.norm(gradients, axis=0), 1e-300))
+    return gradients
+
+
+def _pair(plan: Plan, x: np.ndarray, features: np.ndarray, targets: np.ndarray) -> Pair | None:
     problem, norm = plan.problem, plan.mechanism.norm
-    targets = _extreme_targets(problem)
-    u = np.repeat(features, len(targets), axis=0)
-    y = np.tile(targets, len(features))
-    rows = np.column_stack([u, np.ones(len(u))]) if problem.intercept else u
-    gradients = rows * problem.loss.derivative(rows @ x, problem.loss.encode(y))[:, None]
+    gradients = record_gradients(problem, x, features, targets)
+    moved = float(noise_norm(plan.mechanism, problem, gradients[:, 1] - gradients[:, 0]))
+    if moved == 0:
+        return None
     declared = problem.sensitivity_at(x, norm) if plan.sensitivity == "state" else problem.sensitivity(norm)
-    for i, j in combinations(range(len(u)), 2):
-        moved = float(np.linalg.norm(gradients[i] - gradients[j], ord=norm))
-        if moved > 0:
-            yield Pair(x, u[[i, j]], y[[i, j]], gradients[[i, j]].T, moved / float(declared))
+    return Pair(x, features, targets, gradients, moved / float(declared))
 
 
-def _extreme_targets(problem: Problem) -> np.ndarray:
+def extreme_targets(problem: Problem) -> np.ndarray:
     """Return the targets at the ends of what the loss declares."""
     classes = getattr(problem.loss, "classes", None)
     if classes is not None:
-        return np.array(classes)
+        return np.array(classes[:2])
     bound = getattr(problem.loss, "bound", 1.0)
     return np.array([-bound, bound])

@@ -25,8 +25,8 @@ class Budget(Protocol):
         """What may be spent: epsilon or rho."""
         ...
 
-    def mechanism_name(self, sampling: Sampling) -> str:
-        """Return the mechanism that this budget uses unless told otherwise."""
+    def unit(self, sampling: Sampling) -> str:
+        """Return the unit of the costs that this budget is best spent in: "epsilon" or "rho"."""
         ...
 
     def allocate(
@@ -38,7 +38,7 @@ class Budget(Protocol):
     def noise_by_horizon(
         self, prediction: Prediction, allocation: str, mechanism: Mechanism, sampling: Sampling, reserved: float = 0.0
     ) -> np.ndarray:
-        """Return ``sum weights_t half_power_t`` after T steps, for every T; sensitivity 1 and one dimension."""
+        """Return ``sum weights_t scale_t²`` after T steps, for every T; sensitivity 1."""
         ...
 
     def spending(self, costs: np.ndarray, mechanism: Mechanism) -> "Budget":

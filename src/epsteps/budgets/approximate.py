@@ -1,4 +1,4 @@
-"""(epsilon, delta)-differential privacy: exact for Gaussian noise, by numerical composition for Laplace noise."""
+"""(epsilon, delta)-differential privacy: exact for Gaussian noise, by numerical composition for pure noise."""
 
 import math
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _INWARD = 1 - 1e-8
 class Approximate:
     """A budget of (epsilon, delta)-differential privacy.
 
-    Gaussian noise is accounted for exactly: steps whose rhos sum to rho are √(2 rho)-Gaussian-DP. Laplace noise, which
+    Gaussian noise is accounted for exactly: steps whose rhos sum to rho are √(2 rho)-Gaussian-DP. Pure noise, which
     samples may amplify, is composed numerically from the pure epsilon of each step (needs ``epsteps[accounting]``).
 
     >>> round(Approximate(1.0, 1e-5).rho, 6)
@@ -49,9 +49,9 @@ class Approximate:
         """Rhos of Gaussian steps may sum to this much."""
         return gaussian_mu(self.epsilon, self.delta) ** 2 / 2
 
-    def mechanism_name(self, sampling: Sampling) -> str:
-        """Return "gaussian" for full batches, and "laplace", whose amplification is known, for samples."""
-        return "gaussian" if sampling.is_full else "laplace"
+    def unit(self, sampling: Sampling) -> str:
+        """Return "rho" for full batches, and "epsilon", whose amplification is known, for samples."""
+        return "rho" if sampling.is_full else "epsilon"
 
     def split(self, weights: np.ndarray) -> np.ndarray:
         """Return the rhos of Gaussian steps, one per step, that make ``sum weights_t variance_t`` smallest."""
@@ -90,13 +90,13 @@ class Approximate:
     ) -> np.ndarray:
         """Return the noise of the split, for every number of steps: exact for Gaussian noise.
 
-        For Laplace noise it is an estimate that only serves to choose the number of steps: epsilon_t² counts as
+        For pure noise it is an estimate that only serves to choose the number of steps: epsilon_t² counts as
         2 rho_t, and amplification as perfect.
         """
         if mechanism.unit == "rho":
             return additive.noise_by_horizon(self.rho - reserved, prediction, allocation, mechanism, sampling)
         full = Sampling(sampling.n, sampling.n)
-        return 2 * additive.noise_by_horizon(self.rho, prediction, allocation, Gaussian(), full)
+        return additive.noise_by_horizon(self.rho, prediction, allocation, Gaussian(), full)
 
     def spending(self, costs: np.ndarray, mechanism: Mechanism) -> "Approximate":
         """Return the epsilon of steps of these costs at the declared delta, rounded up."""

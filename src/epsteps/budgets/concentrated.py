@@ -35,9 +35,9 @@ class Concentrated:
         """Return rho."""
         return self.rho
 
-    def mechanism_name(self, sampling: Sampling) -> str:
-        """Return "gaussian"."""
-        return "gaussian"
+    def unit(self, sampling: Sampling) -> str:
+        """Return "rho"."""
+        return "rho"
 
     def split(self, weights: np.ndarray) -> np.ndarray:
         """Return the rhos, one per step, that make ``sum weights_t variance_t`` smallest."""
@@ -47,7 +47,7 @@ class Concentrated:
         self, weights: np.ndarray | None, T: int, mechanism: Mechanism, sampling: Sampling, reserved: float = 0.0
     ) -> np.ndarray:
         """Return the rhos of T steps."""
-        additive.require_unit(self, mechanism, "rho", "mechanism='gaussian', or an Approximate budget")
+        additive.require_unit(self, mechanism, "rho", "mechanism='auto', or an Approximate budget")
         return additive.allocate(self.rho - reserved, weights, T, mechanism, sampling)
 
     def noise_by_horizon(
@@ -58,5 +58,5 @@ class Concentrated:
 
     def spending(self, costs: np.ndarray, mechanism: Mechanism) -> "Concentrated":
         """Return the sum of the rhos, rounded up."""
-        additive.require_unit(self, mechanism, "rho", "mechanism='gaussian', or an Approximate budget")
+        additive.require_unit(self, mechanism, "rho", "mechanism='auto', or an Approximate budget")
         return Concentrated(additive.total(costs))

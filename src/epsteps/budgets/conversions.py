@@ -17,12 +17,17 @@ from epsteps import _validate
 def gaussian_delta(mu: float, epsilon: float) -> float:
     """Return the smallest delta of a mu-Gaussian-DP mechanism at this epsilon: exact.
 
-    Φ(-ε/μ + μ/2) - e^ε Φ(-ε/μ - μ/2), in logarithms so that tiny deltas keep their digits.
+    Φ(-ε/μ + μ/2) - e^ε Φ(-ε/μ - μ/2), in logarithms so that tiny deltas keep their digits. Any real epsilon is
+    allowed; at mu = 0 nothing is released, and max(0, 1 - e^ε) is left.
 
     >>> round(gaussian_delta(mu=1, epsilon=1), 10)
     0.1269367375
     """
+    if mu == 0:
+        return -math.expm1(min(epsilon, 0.0))
     first = log_ndtr(-epsilon / mu + mu / 2)
+    if first == -math.inf:
+        return 0.0
     second = epsilon + log_ndtr(-epsilon / mu - mu / 2)
     return float(-np.exp(first) * np.expm1(min(second - first, 0.0)))
 

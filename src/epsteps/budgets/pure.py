@@ -7,13 +7,15 @@ import numpy as np
 from epsteps import _validate
 from epsteps.bounds import Prediction
 from epsteps.budgets import additive
-from epsteps.mechanisms import Laplace, Mechanism
+from epsteps.mechanisms import KNorm, Mechanism
 from epsteps.sampling import Sampling
+
+LAPLACE = KNorm("laplace")
 
 
 @dataclass(frozen=True)
 class Pure:
-    """A budget of pure epsilon-differential privacy, spent through Laplace noise.
+    """A budget of pure epsilon-differential privacy, spent through noise of a norm, such as Laplace noise.
 
     The noise variance of a step falls as 1/epsilon_t², so that the best split of full-batch steps with error weights
     a_t is epsilon_t ~ a_t^(1/3).
@@ -35,22 +37,22 @@ class Pure:
         """Return epsilon."""
         return self.epsilon
 
-    def mechanism_name(self, sampling: Sampling) -> str:
-        """Return "laplace"."""
-        return "laplace"
+    def unit(self, sampling: Sampling) -> str:
+        """Return "epsilon"."""
+        return "epsilon"
 
     def split(self, weights: np.ndarray, n: int | None = None, m: int | None = None) -> np.ndarray:
         """Return the epsilons, one per step, that make ``sum weights_t scale_t²`` smallest.
 
         Exact: in closed form for full batches, by the convex dual when each step samples m of n records.
         """
-        return Laplace().split(weights, self.epsilon, additive.sampling_of(n, m))
+        return LAPLACE.split(weights, self.epsilon, additive.sampling_of(n, m))
 
     def allocate(
         self, weights: np.ndarray | None, T: int, mechanism: Mechanism, sampling: Sampling, reserved: float = 0.0
     ) -> np.ndarray:
         """Return the epsilons of T steps."""
-        additive.require_unit(self, mechanism, "epsilon", "mechanism='laplace', or an Approximate budget")
+        additive.require_unit(self, mechanism, "epsilon", "mechanism='auto', or an Approximate budget")
         return additive.allocate(self.epsilon - reserved, weights, T, mechanism, sampling)
 
     def noise_by_horizon(
@@ -61,7 +63,7 @@ class Pure:
 
     def spending(self, costs: np.ndarray, mechanism: Mechanism) -> "Pure":
         """Return the sum of the epsilons, rounded up."""
-        additive.require_unit(self, mechanism, "epsilon", "mechanism='laplace', or an Approximate budget")
+        additive.require_unit(self, mechanism, "epsilon", "mechanism='auto', or an Approximate budget")
         return Pure(additive.total(costs))
 
 
@@ -73,7 +75,7 @@ def epsilon_of(sensitivity: float, scale: float, n: int, m: int) -> float:
     """
     _validate.positive("sensitivity", sensitivity)
     _validate.positive("scale", scale)
-    return float(Laplace().costs(sensitivity, np.array(scale), Sampling(n, m)))
+    return float(LAPLACE.costs(sensitivity, np.array(scale), Sampling(n, m)))
 
 
 def base_epsilon(epsilon: float, n: int, m: int) -> float:
@@ -85,4 +87,4 @@ def required_scale(sensitivity: float, epsilon: float, n: int, m: int) -> float:
     """Return the Laplace scale with which one step costs ``epsilon``."""
     _validate.positive("sensitivity", sensitivity)
     _validate.positive("epsilon", epsilon)
-    return float(Laplace().scales(sensitivity, np.array(epsilon), Sampling(n, m)))
+    return float(LAPLACE.scales(sensitivity, np.array(epsilon), Sampling(n, m)))

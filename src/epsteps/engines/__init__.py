@@ -18,6 +18,7 @@ from epsteps.engines.gpu import TorchEngine, TorchSums
 from epsteps.engines.sparse import SparseEngine, SparseSums, sums_of_dense
 from epsteps.engines.stream import Reader, StreamEngine, StreamSums
 from epsteps.grid import Grid, Points
+from epsteps.losses import Loss
 from epsteps.problem import Problem
 
 NAMES = ("auto", "numpy", "fast", "gpu", "dask")
@@ -28,18 +29,21 @@ _WORTH_COMPILING = 1_000_000
 
 
 class Engine(Protocol):
-    """Float means. ``x`` is a vector, or a matrix with one point per column."""
+    """Float means. ``x`` is a vector, or a matrix with one point per column.
+
+    A loss with several outputs has one block of coefficients for each, below each other in x.
+    """
 
     def mean_gradient(self, x: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
-        """Return the mean loss gradient over all records, or over these rows."""
+        """Return the mean loss gradient over all records, or over these rows; each clipped, if that is declared."""
         ...
 
     def mean_loss(self, x: np.ndarray) -> np.ndarray:
         """Return the mean loss over all records."""
         ...
 
-    def second_moment(self) -> np.ndarray:
-        """Return the mean of u u' over all records."""
+    def hessian(self, x: np.ndarray) -> np.ndarray:
+        """Return the mean Hessian of the loss over all records, at one point."""
         ...
 
 
@@ -55,22 +59,36 @@ class Sums(Protocol):
         ...
 
 
-def chosen(name: str, numbers: int) -> str:
-    """Return the engine that a name stands for: "auto" is the compiled one for many numbers, where numba is there."""
+def require_outputs(name: str, loss: Loss) -> None:
+    """Raise if the named engine does not compute a loss with so many margins per record."""
+    if loss.outputs > 1 and name in ("fast", "gpu"):
+        raise ValueError(
+            f"engine={name!r} computes one margin per record, {type(loss).__name__} has {loss.outputs}. "
+            "Use engine='auto' or 'numpy'."
+        )
+
+
+def chosen(name: str, loss: Loss, numbers: int) -> str:
+    """Return the engine that a name stands for.
+
+    "auto" is the compiled one for many numbers, where numba is there and the loss has one margin per record.
+    """
+    require_outputs(name, loss)
     if name != "auto":
         return name
-    return "fast" if numbers >= _WORTH_COMPILING and find_spec("numba") is not None else "numpy"
+    worth = loss.outputs == 1 and numbers >= _WORTH_COMPILING
+    return "fast" if worth and find_spec("numba") is not None else "numpy"
 
 
 def make_engine(name: str, problem: Problem, X: np.ndarray, targets: np.ndarray) -> Engine:
     """Return the named engine's float means over raw features and numeric targets."""
-    make, _ = _ENGINES[chosen(name, X.size)]
-    return make(problem.loss, encoding.projected(problem, X), targets)
+    make, _ = _ENGINES[chosen(name, problem.loss, X.size)]
+    return make(problem.loss, encoding.projected(problem, X), targets, clip=problem.clip)
 
 
 def make_sums(name: str, problem: Problem, X: np.ndarray, targets: np.ndarray) -> Sums:
     """Return the named engine's exact sums over raw features and numeric targets, once it has passed its test."""
-    name = chosen(name, X.size)
+    name = chosen(name, problem.loss, X.size)
     _, make = _ENGINES[name]
     selftest.require_exact(make, name)
     return make(Grid(problem), encoding.integers(problem, X), targets)
@@ -78,17 +96,18 @@ def make_sums(name: str, problem: Problem, X: np.ndarray, targets: np.ndarray) -
 
 def make_stream_engine(name: str, problem: Problem, reader: Reader) -> Engine:
     """Return the named engine's float means over records that are read in blocks."""
-    make, _ = _ENGINES[chosen(name, problem.n * problem.d)]
+    make, _ = _ENGINES[chosen(name, problem.loss, problem.n * problem.d)]
 
     def build(features: np.ndarray, targets: np.ndarray) -> Engine:
-        return make(problem.loss, encoding.projected(problem, features), problem.loss.encode(targets))
+        encoded = problem.loss.encode(targets)
+        return make(problem.loss, encoding.projected(problem, features), encoded, clip=problem.clip)
 
     return StreamEngine(build, reader)
 
 
 def make_stream_sums(name: str, problem: Problem, reader: Reader) -> Sums:
     """Return the named engine's exact sums over records that are read in blocks, once it has passed its test."""
-    name = chosen(name, problem.n * problem.d)
+    name = chosen(name, problem.loss, problem.n * problem.d)
     _, make = _ENGINES[name]
     selftest.require_exact(make, name)
     grid = Grid(problem)
@@ -101,7 +120,8 @@ def make_stream_sums(name: str, problem: Problem, reader: Reader) -> Sums:
 
 def make_sparse_engine(problem: Problem, X: csr_array, targets: np.ndarray) -> Engine:
     """Return float means over raw sparse features and numeric targets."""
-    return SparseEngine(problem.loss, encoding.projected_sparse(problem, X), targets, intercept=problem.intercept)
+    features = encoding.projected_sparse(problem, X)
+    return SparseEngine(problem.loss, features, targets, intercept=problem.intercept, clip=problem.clip)
 
 
 def make_sparse_sums(problem: Problem, X: csr_array, targets: np.ndarray) -> Sums:
@@ -124,4 +144,5 @@ __all__ = [
     "make_stream_engine",
     "make_stream_sums",
     "make_sums",
+    "require_outputs",
 ]

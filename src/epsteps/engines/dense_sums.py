@@ -4,7 +4,8 @@ import numpy as np
 
 from epsteps import grid
 from epsteps.engines import threads
-from epsteps.grid import Grid, Points
+from epsteps.engines.slopes import Slopes, side_by_side, stacked, steepest
+from epsteps.grid import STEPS, Grid, Points
 
 # Bytes that a block of records and its margins may take: about half of a core's second-level cache.
 _BLOCK_BYTES = 2**19
@@ -17,27 +18,30 @@ class DenseSums:
     """
 
     def __init__(self, grid: Grid, features: np.ndarray, targets: np.ndarray) -> None:
-        self._loss = grid.problem.loss
+        problem, units = grid.problem, grid.units[: features.shape[1]] / STEPS
         self._features = np.ascontiguousarray(features, dtype=np.float32)
-        self._targets = np.ascontiguousarray(targets, dtype=np.float32)
+        most = steepest(problem.clip, self._features, units)
+        self._slopes = Slopes(problem.loss, np.ascontiguousarray(targets, dtype=np.float32), most)
 
     def gradient(self, points: Points, rows: np.ndarray | None = None) -> np.ndarray:
         """Return the sum of slope x record over all records, or over these rows, for each point: integers."""
-        features, targets = self._features, self._targets
+        features, slopes = self._features, self._slopes
         if rows is not None:
-            features, targets = np.take(features, rows, axis=0), np.take(targets, rows)
-        d, columns = points.coefficients.shape
+            features, slopes = np.take(features, rows, axis=0), slopes[rows]
+        coefficients = side_by_side(points.coefficients, slopes.loss.outputs)
+        d, columns = coefficients.shape
         size = min(grid.ROWS_PER_DOUBLE, max(64, _BLOCK_BYTES // (8 * (d + 3 * columns))))
 
         def part(start: int, stop: int) -> np.ndarray:
             found = np.zeros((d, columns), dtype=np.int64)
             for i in range(start, stop, size):
-                block = features[i : min(i + size, stop)].astype(float)
-                found += self._block(block, targets[i : min(i + size, stop)], points)
+                end = min(i + size, stop)
+                block = features[i:end].astype(float)
+                found += (block.T @ slopes[i:end].levels(block @ coefficients, points)).astype(np.int64)
             return found
 
         parts = threads.map_parts(part, len(features), work=columns, largest=grid.ROWS_PER_INT64)
-        return grid.total(parts, len(features))
+        return stacked(grid.total(parts, len(features)), slopes.loss.outputs, points.coefficients.shape)
 
     def second_moment(self) -> np.ndarray:
         """Return the sum of u u' over all records: integers."""
@@ -52,8 +56,3 @@ class DenseSums:
 
         parts = threads.map_parts(part, len(features), work=features.shape[1], largest=grid.ROWS_PER_INT64)
         return grid.total(parts, len(features))
-
-    def _block(self, block: np.ndarray, targets: np.ndarray, points: Points) -> np.ndarray:
-        margins = (block @ points.coefficients) * points.step
-        levels = self._loss.levels(margins, targets[:, None], points.bound)
-        return (block.T @ levels.astype(float)).astype(np.int64)

@@ -18,10 +18,18 @@ def projected(problem: Problem, features: np.ndarray) -> np.ndarray:
 
     Features in float32 stay in float32, others become float64.
     """
-    result = np.ones((len(features), problem.dimension), dtype=_float_kind(features.dtype))
+    result = np.ones((len(features), problem.width), dtype=_float_kind(features.dtype))
     for block in _blocks(len(features), problem.d):
         result[block, : problem.d] = problem.domain.project(np.ascontiguousarray(features[block]))
     return result
+
+
+def revealed(problem: Problem, features: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return raw records as UNPROTECTED numbers: float64 features in the domain, with the intercept, and targets.
+
+    Features of any kind are projected in float64, whose results lie inside the domain.
+    """
+    return projected(problem, features.astype(float)), problem.loss.encode(targets)
 
 
 @np.errstate(all="ignore")
@@ -30,7 +38,7 @@ def integers(problem: Problem, features: np.ndarray) -> np.ndarray:
 
     They depend on each row's values alone, not on how many rows there are or how they lie in memory.
     """
-    result = np.full((len(features), problem.dimension), STEPS, dtype=np.float32)
+    result = np.full((len(features), problem.width), STEPS, dtype=np.float32)
     for block in _blocks(len(features), problem.d):
         result[block, : problem.d] = problem.domain.integers(np.ascontiguousarray(features[block]), STEPS)
     return result
@@ -41,7 +49,7 @@ def projected_sparse(problem: Problem, features: csr_array) -> csr_array:
     """Return what ``projected`` does, as a sparse matrix with the same places, without the intercept's column."""
     result = np.empty(features.nnz, dtype=_float_kind(features.dtype))
     for part, starts in _entry_blocks(features.indptr):
-        result[part] = problem.domain.project_entries(features.data[part], starts, problem.d)
+        result[part] = problem.domain.project_entries(features.data[part], features.indices[part], starts, problem.d)
     return _with_data(features, result)
 
 
@@ -50,7 +58,8 @@ def integers_sparse(problem: Problem, features: csr_array) -> csr_array:
     """Return what ``integers`` does, as a sparse matrix with the same places, without the intercept's column."""
     result = np.empty(features.nnz, dtype=np.float32)
     for part, starts in _entry_blocks(features.indptr):
-        result[part] = problem.domain.integer_entries(features.data[part], starts, problem.d, STEPS)
+        entries, columns = features.data[part], features.indices[part]
+        result[part] = problem.domain.integer_entries(entries, columns, starts, problem.d, STEPS)
     return _with_data(features, result)
 
 

@@ -51,9 +51,9 @@ class StreamEngine:
         """Return the mean loss over all records; one per column of x."""
         return self._mean(lambda engine: engine.mean_loss(x))
 
-    def second_moment(self) -> np.ndarray:
-        """Return the mean of u u' over the records' features."""
-        return self._mean(lambda engine: engine.second_moment())
+    def hessian(self, x: np.ndarray) -> np.ndarray:
+        """Return the mean Hessian of the loss over all records, at one point."""
+        return self._mean(lambda engine: engine.hessian(x))
 
     def _mean(self, term: Callable[[Any], np.ndarray], rows: np.ndarray | None = None) -> np.ndarray:
         total, count = np.zeros(()), 0
@@ -88,6 +88,12 @@ class StreamSums:
                 parts[-1] = parts[-1] + term(sums)
             room, count = room - size, count + size
         return grid.total(parts, count)
+
+
+def row_blocks(count: int, width: int) -> list[slice]:
+    """Return slices of records with so many numbers each, of which a block has at most 2^20 (or is one record)."""
+    size = max(1, BLOCK // width)
+    return [slice(start, min(start + size, count)) for start in range(0, count, size)]
 
 
 def block_rows(d: int) -> int:

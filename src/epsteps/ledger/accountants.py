@@ -6,7 +6,7 @@ All sums are exact and are compared exactly; floats that people see are rounded 
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -17,6 +17,7 @@ from epsteps.budgets import Approximate, Concentrated, Pure, zcdp_epsilon
 from epsteps.budgets.composition import composed_epsilon
 from epsteps.ledger import renyi
 from epsteps.ledger.terms import Cost, Terms
+from epsteps.minima import Corners, composed
 
 # Candidates for the part of a free delta that pays for turning rho into epsilon.
 _SPLITS = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9)
@@ -45,18 +46,16 @@ def tally(terms: Terms, charges: Sequence[Cost]) -> Tally:
     if isinstance(budget, Pure):
         _require_kinds(budget, charges, (Pure,), "Plan with Pure(epsilon), or use a dataset with another budget")
         return Tally(_exact(charge.amount for charge in charges))
-    if isinstance(budget, Concentrated):
-        _require_kinds(
-            budget, charges, (Pure, Concentrated), "Plan with Concentrated(rho), or use an Approximate dataset"
-        )
-        squares = Counter(charge.epsilon for charge in charges if isinstance(charge, Pure))
-        halves = sum((count * Fraction(epsilon) ** 2 / 2 for epsilon, count in squares.items()), Fraction(0))
-        return Tally(halves + _exact(charge.rho for charge in charges if isinstance(charge, Concentrated)))
-    if terms.composition == "numerical":
-        return _numerical(budget, charges)
-    if terms.composition == "plain" or _takes_delta(budget, charges[:1]):
-        return _plain(budget, charges)
-    return _adaptive(budget, charges)
+    if isinstance(budget, Approximate):
+        if terms.composition == "numerical":
+            return _numerical(budget, charges)
+        if terms.composition == "plain" or _takes_delta(budget, charges[:1]):
+            return _plain(budget, charges)
+        return _adaptive(budget, charges)
+    _require_kinds(budget, charges, (Pure, Concentrated), "Plan with Concentrated(rho), or use an Approximate dataset")
+    squares = Counter(charge.epsilon for charge in charges if isinstance(charge, Pure))
+    halves = sum((count * Fraction(epsilon) ** 2 / 2 for epsilon, count in squares.items()), Fraction(0))
+    return Tally(halves + _exact(charge.rho for charge in charges if isinstance(charge, Concentrated)))
 
 
 def require_accounting(terms: Terms) -> None:
@@ -81,12 +80,13 @@ def _takes_delta(budget: Approximate, first: Sequence[Cost]) -> bool:
 
 def _plain(budget: Approximate, charges: Sequence[Cost]) -> Tally:
     """Add up epsilons and deltas, which also holds for prices chosen by earlier releases (Rogers et al. 2016)."""
-    epsilons, rhos, delta = _parts(charges)
-    if rhos:
+    epsilons, rhos, corners, delta = _parts(charges)
+    if rhos or corners:
         raise ValueError(
-            f"charges of rho cannot be made to this dataset with {budget}: it adds up epsilons and deltas, as it was "
-            "created to or as its first charge needed. Charge Approximate(epsilon, delta) instead, with epsilon from "
-            "epsteps.budgets.zcdp_epsilon(rho, delta)."
+            f"charges of {'rho' if rhos else 'corners'} cannot be made to this dataset with {budget}: it adds up "
+            "epsilons and deltas, as it was created to or as its first charge needed. Charge "
+            "Approximate(epsilon, delta) instead, with epsilon from "
+            f"{'epsteps.budgets.zcdp_epsilon(rho, delta)' if rhos else 'corners.epsilon(1.0, delta)'}."
         )
     return Tally(_exact(epsilons.elements()), delta, Fraction(budget.delta))
 
@@ -97,11 +97,11 @@ def _adaptive(budget: Approximate, charges: Sequence[Cost]) -> Tally:
     A quarter of delta is for the deltas of charges and the rest for Rényi accounts; the smallest of these and of the
     plain sum counts.
     """
-    epsilons, rhos, delta = _parts(charges)
-    found = [account.epsilon(epsilons, rhos) for account in renyi.accounts(budget.epsilon, budget.delta)]
+    epsilons, rhos, corners, delta = _parts(charges)
+    found = [account.epsilon(epsilons, rhos, corners) for account in renyi.accounts(budget.epsilon, budget.delta)]
     # Sums may overflow; such charges do not fit.
     candidates = [Fraction(epsilon) for epsilon in found if epsilon < sys.float_info.max]
-    if not rhos:
+    if not rhos and not corners:
         candidates.append(_exact(epsilons.elements()))
     spent = min(candidates, default=2 * Fraction(budget.epsilon))
     return Tally(spent, delta, Fraction(budget.delta) * Fraction(renyi.CHARGES_SHARE))
@@ -112,33 +112,49 @@ def _numerical(budget: Approximate, charges: Sequence[Cost]) -> Tally:
 
     Formal guarantee: an (epsilon_i, delta_i) charge is randomised response except with chance delta_i (Kairouz, Oh,
     Viswanath 2015), so that the sum of the delta_i is set aside and the epsilons are composed at what is left of delta.
-    The sum of the rhos becomes one such charge, with a part of what is left for its own delta; every part is valid.
+    The sum of the rhos becomes one such charge, with a part of what is left for its own delta, and so do all corners
+    together; every part is valid. That their releases may alternate with others is concurrent composition (Lyu 2022).
     """
-    epsilons, rhos, delta = _parts(charges)
+    epsilons, rhos, corners, delta = _parts(charges)
     whole, costs = Fraction(budget.delta), list(epsilons.elements())
-    candidates = [] if rhos else [_exact(costs)]
+    groups = _groups(rhos, corners)
+    candidates = [] if groups else [_exact(costs)]
     free = round_down(whole - delta)
     if free > 0 and charges:
-        if not rhos:
+        if not groups:
             candidates.append(Fraction(composed_epsilon(np.array(costs), free)))
-        rho = round_up(_exact(rhos.elements()))
-        for split in _SPLITS if rhos else ():
-            extra = zcdp_epsilon(rho, free * split) * (1 + 1e-12)
-            candidates.append(_exact([*costs, extra]))
-            candidates.append(Fraction(composed_epsilon(np.array([*costs, extra]), free * (1 - split) * (1 - 1e-12))))
+        for split in _SPLITS if groups else ():
+            extra = [epsilon_at(free * split / len(groups)) * (1 + 1e-12) for epsilon_at in groups]
+            candidates.append(_exact([*costs, *extra]))
+            rest = free * (1 - split) * (1 - 1e-12)
+            candidates.append(Fraction(composed_epsilon(np.array([*costs, *extra]), rest)))
     if not candidates:
         raise ValueError(
             f"these charges cannot go together under {budget}: approximate ones take delta = {round_up(delta)!r}, "
-            "and those of rho need some of it to become epsilon. Plan with a smaller delta, or with Pure(epsilon)."
+            "and those of rho or corners need some of it to become epsilon. Plan with a smaller delta, or with "
+            "Pure(epsilon)."
         )
     return Tally(min(candidates), delta, whole)
 
 
-def _parts(charges: Sequence[Cost]) -> tuple[Counter[float], Counter[float], Fraction]:
-    """Return the epsilons of pure and approximate charges, the rhos of the others, and the sum of the deltas."""
-    epsilons = Counter(charge.epsilon for charge in charges if not isinstance(charge, Concentrated))
+def _groups(rhos: Counter[float], corners: Counter[Corners]) -> list[Callable[[float], float]]:
+    """Return, for the rhos together and for the corners together, what their epsilon is at a delta."""
+    groups: list[Callable[[float], float]] = []
+    if rhos:
+        rho = round_up(_exact(rhos.elements()))
+        groups.append(lambda delta: zcdp_epsilon(rho, delta))
+    if corners:
+        together = composed(list(corners.elements()))
+        groups.append(lambda delta: together.epsilon(1.0, delta))
+    return groups
+
+
+def _parts(charges: Sequence[Cost]) -> tuple[Counter[float], Counter[float], Counter[Corners], Fraction]:
+    """Return the epsilons of pure and approximate charges, the rhos, the corners, and the sum of the deltas."""
+    epsilons = Counter(charge.epsilon for charge in charges if isinstance(charge, Pure | Approximate))
     rhos = Counter(charge.rho for charge in charges if isinstance(charge, Concentrated))
-    return epsilons, rhos, _exact(charge.delta for charge in charges if isinstance(charge, Approximate))
+    corners = Counter(charge for charge in charges if isinstance(charge, Corners))
+    return epsilons, rhos, corners, _exact(charge.delta for charge in charges if isinstance(charge, Approximate))
 
 
 def _require_kinds(budget: Cost, charges: Sequence[Cost], kinds: tuple[type, ...], remedy: str) -> None:

@@ -10,6 +10,7 @@ Steinke 2020). Where any one of several accounts may admit a charge, cut each ac
 exceeded: the outcomes that it admits are unchanged, so that together they break epsilon with at most the sum of the
 delta_k. The delta_i of approximate charges are the chance that one of them is not epsilon_i-private (Kairouz, Oh,
 Viswanath 2015); outside of that they are pure. If all prices are pure and add up to at most epsilon, nothing breaks it.
+A minimum of a tilted objective is charged by its corners, whose bound on the divergence holds at every order.
 """
 
 import math
@@ -18,6 +19,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+
+from epsteps.minima import Corners
 
 # Shares of delta: for the deltas of charges, and for the tails of the accounts. Together 1, exactly in binary.
 CHARGES_SHARE = 1 / 4
@@ -35,11 +38,12 @@ class RenyiAccount:
     order: float
     tail: float
 
-    def epsilon(self, epsilons: Counter[float], rhos: Counter[float]) -> float:
+    def epsilon(self, epsilons: Counter[float], rhos: Counter[float], corners: Counter[Corners]) -> float:
         """Return the epsilon of these charges at the account's part of delta."""
         pure = math.fsum(count * pure_divergence(epsilon, self.order) for epsilon, count in epsilons.items())
         concentrated = math.fsum(count * rho for rho, count in rhos.items()) * self.order
-        return (pure + concentrated + self.tail) * _OUTWARD
+        cornered = math.fsum(count * _corner_divergence(each, self.order) for each, count in corners.items())
+        return (pure + concentrated + cornered + self.tail) * _OUTWARD
 
 
 @lru_cache(maxsize=64)
@@ -60,6 +64,11 @@ def pure_divergence(epsilon: float, order: float) -> float:
     0.00995858
     """
     return (_log_cosh((order - 0.5) * epsilon) - _log_cosh(epsilon / 2)) / (order - 1)
+
+
+@lru_cache(maxsize=4096)
+def _corner_divergence(corners: Corners, order: float) -> float:
+    return float(corners.renyi(order))
 
 
 def _tail(order: np.ndarray, delta: float) -> np.ndarray:

@@ -7,13 +7,15 @@ from typing import Any
 
 from epsteps import _validate
 from epsteps.budgets import Approximate, Concentrated, Pure
+from epsteps.minima import Corners
 
-Cost = Pure | Concentrated | Approximate
+Cost = Pure | Concentrated | Approximate | Corners
 
-_KINDS: dict[str, type[Pure] | type[Concentrated] | type[Approximate]] = {
+_KINDS: dict[str, type[Pure] | type[Concentrated] | type[Approximate] | type[Corners]] = {
     "pure": Pure,
     "concentrated": Concentrated,
     "approximate": Approximate,
+    "corners": Corners,
 }
 ADJACENCY = "replace-one"
 COMPOSITIONS = ("adaptive", "plain", "numerical")
@@ -28,6 +30,11 @@ class Terms:
 
     def __post_init__(self) -> None:
         checked("budget", self.budget)
+        if isinstance(self.budget, Corners):
+            raise TypeError(
+                f"budget must be Pure, Concentrated or Approximate, got {self.budget!r}. "
+                "Corners are the price of a release."
+            )
         _validate.choice("composition", self.composition, COMPOSITIONS)
         if self.composition != "adaptive" and not isinstance(self.budget, Approximate):
             raise ValueError(
@@ -40,7 +47,7 @@ def checked(name: str, cost: Any) -> Cost:
     """Return the cost if it is one of the library's budgets, or raise."""
     if type(cost) not in _KINDS.values():
         raise TypeError(
-            f"{name} must be Pure(epsilon), Concentrated(rho) or Approximate(epsilon, delta), got {cost!r}."
+            f"{name} must be Pure(epsilon), Concentrated(rho), Approximate(epsilon, delta) or Corners, got {cost!r}."
         )
     return cost
 

@@ -1,6 +1,6 @@
 """Noise mechanisms: what a step of noise costs, in which unit, and how a total of that unit is best split over steps.
 
-Costs of one mechanism add up over the steps: epsilons for Laplace noise, rhos of concentrated privacy for Gaussian
+Costs of one mechanism add up over the steps: epsilons for noise of a norm, rhos of concentrated privacy for Gaussian
 noise. What the sum means is the budget's business.
 """
 
@@ -8,9 +8,14 @@ from typing import Protocol
 
 import numpy as np
 
+from epsteps import _validate
+from epsteps.bodies import Body, Covariance, Ellipsoid
 from epsteps.bounds import Prediction
+from epsteps.hulls import Hull, HullCovariance
+from epsteps.mechanisms import gaussian, knorm
 from epsteps.mechanisms.gaussian import Gaussian
-from epsteps.mechanisms.laplace import Laplace
+from epsteps.mechanisms.knorm import KNorm
+from epsteps.problem import Problem
 from epsteps.sampling import Sampling
 
 
@@ -23,13 +28,25 @@ class Mechanism(Protocol):
         ...
 
     @property
-    def norm(self) -> float:
-        """Norm in which the sensitivity is needed."""
+    def norm(self) -> float | str:
+        """Norm in which the sensitivity is needed: 1, 2 or "body"."""
         ...
 
     @property
     def unit(self) -> str:
         """What costs are counted in: "epsilon" or "rho"."""
+        ...
+
+    def shape(self, problem: Problem) -> Body | Hull | Ellipsoid | None:
+        """Return what the noise is shaped like, in the domain's units; None for noise of a usual norm."""
+        ...
+
+    def covers(self, problem: Problem) -> bool:
+        """Whether there is such noise for the problem."""
+        ...
+
+    def covariance(self, problem: Problem) -> tuple[Covariance | HullCovariance, np.ndarray]:
+        """Return the covariance of noise of scale 1, and the units that it is in."""
         ...
 
     def costs(self, sensitivity: float, scales: np.ndarray, sampling: Sampling) -> np.ndarray:
@@ -40,8 +57,8 @@ class Mechanism(Protocol):
         """Return the scales at which steps have these costs."""
         ...
 
-    def half_power(self, scales: np.ndarray, d: int) -> np.ndarray:
-        """Return half of E|w|² in d dimensions."""
+    def half_power(self, scales: np.ndarray | float, problem: Problem) -> np.ndarray:
+        """Return half of E|w|², in real units."""
         ...
 
     def split(self, weights: np.ndarray, total: float, sampling: Sampling) -> np.ndarray:
@@ -49,15 +66,33 @@ class Mechanism(Protocol):
         ...
 
     def noise_by_horizon(self, prediction: Prediction, total: float, allocation: str, sampling: Sampling) -> np.ndarray:
-        """Return ``sum weights_t half_power_t`` after T steps, for every T; sensitivity 1 and one dimension."""
+        """Return ``sum weights_t scale_t²`` after T steps, for every T; sensitivity 1."""
         ...
+
+
+NAMES = (*knorm.NAMES, *gaussian.NAMES)
 
 
 def named(name: str) -> Mechanism:
     """Return the mechanism of this name."""
-    return {"laplace": Laplace(), "gaussian": Gaussian()}[name]
+    _validate.choice("mechanism", name, NAMES)
+    return KNorm(name) if name in knorm.NAMES else Gaussian(name)
 
 
-NAMES = ("laplace", "gaussian")
+def smallest(problem: Problem, unit: str) -> Mechanism:
+    """Return the noise whose public trace is smallest at the same cost, among those paid in this unit.
 
-__all__ = ["NAMES", "Gaussian", "Laplace", "Mechanism", "named"]
+    The trace is weighed by a public guess of the curvature: noise along a steep direction does little harm.
+    """
+    found = [named(name) for name in NAMES]
+    fitting = [mechanism for mechanism in found if mechanism.unit == unit and mechanism.covers(problem)]
+    return min(fitting, key=lambda noise: risk(noise, problem.typical_sensitivity(noise.norm), problem))
+
+
+def risk(noise: Mechanism, scale: float, problem: Problem) -> float:
+    """Return a public guess of E ½ w'H⁻¹w, the error that noise of this scale on a sum of gradients leads to."""
+    covariance, units = noise.covariance(problem)
+    return 0.5 * (scale / problem.n) ** 2 * covariance.weighed(units, *problem.guessed_curvature)
+
+
+__all__ = ["NAMES", "Gaussian", "KNorm", "Mechanism", "named", "risk", "smallest"]

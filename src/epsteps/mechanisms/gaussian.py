@@ -1,27 +1,57 @@
 """Gaussian noise: zero-concentrated privacy per step, over all records."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
+from epsteps import _validate
+from epsteps.bodies import Covariance, Ellipsoid
 from epsteps.bounds import Prediction
 from epsteps.mechanisms.weights import checked_weights
+from epsteps.problem import BODY, Problem
 from epsteps.sampling import Sampling
+
+NAMES = ("gaussian", "ellipsoid")
 
 
 @dataclass(frozen=True)
 class Gaussian:
-    """Independent Gaussian noise of standard deviation σ on each coordinate.
+    """Gaussian noise: of standard deviation σ on each coordinate, or shaped like an ellipsoid.
 
-    Formal guarantee: added to a value of L2 sensitivity s it is ρ-zCDP with ρ = s²/(2σ²) (Bun, Steinke 2016), and
-    composed steps are exactly √(2 sum ρ)-Gaussian-DP (Dong, Roth, Su 2022). The variance falls as 1/ρ, so that steps
-    with error weights a_t are best given ρ_t ~ a_t^(1/2). Sampling is refused: no closed form is known for samples of
-    fixed size.
+    "ellipsoid" has the covariance σ²Σ, in the domain's units, where z'Σ⁻¹z <= 1 holds the body that gradients of the
+    domain fill (``Body.ellipsoid``): less noise than a ball needs around the same body.
+
+    Formal guarantee: added to a value of sensitivity s (in L2, or in √z'Σ⁻¹z) it is ρ-zCDP with ρ = s²/(2σ²) (Bun,
+    Steinke 2016), and composed steps are exactly √(2 sum ρ)-Gaussian-DP (Dong, Roth, Su 2022). The variance falls as
+    1/ρ, so that steps with error weights a_t are best given ρ_t ~ a_t^(1/2). Sampling is refused: no closed form is
+    known for samples of fixed size.
     """
 
-    name: str = field(default="gaussian", init=False)
-    norm: float = field(default=2, init=False)
-    unit: str = field(default="rho", init=False)
+    name: str = "gaussian"
+
+    def __post_init__(self) -> None:
+        _validate.choice("name", self.name, NAMES)
+
+    @property
+    def norm(self) -> float | str:
+        """Norm in which the sensitivity is needed."""
+        return 2 if self.name == "gaussian" else BODY
+
+    @property
+    def unit(self) -> str:
+        """Costs are rhos of concentrated privacy."""
+        return "rho"
+
+    def shape(self, problem: Problem) -> Ellipsoid | None:
+        """Return the ellipsoid that the noise is shaped like, if it has one."""
+        if self.name == "gaussian" or problem.product is None:
+            return None
+        spread, _ = problem.guessed_curvature
+        return problem.product.ellipsoid(problem.units**2 / spread)
+
+    def covers(self, problem: Problem) -> bool:
+        """Whether there is such noise for the problem: an L2 ball is its own ellipsoid, "gaussian" fits it."""
+        return self.name == "gaussian" or problem.product is not None
 
     def costs(self, sensitivity: float, scales: np.ndarray, sampling: Sampling) -> np.ndarray:
         """Return the rho of each step."""
@@ -33,9 +63,17 @@ class Gaussian:
         self._require_full(sampling)
         return sensitivity / (sampling.m * np.sqrt(2 * np.asarray(costs, dtype=float)))
 
-    def half_power(self, scales: np.ndarray, d: int) -> np.ndarray:
-        """Return d σ²/2."""
-        return 0.5 * d * np.asarray(scales, dtype=float) ** 2
+    def half_power(self, scales: np.ndarray | float, problem: Problem) -> np.ndarray:
+        """Return half of E|w|²: d σ²/2 for independent noise."""
+        covariance, units = self.covariance(problem)
+        return 0.5 * covariance.trace(units) * np.asarray(scales, dtype=float) ** 2
+
+    def covariance(self, problem: Problem) -> tuple[Covariance, np.ndarray]:
+        """Return the covariance of noise of scale 1, and the units that it is in."""
+        shape = self.shape(problem)
+        if shape is not None:
+            return shape.covariance, problem.units
+        return Covariance(np.ones(problem.dimension)), np.ones(problem.dimension)
 
     def split(self, weights: np.ndarray, total: float, sampling: Sampling) -> np.ndarray:
         """Return the best rhos, proportional to √weights."""
@@ -45,13 +83,13 @@ class Gaussian:
         return total * shares / shares.sum()
 
     def noise_by_horizon(self, prediction: Prediction, total: float, allocation: str, sampling: Sampling) -> np.ndarray:
-        """Return ``sum weights_t σ_t²/2`` after T steps, for every T; sensitivity 1."""
+        """Return ``sum weights_t σ_t²`` after T steps, for every T; sensitivity 1."""
         self._require_full(sampling)
         if allocation == "uniform":
             noise = prediction.weight_sums(1.0) * np.arange(1, len(prediction) + 1)
         else:
             noise = prediction.weight_sums(1 / 2) ** 2
-        return noise / (4 * total * sampling.m**2)
+        return noise / (2 * total * sampling.m**2)
 
     @staticmethod
     def _require_full(sampling: Sampling) -> None:

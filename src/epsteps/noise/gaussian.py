@@ -5,6 +5,7 @@ Gaussian: exactly Gaussian-DP. The discrete Gaussian (Canonne, Kamath and Steink
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -19,43 +20,92 @@ def rounded_gaussian(bits: Bits, sigmas: np.ndarray, widen: float = 1.0) -> np.n
     return rounded_product(bits, *split(sigmas), lambda i: Ball.exact(float(sigmas[i])), widen)
 
 
-def rounded_product(
-    bits: Bits, reduced: np.ndarray, shift: np.ndarray, sigma: Callable[[int], Ball], widen: float = 1.0
+def tilted_gaussian(
+    bits: Bits, sigmas: np.ndarray, commons: np.ndarray, weights: np.ndarray, widen: float = 1.0
 ) -> np.ndarray:
-    """Return ⌊σz + 1/2⌋ for real numbers σ: ``sigma(i)`` to any precision, ``reduced`` σ/2^shift to 2^-52 of itself.
+    """Return ⌊σ_ij x_ij + w_i κ_j y_j + 1/2⌋ for independent standard Gaussians x and y, modulo 2^64.
 
-    The high part is h = ⌊(σz + 1/2)/2^s⌋. Given h, x = σz has the Gaussian density on a cell of length 2^s. If m is its
-    point nearest 0, a uniform x is accepted with probability exp(-(x² - m²)/(2σ²)), that is if -2σ² ln U > x² - m².
-    As x² - m² <= 2^s 2 max|x| <= 2 (|h| + 1) 4^s, the exponent is at most (|h| + 1) (2^s/σ)².
+    The column's y is known as precisely as any of its entries asks for. Three products round w κ y, by less than 2^-51
+    of itself together.
     """
-    z = _Gaussians(bits, len(reduced), widen)
+    shape, (reduced, shift) = sigmas.shape, split(sigmas.reshape(-1))
+    y = Gaussians(bits, shape[1], widen)
+    with np.errstate(all="ignore"):
+        slopes = np.ldexp(np.outer(weights, commons).reshape(-1), -shift)
+        values = slopes * np.tile(y.values, shape[0])
+        errors = np.abs(slopes) * np.tile(y.errors, shape[0]) * (1 + 2.0**-20) + np.abs(values) * 2.0**-50
+
+    def mean(i: int) -> Ball:
+        row, column = divmod(i, shape[1])
+        return Ball.exact(float(weights[row])) * Ball.exact(float(commons[column])) * y.exact(column)
+
+    def sigma(i: int) -> Ball:
+        return Ball.exact(float(sigmas[divmod(i, shape[1])]))
+
+    return rounded_product(bits, reduced, shift, sigma, widen, Means(values, errors, mean)).reshape(shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Means:
+    """Real means m_i: m_i/2^shift in float64, bounds on their errors, and ``exact(i)`` to any precision."""
+
+    values: np.ndarray
+    errors: np.ndarray
+    exact: Callable[[int], Ball]
+
+
+_CENTRED = Means(np.zeros(1), np.zeros(1), lambda _: Ball.exact(0))
+
+
+def rounded_product(
+    bits: Bits,
+    reduced: np.ndarray,
+    shift: np.ndarray,
+    sigma: Callable[[int], Ball],
+    widen: float = 1.0,
+    means: Means = _CENTRED,
+) -> np.ndarray:
+    """Return ⌊σz + m + 1/2⌋ for real numbers σ: ``sigma(i)`` to any precision, ``reduced`` σ/2^shift to 2^-51 of it.
+
+    The high part is h = ⌊(σz + m + 1/2)/2^s⌋. Given h, x = σz has the Gaussian density on a cell of length 2^s. If n is
+    its point nearest 0, a uniform x is accepted with probability exp(-(x² - n²)/(2σ²)), that is if -2σ² ln U > x² - n².
+    As x² - n² <= 2^s 2 max|x| <= 2 (|σz| + 2^s) 2^s, the exponent is at most (|z| σ/2^s + 1) (2^s/σ)².
+    """
+    z = Gaussians(bits, len(reduced), widen)
     half = np.ldexp(0.5, -shift)
     with np.errstate(all="ignore"):
-        x = reduced * z.values + half
-        tolerance = widen * (reduced * z.errors + np.abs(x) * 2.0**-50)
-        high, open_at = certain_floor(x, tolerance)
-    refined = {int(i): decide(partial(_exact_high, sigma, z, int(i), int(shift[i]))) for i in open_at}
+        x = reduced * z.values + half + means.values
+        rounding = (np.abs(x) + np.abs(means.values)) * 2.0**-50
+        high, open_at = certain_floor(x, widen * (reduced * z.errors + rounding + means.errors))
+        flat = (reduced * (np.abs(z.values) + z.errors) + 1) / reduced**2 <= FLAT / 2  # half: this is rounded as well
+    refined = {int(i): decide(partial(_exact_high, sigma, means, z, int(i), int(shift[i]))) for i in open_at}
     for i, h in refined.items():
         high[i] = wrapped(h)
     if not shift.any():
         return high
 
     def excess(i: int, position: Uniform, threshold: Uniform) -> Ball:
-        h, cell, s = refined.get(i, int(high[i])), 2 ** int(shift[i]), sigma(i)
-        x = Ball.exact(cell) * (Ball.exact(h) + position.ball()) - Ball.exact(0.5)
-        nearest = Ball.exact(h * cell if h > 0 else (h + 1) * cell) - Ball.exact(0.5) if h else Ball.exact(0)
+        h, cell, s = Ball.exact(refined.get(i, int(high[i]))), Ball.exact(2 ** int(shift[i])), sigma(i)
+        first = cell * h - Ball.exact(0.5) - means.exact(i)
+        x, nearest = first + cell * position.ball(), _nearest_zero(first, first + cell)
         return Ball.exact(2) * s * s * threshold.exponential() - (x * x - nearest * nearest)
 
-    with np.errstate(all="ignore"):
-        steep = ~((np.abs(high.astype(np.float64)) + 1) / reduced**2 <= FLAT / 2)  # half: this is rounded as well
-    return (high << shift) + low_part(bits, bits.words(len(reduced)), shift, steep, excess, widen)
+    return (high << shift) + low_part(bits, bits.words(len(reduced)), shift, ~flat, excess, widen)
 
 
-def _exact_high(sigma: Callable[[int], Ball], z: "_Gaussians", i: int, shift: int) -> int:
-    return (sigma(i) * z.exact(i) * Ball.exact(2.0**-shift) + Ball.exact(2.0 ** -(shift + 1))).floor()
+def _exact_high(sigma: Callable[[int], Ball], means: Means, z: "Gaussians", i: int, shift: int) -> int:
+    x = sigma(i) * z.exact(i) + means.exact(i) + Ball.exact(0.5)
+    return (x * Ball.exact(2.0**-shift)).floor()
 
 
-class _Gaussians:
+def _nearest_zero(first: Ball, last: Ball) -> Ball:
+    """Return the point of an interval that is nearest 0."""
+    if first.is_positive():
+        return first
+    return Ball.exact(0) if last.is_positive() else last
+
+
+class Gaussians:
     """Standard Gaussians of the polar method: float64 values, bounds on their errors, and their exact selves.
 
     A point (u, v) of the disc with s = u² + v² gives u g and v g, g = √(-2 ln s/s). Points outside are drawn again,
@@ -88,6 +138,10 @@ class _Gaussians:
         """Return value i, as precisely as the context allows."""
         axis, column = divmod(i, self._half)
         return self._point(int(self._columns[column])).gaussian(axis)
+
+    def pairs(self) -> list[tuple[Ball, Ball]]:
+        """Return all of them, as precisely as the context allows: for each point its two values."""
+        return [self._point(int(column)).gaussians() for column in self._columns]
 
     def _draw_points(self, widen: float) -> None:
         """Draw words of points of the square until enough of them lie in the disc."""

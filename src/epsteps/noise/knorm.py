@@ -4,6 +4,7 @@ A vector is a uniform point of a ball whose radius is drawn first. The radius mu
 be uniform on a known ball protects nothing. So nothing that follows it is rejected on its account.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -40,25 +41,25 @@ def hull(bits: Bits, d: int, scale: float, widen: float = 1.0) -> np.ndarray:
     return w[1:] - w[:1]
 
 
-def l2(bits: Bits, d: int, scale: float, widen: float = 1.0) -> np.ndarray:
-    """Return ⌊z_j + 1/2⌋ for a real vector z of density ~ exp(-|z|_2/t), modulo 2^64.
+def l2(bits: Bits, d: int, scales: np.ndarray | float, widen: float = 1.0) -> np.ndarray:
+    """Return ⌊z_j + 1/2⌋ for a real vector z of density ~ exp(-|z/t|_2), modulo 2^64, for one scale t or one each.
 
-    A Gaussian vector of variance 2t² Gamma((d+1)/2) has this density (the subordination integral of a stable law).
+    A Gaussian vector with variances 2t_j² Gamma((d+1)/2) has this density (the subordination integral of a stable law).
     """
-    tape = Tape(bits, bits.words(WORDS))
+    tape, each = Tape(bits, bits.words(WORDS)), np.broadcast_to(np.asarray(scales, dtype=np.float64), (d,))
 
-    def sigma(_: int = 0) -> Ball:
+    def root() -> Ball:
         tape.rewind()
-        return Ball.exact(scale) * (Ball.exact(2) * gamma(tape, d + 1)).sqrt()
+        return (Ball.exact(2) * gamma(tape, d + 1)).sqrt()
 
-    # The shift comes from public numbers, near which σ is; float(...) adds 2^-53 of σ.
-    shift = split(np.array([scale * np.sqrt(d + 1.0)]))[1]
-    reduced = np.ldexp(decide(partial(_nearest_float, sigma)), -shift)
-    return rounded_product(bits, np.repeat(reduced, d), np.repeat(shift, d), sigma, widen)
+    # Shifts come from public numbers, near which the σ_j are. float(...) and the product add 2^-53 of σ_j each.
+    _, shift = split(each * np.sqrt(d + 1.0))
+    reduced = np.ldexp(each, -shift) * decide(partial(_nearest_float, root))
+    return rounded_product(bits, reduced, shift, lambda i: Ball.exact(float(each[i])) * root(), widen)
 
 
-def _nearest_float(sigma) -> float:
-    ball = sigma()
+def _nearest_float(number: Callable[[], Ball]) -> float:
+    ball = number()
     if ball.radius > abs(ball.midpoint).scaleb(-20):
         raise Undecided
     return float(ball.midpoint)

@@ -144,6 +144,17 @@ class Uniform:
             self._prefix, self._known = (self._prefix << missing) | self._bits.more(missing), count
         return self._prefix >> (self._known - count)
 
+    def is_below(self, numerator: int, denominator: int) -> bool:
+        """Return whether the number lies below a fraction, which is exact for integers of any size."""
+        count = 64
+        while True:
+            first, bound = self.leading(count) * denominator, numerator << count
+            if first + denominator <= bound:
+                return True
+            if first >= bound:
+                return False
+            count *= 2
+
     def ball(self) -> Ball:
         """Return the interval that the first bits leave open, with as many bits as the precision in force can use."""
         count = int(_BITS_PER_DIGIT * getcontext().prec)
@@ -176,6 +187,12 @@ class Point:
         u, v = self.coordinates()
         return polar(u, v) if axis == 0 else polar(v, u)
 
+    def gaussians(self) -> tuple[Ball, Ball]:
+        """Return both of them, with one logarithm."""
+        u, v = self.coordinates()
+        factor = _polar_factor(u, v)
+        return u * factor, v * factor
+
 
 def is_inside(u: Ball, v: Ball) -> bool:
     """Return whether a point lies in the unit disc."""
@@ -184,5 +201,9 @@ def is_inside(u: Ball, v: Ball) -> bool:
 
 def polar(u: Ball, v: Ball) -> Ball:
     """Return u √(-2 ln s / s), s = u² + v²: a standard Gaussian if the point is uniform in the disc."""
+    return u * _polar_factor(u, v)
+
+
+def _polar_factor(u: Ball, v: Ball) -> Ball:
     s = u * u + v * v
-    return u * (-_TWO * s.ln() / s).sqrt()
+    return (-_TWO * s.ln() / s).sqrt()

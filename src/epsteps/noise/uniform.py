@@ -23,7 +23,7 @@ def uniform_below(bits: Bits, words: np.ndarray, bound: int, widen: float = 1.0)
     two words the work does not tell the bound, which may be secret.
     """
     if bound >= 2**64:
-        return np.array([wrapped(_exact_floor(_uniform(bits, word), bound)) for word in words.T], dtype=np.int64)
+        return np.array([wrapped(integer) for integer in _exact_floors(bits, words, bound)], dtype=np.int64)
     high, low = _product(words[0], bound)
     room = bound  # bU is at most this far above the product, in units of 2^-64
     if len(words) == 2:
@@ -36,6 +36,17 @@ def uniform_below(bits: Bits, words: np.ndarray, bound: int, widen: float = 1.0)
     for i in np.flatnonzero(low >= np.uint64(open_from)) if open_from < 2**64 else ():
         result[i] = wrapped(_exact_floor(_uniform(bits, words[:, i]), bound))
     return result
+
+
+def ordered_below(bits: Bits, words: np.ndarray, bound: int, widen: float = 1.0) -> np.ndarray:
+    """Return the same integers before they are reduced: as Python integers where int64 does not hold them all."""
+    if bound <= 2**63:
+        return uniform_below(bits, words, bound, widen)
+    return np.array(_exact_floors(bits, words, bound), dtype=object)
+
+
+def _exact_floors(bits: Bits, words: np.ndarray, bound: int) -> list[int]:
+    return [_exact_floor(_uniform(bits, word), bound) for word in words.T]
 
 
 def _uniform(bits: Bits, words: np.ndarray) -> Uniform:

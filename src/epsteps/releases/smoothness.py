@@ -7,11 +7,11 @@ import numpy as np
 from scipy.special import ndtri
 
 from epsteps import _validate, mechanisms
+from epsteps.accounts import Account
 from epsteps.budgets import Concentrated, Expense, Pure
 from epsteps.noise import Source
 from epsteps.problem import Problem
 from epsteps.records import Rows
-from epsteps.running import Account
 from epsteps.sampling import Sampling
 
 # The eigenvalue is released as a whole number of steps, so many of which one record can move it by.
@@ -67,7 +67,7 @@ def estimate_smoothness(
         raise TypeError(f"budget must be Pure(epsilon) or Concentrated(rho), got {budget!r}.")
     problem, full = data.problem, Sampling(1, 1)
     source = Source(None if seed is None else _validate.integer("seed", seed, low=0))
-    mechanism = mechanisms.named(budget.mechanism_name(full))
+    mechanism = mechanisms.named("laplace" if budget.unit(full) == "epsilon" else "gaussian")
     largest = problem.record_size(2) ** 2
     step = largest / problem.n / _STEPS
     sensitivity = _STEPS + 1 + math.ceil(2 * _eigenvalue_error(problem.dimension) * largest / step)

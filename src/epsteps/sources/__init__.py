@@ -4,7 +4,7 @@ A source has the declared shape and kinds, or is not made at all: structure is c
 anything is charged. Values are nobody's business until an engine projects them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.sparse import issparse
 
-from epsteps.engines import Engine, Sums, cluster
+from epsteps.engines import Engine, Sums, cluster, require_outputs
 from epsteps.problem import Problem
 from epsteps.sources.check import Check
 from epsteps.sources.mapped import MappedReader, open_npy
@@ -33,6 +33,10 @@ class Records(Protocol):
         """Return exact sums over the records."""
         ...
 
+    def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield all records in order, UNPROTECTED: features in the domain, with the intercept, and encoded targets."""
+        ...
+
     def check(self) -> Check:
         """Count what would be projected."""
         ...
@@ -47,6 +51,7 @@ def open_records(
     scheduler: Any = None,
 ) -> Records:
     """Return the records of whatever X and y are, or raise if they do not have the problem's structure."""
+    require_outputs(engine, problem.loss)
     if engine == "dask":
         return cluster.open_records(problem, X, y, scheduler=scheduler, columns=columns)
     if scheduler is not None:

@@ -1,9 +1,11 @@
 """Records in arrays."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from epsteps import engines
-from epsteps.engines import Engine, Sums
+from epsteps.engines import Engine, Sums, encoding, stream
 from epsteps.problem import Problem
 from epsteps.sources.check import Check, count, require_features, require_targets
 
@@ -23,6 +25,11 @@ class MemoryRecords:
     def sums(self) -> Sums:
         """Return exact sums over the records."""
         return engines.make_sums(self._name, self._problem, self._features, self._encoded())
+
+    def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield all records in order, UNPROTECTED: features in the domain, with the intercept, and encoded targets."""
+        for block in stream.row_blocks(self._problem.n, self._problem.width):
+            yield encoding.revealed(self._problem, self._features[block], self._targets[block])
 
     def check(self) -> Check:
         """Count what would be projected."""

@@ -1,12 +1,13 @@
 """Records in a sparse matrix of SciPy."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from epsteps import engines
-from epsteps.engines import Engine, Sums
+from epsteps.engines import Engine, Sums, encoding, stream
 from epsteps.problem import Problem
 from epsteps.sources.check import Check, require_features, require_targets
 
@@ -29,11 +30,19 @@ class SparseRecords:
         """Return exact sums over the records."""
         return engines.make_sparse_sums(self._problem, self._features, self._problem.loss.encode(self._targets))
 
+    def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield all records in order, UNPROTECTED and dense: features in the domain, the intercept, encoded targets."""
+        matrix: Any = self._features
+        for block in stream.row_blocks(self._problem.n, self._problem.width):
+            yield encoding.revealed(self._problem, matrix[block].toarray(), self._targets[block])
+
     def check(self) -> Check:
         """Count what would be projected."""
         entries = self._features.data
         return Check(
-            rows_outside=int(self._problem.domain.outside_entries(entries, self._features.indptr).sum()),
+            rows_outside=int(
+                self._problem.domain.outside_entries(entries, self._features.indices, self._features.indptr).sum()
+            ),
             not_a_number=int(np.isnan(entries).sum()),
             infinite=int(np.isinf(entries).sum()),
             targets_outside=self._problem.loss.outside(self._targets),

@@ -1,9 +1,11 @@
 """Records in files: read in blocks for every step where they are many, and once where they are few."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from epsteps import engines
-from epsteps.engines import Engine, Sums, stream
+from epsteps.engines import Engine, Sums, encoding, stream
 from epsteps.problem import Problem
 from epsteps.sources.check import Check, count, require_features, require_targets
 from epsteps.sources.mapped import MappedReader
@@ -33,6 +35,12 @@ class StreamedRecords:
         if self._are_few:
             return self._in_memory().sums()
         return engines.make_stream_sums(self._name, self._problem, self._reader)
+
+    def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield all records in order, UNPROTECTED: features in the domain, with the intercept, and encoded targets."""
+        size = stream.block_rows(self._problem.width)
+        for block in self._reader.blocks(size):
+            yield encoding.revealed(self._problem, *block())
 
     def check(self) -> Check:
         """Count what would be projected."""

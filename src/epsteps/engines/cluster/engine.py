@@ -33,9 +33,9 @@ class ClusterEngine:
         """Return the mean loss over all records; one per column of x."""
         return self._mean("mean_loss", (x,))
 
-    def second_moment(self) -> np.ndarray:
-        """Return the mean of u u' over all records."""
-        return self._mean("second_moment", ())
+    def hessian(self, x: np.ndarray) -> np.ndarray:
+        """Return the mean Hessian of the loss over all records, at one point."""
+        return self._mean("hessian", (x,))
 
     def close(self) -> None:
         """Let the workers forget these records."""

@@ -95,7 +95,7 @@ def _make(
                 f"{features.shape} and {targets.shape}. Declare the chunks or columns as they are.",
                 index,
             )
-        name = engines.chosen(engine, features.size)
+        name = engines.chosen(engine, problem.loss, features.size)
         inner = make(name, problem, features, problem.loss.encode(targets))
         return Part(rows, name, inner, size=4 * rows * (problem.dimension + 1))
     except (PartitionError, MissingExtraError, SelfTestError) as error:

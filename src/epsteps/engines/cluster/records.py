@@ -41,6 +41,13 @@ class ClusterRecords:
         """Refuse: what would be projected is counted where the records are, by their holder."""
         raise ValueError("records in dask workers are not counted from here. Leave out validate=True and check a part.")
 
+    def blocks(self) -> NoReturn:
+        """Refuse: the records stay in the workers."""
+        raise ValueError(
+            "records in dask workers are not brought here, which this release needs. Read them in this process: "
+            "engine='auto' with a path or an array."
+        )
+
     def close(self) -> None:
         """Let the workers forget the records, and end the workers if they were started for them."""
         for made in (self._engine, self._sums):

@@ -30,11 +30,11 @@ class FastEngine:
     """Mean gradient and loss of a linear model over records in memory (float64 or float32).
 
     It computes what ``DenseEngine`` does, for the logistic and the squared loss, by compiled kernels, and hands
-    everything else to it. Records in float32 are multiplied in float32 (or better), tiles of them summed in float64.
-    Needs numba.
+    everything else to it, clipped gradients too. Records in float32 are multiplied in float32 (or better), tiles of
+    them summed in float64. Needs numba.
     """
 
-    def __init__(self, loss: Loss, features: np.ndarray, targets: np.ndarray) -> None:
+    def __init__(self, loss: Loss, features: np.ndarray, targets: np.ndarray, *, clip: float | None = None) -> None:
         _extras.require("numba", "fast", "The fast engine")
         from epsteps.engines.fast import _columns, _descent, _layouts, _rows, _slopes, _tiles
 
@@ -42,7 +42,7 @@ class FastEngine:
         self._columns, self._rows, self._tiles, self._slopes = _columns, _rows, _tiles, _slopes
         self._descent = _descent
         self._loss, self._targets = loss, np.ascontiguousarray(targets, dtype=float)
-        self._kind = loss_kind(loss)
+        self._kind, self._clip = loss_kind(loss) if clip is None else None, clip
         d = features.shape[1]
         stored = np.dtype(np.float32 if features.dtype == np.float32 else np.float64)
         self._dtype = np.dtype(np.float64) if d in _WIDEN else stored
@@ -54,7 +54,7 @@ class FastEngine:
 
     @cached_property
     def _dense(self) -> dense.DenseEngine:
-        return dense.DenseEngine(self._loss, self._layouts.rows(), self._targets)
+        return dense.DenseEngine(self._loss, self._layouts.rows(), self._targets, clip=self._clip)
 
     def mean_gradient(self, x: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
         """Return the mean loss gradient over all records, or over these rows; one per column of x."""
@@ -123,9 +123,9 @@ class FastEngine:
         else:
             threads.map_parts(part, copies, work=count * size * layouts.d, largest=1)
 
-    def second_moment(self) -> np.ndarray:
-        """Return the mean of u u' over the records' features."""
-        return self._dense.second_moment()
+    def hessian(self, x: np.ndarray) -> np.ndarray:
+        """Return the mean Hessian of the loss over all records, at one point."""
+        return self._dense.hessian(x)
 
     def _compiled(self, x: np.ndarray, rows: np.ndarray | None = None) -> bool:
         """Whether the kernels serve these points; what they read must lie in memory, so that shapes are checked."""

@@ -19,8 +19,8 @@ class FastSums:
 
     Records are converted to float64 as they are loaded, which costs nothing next to the multiplications; every
     product and partial sum is an integer that a double holds exactly, so that the order does not matter. Slopes repeat
-    ``epsteps.levels`` instruction by instruction. Losses without a kernel, and many points with many features, where
-    BLAS is as fast, are left to ``DenseSums``.
+    ``epsteps.levels`` instruction by instruction. Losses without a kernel, clipped gradients, and many points with many
+    features, where BLAS is as fast, are left to ``DenseSums``.
     """
 
     def __init__(self, grid: Grid, features: np.ndarray, targets: np.ndarray) -> None:
@@ -29,7 +29,8 @@ class FastSums:
 
         fast.check_shapes(features, targets)
         self._columns, self._rows, self._tiles = _columns, _rows, _tiles
-        self._grid, self._kind = grid, fast.loss_kind(grid.problem.loss)
+        self._grid = grid
+        self._kind = fast.loss_kind(grid.problem.loss) if grid.problem.clip is None else None
         self._logistic = type(grid.problem.loss) is Logistic
         features = features.astype(np.float32, copy=False)
         self._layouts = _layouts.Layouts(features, _tiles.tile_size(features.shape[1], _LANES, features.itemsize))

@@ -6,15 +6,16 @@ from typing import Any
 import numpy as np
 
 from epsteps import _extras
+from epsteps.engines.slopes import steepest
 from epsteps.losses import Loss
 
 
 class TorchEngine:
-    """Mean gradient and loss of a linear model over records on a card (float32), by torch.
+    """Mean gradient, loss and Hessian of a linear model over records on a card (float32), by torch.
 
-    On a CUDA card the kernels are Triton's; where that is missing, and for shapes they are not made for, plain torch
-    operations. Sums are in float32 within a tile and in float64 above, in an order that repeats. Records that do not
-    fit the card are copied to it block by block, for every call.
+    On a CUDA card the kernels are Triton's; where that is missing, for shapes they are not made for, clipped gradients
+    and Hessians, plain torch operations. Sums are in float32 within a tile and in float64 above, in an order that
+    repeats. Records that do not fit the card are copied to it block by block, for every call.
 
     Parameters
     ----------
@@ -22,15 +23,25 @@ class TorchEngine:
     features, targets : arrays of shapes (n, d) and (n,)
     memory : int, optional
         Bytes that the records may take on the card; most of what is free by default.
+    clip : float, optional
+        The L2 norm that records' gradients are clipped to.
     """
 
     def __init__(
-        self, loss: Loss, features: np.ndarray, targets: np.ndarray, *, memory: int | None = None, _device: Any = None
+        self,
+        loss: Loss,
+        features: np.ndarray,
+        targets: np.ndarray,
+        *,
+        memory: int | None = None,
+        clip: float | None = None,
+        _device: Any = None,
     ) -> None:
         torch_records = require_torch()
         device = torch_records.find_device(_device)
         self._kind = torch_records.kind_of(loss)
-        self._records = torch_records.Records(features, targets, device, memory)
+        most = steepest(clip, features, np.ones(features.shape[-1]))
+        self._records = torch_records.Records(features, targets, device, memory, most)
 
     @classmethod
     def _on_device(cls, loss: Loss, block: Any) -> "TorchEngine":
@@ -49,11 +60,9 @@ class TorchEngine:
         """Return the mean loss over all records; one per column of x."""
         return self._mean("loss", x, self._records.blocks(), self._records.count).reshape(x.shape[1:])
 
-    def second_moment(self) -> np.ndarray:
-        """Return the mean of u u' over the records' features."""
-        from epsteps.engines.gpu import operations as ops
-
-        return sum(ops.second_moment(block).cpu().numpy() for block in self._records.blocks()) / self._records.count
+    def hessian(self, x: np.ndarray) -> np.ndarray:
+        """Return the mean Hessian of the loss over all records, at one point."""
+        return self._mean("hessian", x, self._records.blocks(), self._records.count)
 
     def _mean(self, what: str, x: np.ndarray, blocks: Any, count: int) -> np.ndarray:
         if x.ndim not in (1, 2) or len(x) != self._records.d:
@@ -67,7 +76,7 @@ class TorchEngine:
     def _sum(self, what: str, x: np.ndarray, block: Any) -> Any:
         """Return a block's sum as a tensor, so that the next block is on its way before this one is done."""
         launch = kernels_for(self._records.device, len(x))
-        if launch is not None:
+        if launch is not None and what != "hessian" and (what == "loss" or not self._records.clipped):
             return getattr(launch, what)(block, x, self._kind)
         import torch  # pyright: ignore[reportMissingImports]
 

@@ -11,6 +11,7 @@ import torch  # pyright: ignore[reportMissingImports]
 
 from epsteps import grid, levels
 from epsteps.engines.gpu.records import LOGISTIC, Block
+from epsteps.engines.slopes import INWARD
 from epsteps.grid import Points
 
 # Numbers that are converted to float64 at a time.
@@ -19,11 +20,15 @@ _CHUNK = 2**24
 
 @dataclass(frozen=True)
 class Target:
-    """Points of the grid as the device needs them: coefficients (d, R), and step and levels per slope (R,)."""
+    """Points of the grid as the device needs them: coefficients (d, R), and step and levels per slope (R,).
+
+    ``scale`` are the levels per slope as the loss rounds them, ``exact_scale`` in float64.
+    """
 
     coefficients: torch.Tensor
     step: torch.Tensor
     scale: torch.Tensor
+    exact_scale: torch.Tensor
 
     @classmethod
     def of(cls, points: Points, kind: int, device: torch.device, shape: tuple[int, int] | None = None) -> "Target":
@@ -34,22 +39,21 @@ class Target:
         precision = np.float32 if kind == LOGISTIC else np.float64
         with np.errstate(all="ignore"):
             per_slope = precision(levels.STEPS) / points.bound.astype(precision)
-        packed = np.zeros((rows + 2, width))
-        packed[:d, :columns], packed[rows, :columns], packed[rows + 1, :columns] = (
-            points.coefficients,
-            points.step,
-            per_slope,
-        )
+            facts = points.step, per_slope, levels.STEPS / points.bound
+        packed = np.zeros((rows + 3, width))
+        packed[:d, :columns], packed[rows:, :columns] = points.coefficients, facts
         sent = torch.from_numpy(packed).to(device)
-        return cls(sent[:rows], sent[rows], sent[rows + 1])
+        return cls(sent[:rows], *sent[rows:])
 
 
 def gradient(block: Block, x: torch.Tensor, kind: int) -> torch.Tensor:
     """Return the sum of slope x record for each column of x (float64)."""
     total = torch.zeros_like(x)
-    for features, targets in _chunks(block, x.shape[1]):
+    for features, targets, steepest in _chunks(block, x.shape[1]):
         margin = x.T @ features
         slope = 0.5 * (torch.tanh(0.5 * margin) - targets) if kind == LOGISTIC else margin - targets
+        if steepest is not None:
+            slope = slope.clamp(-steepest, steepest)
         total += features @ slope.T
     return total
 
@@ -57,7 +61,7 @@ def gradient(block: Block, x: torch.Tensor, kind: int) -> torch.Tensor:
 def loss(block: Block, x: torch.Tensor, kind: int) -> torch.Tensor:
     """Return the sum of the losses for each column of x (float64)."""
     total = torch.zeros_like(x[0])
-    for features, targets in _chunks(block, x.shape[1]):
+    for features, targets, _ in _chunks(block, x.shape[1]):
         margin = x.T @ features
         if kind == LOGISTIC:
             size = margin.abs()
@@ -68,29 +72,37 @@ def loss(block: Block, x: torch.Tensor, kind: int) -> torch.Tensor:
     return total
 
 
-def second_moment(block: Block) -> torch.Tensor:
-    """Return the sum of u u'."""
+def hessian(block: Block, x: torch.Tensor, kind: int) -> torch.Tensor:
+    """Return the sum of the losses' second derivatives x u u' at one point (float64)."""
     d = len(block.features)
     total = torch.zeros((d, d), dtype=torch.float64, device=block.features.device)
-    for features, _ in _chunks(block, d):
-        total += features @ features.T
+    for features, _, _ in _chunks(block, d):
+        if kind == LOGISTIC:
+            margin = (x.T @ features)[0]
+            total += (features * (torch.sigmoid(margin) * torch.sigmoid(-margin))) @ features.T
+        else:
+            total += features @ features.T
     return total
 
 
 def exact_gradient(block: Block, points: Target, kind: int) -> list[np.ndarray]:
     """Return int64 sums of level x record, each over at most 2^22 records."""
 
-    def term(features: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    def term(features: torch.Tensor, targets: torch.Tensor, steepest: torch.Tensor | None) -> torch.Tensor:
         margin = (points.coefficients.T @ features) * points.step[:, None]
         level = (logistic_levels if kind == LOGISTIC else residual_levels)(margin, targets, points.scale[:, None])
-        return _exact_product(features, level.double())
+        level = level.double()
+        if steepest is not None:
+            most = torch.nan_to_num(torch.floor(steepest * points.exact_scale[:, None] * INWARD), nan=0.0)
+            level = level.clamp(-most, most)
+        return _exact_product(features, level)
 
     return _parts(block, points.coefficients.shape[1], term)
 
 
 def exact_second_moment(block: Block) -> list[np.ndarray]:
     """Return int64 sums of u u', each over at most 2^22 records."""
-    return _parts(block, len(block.features), lambda features, _: _exact_product(features, features))
+    return _parts(block, len(block.features), lambda features, *_: _exact_product(features, features))
 
 
 def logistic_levels(margin: torch.Tensor, label: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
@@ -117,20 +129,21 @@ def residual_levels(margin: torch.Tensor, target: torch.Tensor, scale: torch.Ten
     return torch.nan_to_num(steps, nan=0.0).clamp(-float(levels.STEPS), float(levels.STEPS))
 
 
-def _chunks(block: Block, columns: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield features (d, rows) and targets in float64."""
+def _chunks(block: Block, columns: int) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]]:
+    """Yield features (d, rows) and targets in float64, and the steepest slopes where gradients are clipped."""
     size = max(grid.ROWS_PER_DOUBLE, _CHUNK // (len(block.features) + 2 * columns))
     size = min(size // grid.ROWS_PER_DOUBLE * grid.ROWS_PER_DOUBLE, grid.ROWS_PER_INT64)
     for start in range(0, block.count, size):
         stop = min(start + size, block.count)
-        yield block.features[:, start:stop].double(), block.targets[start:stop].double()
+        steepest = None if block.steepest is None else block.steepest[start:stop]
+        yield block.features[:, start:stop].double(), block.targets[start:stop].double(), steepest
 
 
 def _parts(block: Block, columns: int, term) -> list[np.ndarray]:
     """Add int64 terms of chunks, and begin anew before more than 2^22 records are in a sum."""
     parts, total, held = [], None, 0
-    for features, targets in _chunks(block, columns):
-        found, rows = term(features, targets), features.shape[1]
+    for features, targets, steepest in _chunks(block, columns):
+        found, rows = term(features, targets, steepest), features.shape[1]
         if total is not None and held + rows > grid.ROWS_PER_INT64:
             parts.append(total.cpu().numpy())
             total, held = None, 0

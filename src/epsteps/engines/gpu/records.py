@@ -1,7 +1,7 @@
 """Records for torch: on the card as a whole where they fit, else in host memory and copied over block by block."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -46,11 +46,15 @@ def kind_of(loss: Loss) -> int:
 
 @dataclass(frozen=True)
 class Block:
-    """Records on the device: features (d, stored) in either order, zero beyond ``count``, and targets (stored,)."""
+    """Records on the device: features (d, stored) in either order, zero beyond ``count``, and targets (stored,).
+
+    ``steepest`` (count,), in float64, has the largest slope of each record whose gradient is not clipped.
+    """
 
     features: torch.Tensor
     targets: torch.Tensor
     count: int
+    steepest: torch.Tensor | None = None
 
 
 class Records:
@@ -63,14 +67,23 @@ class Records:
     memory : int, optional
         Bytes that the records may take on the device; 80 % of what is free by default. Records that need more stay in
         host memory.
+    steepest : array of shape (n,), optional
+        The largest slope of each record whose gradient is not clipped.
     """
 
-    def __init__(self, features: np.ndarray, targets: np.ndarray, device: torch.device, memory: int | None) -> None:
+    def __init__(
+        self,
+        features: np.ndarray,
+        targets: np.ndarray,
+        device: torch.device,
+        memory: int | None,
+        steepest: np.ndarray | None = None,
+    ) -> None:
         if features.ndim != 2 or targets.shape != features.shape[:1]:
             raise ValueError(f"features and targets must fit, got shapes {features.shape} and {targets.shape}.")
         self.count, self.d = features.shape
         self.device = device
-        self._host = features, targets
+        self._host, self._steepest = (features, targets), steepest
         row = 4 * (self.d + 1)
         memory = _free(device) if memory is None else memory
         self._resident: Block | None = None
@@ -85,8 +98,13 @@ class Records:
         """Return records that are on their device already."""
         records = cls.__new__(cls)
         records.d, records.count, records.device = len(block.features), block.count, block.features.device
-        records._resident = block
+        records._resident, records._steepest = block, None
         return records
+
+    @property
+    def clipped(self) -> bool:
+        """Whether gradients are clipped."""
+        return self._steepest is not None
 
     def blocks(self) -> Iterator[Block]:
         """Yield all records, block by block; the next one is copied over while one is in use."""
@@ -109,8 +127,9 @@ class Records:
                 # One block in use, one on its way: the copy after this one waits until the first is free.
                 copying.wait_event(computing.record_event())
             computing.wait_event(done)
-            for tensor in (block.features, block.targets):
-                tensor.record_stream(computing)
+            for tensor in (block.features, block.targets, block.steepest):
+                if tensor is not None:
+                    tensor.record_stream(computing)
             waiting = block
         if waiting is not None:
             yield waiting
@@ -119,16 +138,23 @@ class Records:
         """Return these records as a block."""
         if self._resident is None:
             features, targets = self._host
-            return _uploaded(np.take(features, rows, axis=0), np.take(targets, rows), self.device)
+            block = _uploaded(np.take(features, rows, axis=0), np.take(targets, rows), self.device)
+            return self._limited(block, rows)
         index = torch.from_numpy(np.array(rows, dtype=np.int64)).to(self.device)
         block = _empty(self.d, len(index), self.device)
         block.features[:, : block.count] = self._resident.features[:, index]
         block.targets[: block.count] = self._resident.targets[index]
-        return block
+        return self._limited(block, rows)
 
     def _upload(self, start: int, stop: int) -> Block:
         features, targets = self._host
-        return _uploaded(features[start:stop], targets[start:stop], self.device)
+        return self._limited(_uploaded(features[start:stop], targets[start:stop], self.device), slice(start, stop))
+
+    def _limited(self, block: Block, rows: slice | np.ndarray) -> Block:
+        """Return the block with its records' steepest slopes, if there are any."""
+        if self._steepest is None:
+            return block
+        return replace(block, steepest=torch.from_numpy(np.array(self._steepest[rows])).to(self.device))
 
 
 def _free(device: torch.device) -> int:

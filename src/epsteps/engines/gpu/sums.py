@@ -7,7 +7,8 @@ import numpy as np
 
 from epsteps import grid
 from epsteps.engines.gpu.engine import kernels_for, require_torch
-from epsteps.grid import Grid, Points
+from epsteps.engines.slopes import steepest
+from epsteps.grid import STEPS, Grid, Points
 
 
 class TorchSums:
@@ -30,7 +31,8 @@ class TorchSums:
         torch_records = require_torch()
         device = torch_records.find_device(_device)
         self._kind = torch_records.kind_of(grid.problem.loss)
-        self._records = torch_records.Records(features, targets, device, memory)
+        most = steepest(grid.problem.clip, features, grid.units[: features.shape[-1]] / STEPS)
+        self._records = torch_records.Records(features, targets, device, memory, most)
 
     @classmethod
     def _on_device(cls, grid: Grid, block: Any) -> "TorchSums":
@@ -57,7 +59,7 @@ class TorchSums:
     def _parts(self, points: Points, block: Any) -> Iterator[np.ndarray]:
         """Yield int64 sums over at most 2^22 of the block's records."""
         launch = kernels_for(self._records.device, len(points.coefficients))
-        if launch is not None:
+        if launch is not None and not self._records.clipped:
             yield from launch.exact(block, points, self._kind)
             return
         from epsteps.engines.gpu import operations as ops

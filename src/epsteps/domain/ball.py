@@ -1,4 +1,4 @@
-"""The public set that every record's features are projected into: the source of all sensitivities."""
+"""A ball of one of the usual norms."""
 
 import math
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from epsteps import _validate
+from epsteps.bodies import Body
 
 _NORMS = (1, 2, math.inf)
 _LARGEST = 1e150  # entries are clipped here before a norm is taken, so that squares stay finite
@@ -36,6 +37,32 @@ class Ball:
         object.__setattr__(self, "radius", _validate.positive("radius", self.radius))
         object.__setattr__(self, "norm", checked_norm(self.norm))
 
+    def __str__(self) -> str:
+        norm = "inf" if self.norm == math.inf else f"{self.norm:g}"
+        return f"the L{norm} ball of radius {self.radius:g}"
+
+    def require(self, d: int) -> None:
+        """Raise unless records of d features can lie in the domain: they always can."""
+
+    def units(self, d: int) -> np.ndarray:
+        """Return the largest absolute value of each column."""
+        return np.full(d, self.radius)
+
+    def body(self, d: int) -> Body | None:
+        """Return the body that c u fills, for |c| <= 1 and u in the ball; None for the L2 ball, which is no product."""
+        if self.norm == 2:
+            return None
+        return Body((), (tuple(range(d)),) if self.norm == 1 else tuple((column,) for column in range(d)))
+
+    def hull(self, d: int) -> Body | None:
+        """Return the same body: there is no smaller one."""
+        return self.body(d)
+
+    def even_moments(self, d: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return mean and variance of each column if records were spread evenly over the ball."""
+        share = {1: 2 / ((d + 1) * (d + 2)), 2: 1 / (d + 2), math.inf: 1 / 3}[self.norm]
+        return np.zeros(d), np.full(d, self.radius**2 * share)
+
     def size(self, norm: float, d: int) -> float:
         """Return the largest ``norm`` of a vector of the ball in d dimensions."""
         gap = 1 / checked_norm(norm) - 1 / self.norm
@@ -57,7 +84,7 @@ class Ball:
         rows *= self._shrink(_sum_in_order(_powers(rows, self.norm)), rows.shape[1])[:, None]
         return rows
 
-    def project_entries(self, entries: np.ndarray, starts: np.ndarray, d: int) -> np.ndarray:
+    def project_entries(self, entries: np.ndarray, columns: np.ndarray, starts: np.ndarray, d: int) -> np.ndarray:
         """Return what ``project`` does to sparse rows of length d, of which row i holds entries[starts[i]:starts[i+1]].
 
         The entries of a row come in the order of their columns.
@@ -65,7 +92,7 @@ class Ball:
         entries = self._finite(entries)
         if self.norm == math.inf:
             return entries
-        owner = _owners(starts)
+        owner = owners(starts)
         sizes = np.bincount(owner, weights=_powers(entries, self.norm), minlength=len(starts) - 1)
         return entries * self._shrink(sizes, d)[owner]
 
@@ -86,13 +113,15 @@ class Ball:
         nearest[_power_sum(nearest, self.norm) > limit] = 0.0  # cannot happen, and would not harm
         return nearest
 
-    def integer_entries(self, entries: np.ndarray, starts: np.ndarray, d: int, steps: int) -> np.ndarray:
+    def integer_entries(
+        self, entries: np.ndarray, columns: np.ndarray, starts: np.ndarray, d: int, steps: int
+    ) -> np.ndarray:
         """Return what ``integers`` does to sparse rows, given as for ``project_entries``: entries not stored stay 0."""
-        real = self.project_entries(entries, starts, d) * (steps / self.radius)
+        real = self.project_entries(entries, columns, starts, d) * (steps / self.radius)
         nearest = np.rint(real)
         if self.norm == math.inf:
             return np.clip(nearest, -steps, steps, out=nearest)
-        limit, owner = self._limit(steps), _owners(starts)
+        limit, owner = self._limit(steps), owners(starts)
         size = _ragged_sum(_powers(nearest, self.norm), starts)
         picked = np.flatnonzero((size > limit)[owner])
         picked = picked[np.lexsort((_distance(real[picked], nearest[picked]), owner[picked]))]
@@ -127,9 +156,9 @@ class Ball:
             lengths = np.linalg.norm(np.asarray(rows, dtype=float), ord=self.norm, axis=1)
         return ~(lengths <= self.radius * (1 + 1e-12))
 
-    def outside_entries(self, entries: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    def outside_entries(self, entries: np.ndarray, columns: np.ndarray, starts: np.ndarray) -> np.ndarray:
         """Mark the sparse rows that ``project_entries`` would move. Reads data: for its holder's eyes."""
-        entries, owner, limit = np.asarray(entries, dtype=float), _owners(starts), self.radius * (1 + 1e-12)
+        entries, owner, limit = np.asarray(entries, dtype=float), owners(starts), self.radius * (1 + 1e-12)
         if self.norm == math.inf:
             return np.bincount(owner[~(np.abs(entries) <= limit)], minlength=len(starts) - 1) > 0
         with np.errstate(over="ignore", invalid="ignore"):
@@ -183,11 +212,11 @@ def _saved(real: np.ndarray, near: np.ndarray, norm: float) -> np.ndarray:
     return np.where(size > np.abs(real), 2 * size - 1 if norm == 2 else 1.0, 0.0)
 
 
-def _owners(starts: np.ndarray) -> np.ndarray:
+def owners(starts: np.ndarray) -> np.ndarray:
     """Return the row of each entry."""
     return np.repeat(np.arange(len(starts) - 1), np.diff(starts))
 
 
 def _ragged_sum(powers: np.ndarray, starts: np.ndarray) -> np.ndarray:
     """Return each row's sum; integers are exact as long as ``_power_sum`` is."""
-    return np.bincount(_owners(starts), weights=powers, minlength=len(starts) - 1)
+    return np.bincount(owners(starts), weights=powers, minlength=len(starts) - 1)

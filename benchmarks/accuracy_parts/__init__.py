@@ -1,0 +1,1 @@
+"""The accuracy benchmark, one file per job; `benchmarks/accuracy.py` is the command."""

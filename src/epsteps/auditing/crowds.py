@@ -1,0 +1,166 @@
+"""Datasets on which a tilted objective's minimum tells most: two records, and a crowd that holds the minimum far out.
+
+Privacy does not depend on n beyond n times the ridge. So the audited plan has the plan's own tilt, output noise, solver
+tolerance and product of n and ridge, and as many records as it takes to hold the minimum where both records of the
+pair have nearly their largest slopes, although they point away from each other.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+
+import numpy as np
+from scipy.optimize import linprog
+
+from epsteps.auditing.worst_case import extreme_features, extreme_targets, far_point, noise_norm, record_gradients
+from epsteps.plans.objective import ObjectivePlan
+from epsteps.problem import Problem
+from epsteps.records import Rows
+
+# Larger crowds would hold the minimum farther out, but take too long.
+_MOST_RECORDS = 4096
+_LEANS = (0.0, 0.05, 0.1, 0.2, 0.35)
+_MARGINS = (7.0, 5.0, 3.5, 2.5, 1.5)
+_SIZES = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.0)
+# Epsilons of a group of so many together are told apart best.
+_LOSS, _MU = 2.5, 3.0
+# Candidates for which a crowd is sought, the best first.
+_TRIES = 400
+
+
+@dataclass(frozen=True, eq=False)
+class Crowd:
+    """Two datasets: ``counts`` copies of each record that they share, and ``replaced`` copies of either of the pair."""
+
+    plan: ObjectivePlan
+    features: np.ndarray
+    targets: np.ndarray
+    counts: np.ndarray
+    replaced: int
+    share: float
+
+    @cached_property
+    def audited(self) -> ObjectivePlan:
+        """The plan for so many records, with the same noise, and the same product of n and ridge."""
+        plan, n = self.plan, int(self.counts.sum()) + self.replaced
+        ratio = plan.problem.n / n
+        problem = replace(plan.problem, n=n, ridge=plan.problem.ridge * ratio)
+        return replace(plan, problem=problem, ridge=plan.ridge * ratio, tolerance=plan.tolerance * (1 - 1e-9))
+
+    def rows(self, which: int) -> Rows:
+        """Return one of the datasets."""
+        copies = np.concatenate([[self.replaced * (which == 0), self.replaced * (which == 1)], self.counts])
+        index = np.repeat(np.arange(len(copies)), copies)
+        return Rows(self.audited.problem, self.features[index], self.targets[index], engine="numpy")
+
+
+def crowded(plan: ObjectivePlan) -> Crowd:
+    """Return datasets that differ by the largest share of the sensitivity at their minima, among those tried."""
+    problem = plan.minimised
+    replaced = _group(plan)
+    found = sorted(_candidates(plan), key=lambda candidate: -candidate[0])
+    for share, x, features, targets in found[:_TRIES]:
+        crowd = _holding(problem, x, features, targets, replaced)
+        if crowd is not None:
+            others, labels, counts = crowd
+            everyone, everything = np.concatenate([features, others]), np.concatenate([targets, labels])
+            return Crowd(plan, everyone, everything, counts, replaced, share)
+    share, _, features, targets = max(_candidates(plan, still=True), key=lambda candidate: candidate[0])
+    return Crowd(plan, features, targets, np.zeros(0, dtype=int), max(replaced, 2), share)
+
+
+def _group(plan: ObjectivePlan) -> int:
+    """Return how many records are replaced at once: about as many as are told apart half of the time."""
+    wanted = (_LOSS if plan.noise.unit == "epsilon" else _MU) / float(np.median(plan.costs))
+    return max(1, min(round(wanted), _MOST_RECORDS // 4))
+
+
+def _candidates(
+    plan: ObjectivePlan, still: bool = False
+) -> Iterator[tuple[float, np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield pairs of records at points, each with the share of the sensitivity that it attains there."""
+    problem, ends, labels = plan.problem, extreme_features(plan.problem), extreme_targets(plan.problem)
+    declared = problem.sensitivity(plan.noise.norm)
+    for i, j in product(range(len(ends)), repeat=2):
+        for lean, k in product(_LEANS, range(len(ends))) if i <= j else ():
+            if lean == 0 and k > 0:
+                continue
+            pair = (1 - lean) * ends[[i, j]] + lean * ends[k]
+            for targets in product(labels, repeat=2):
+                for x in _points(problem, pair, still):
+                    gradients = record_gradients(problem, x, pair, np.array(targets))
+                    moved = float(noise_norm(plan.noise, problem, gradients[:, 1] - gradients[:, 0]))
+                    yield moved / declared, x, pair, np.array(targets)
+
+
+def _points(problem: Problem, pair: np.ndarray, still: bool) -> Iterator[np.ndarray]:
+    if still:
+        yield np.zeros(problem.dimension)
+        return
+    for signs in ((-1, -1), (-1, 1), (1, 1)):
+        direction = far_point(problem, pair, np.array(signs, dtype=float))
+        yield from (margin * direction for margin in _MARGINS)
+
+
+def _holding(
+    problem: Problem, x: np.ndarray, pair: np.ndarray, targets: np.ndarray, replaced: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Return the smallest crowd whose gradients balance the ridge and half of either dataset's at x, if one is small.
+
+    What it is short of after rounding the counts moves the minimum by little.
+    """
+    pull = problem.n * problem.ridge * x + replaced * record_gradients(problem, x, pair, targets).mean(axis=1)
+    if np.linalg.norm(pull) > _MOST_RECORDS * problem.loss.slope * problem.record_size(2):
+        return None
+    ends, labels = extreme_features(problem), extreme_targets(problem)
+    scaled = problem.domain.project(np.concatenate([size * ends for size in _SIZES]))
+    features = np.repeat(scaled, len(labels), axis=0)
+    own = np.tile(labels, len(scaled))
+    gradients = record_gradients(problem, x, features, own)
+    size = np.abs(gradients).max()
+    found = linprog(np.ones(len(features)), A_eq=gradients / size, b_eq=-pull / size, bounds=(0, None), method="highs")
+    if not found.success or found.fun > _MOST_RECORDS - 2 * replaced:
+        return None
+    counts = np.rint(found.x).astype(int)
+    used = counts > 0
+    return features[used], own[used], counts[used]
+
+
+def log_ratio(crowd: Crowd, number: int, x: np.ndarray) -> np.ndarray:
+    """Return ln of the density of each minimum (a column of x) on the first dataset over that on the second, exactly.
+
+    The density of x is that of the tilt that leads to it, times the Jacobian. Noise on the output is left out: it is
+    far below the tilt's.
+    """
+    plan = crowd.audited
+    tilts = [recovered_tilts(crowd, which, x) for which in (0, 1)]
+    sizes = [noise_norm(plan.noise, plan.problem, tilt) / plan.scales[number] for tilt in tilts]
+    first, second = ((size**2 / 2 if plan.noise.unit == "rho" else size) for size in sizes)
+    return second - first + _log_volumes(crowd, 0, x) - _log_volumes(crowd, 1, x)
+
+
+def recovered_tilts(crowd: Crowd, which: int, x: np.ndarray) -> np.ndarray:
+    """Return the tilts that lead to these minima on one of the datasets."""
+    plan, data = crowd.audited, crowd.rows(which)
+    return -plan.problem.n * (data.gradient(x) + (plan.ridge - plan.problem.ridge) * x)
+
+
+def _log_volumes(crowd: Crowd, which: int, x: np.ndarray) -> np.ndarray:
+    """Return ln det of the second derivatives at each column of x, from the distinct records and their counts."""
+    plan = crowd.audited
+    problem, loss = plan.problem, plan.problem.loss
+    counts = np.concatenate([[crowd.replaced * (which == 0), crowd.replaced * (which == 1)], crowd.counts])
+    rows = problem.domain.project(crowd.features)
+    rows = np.column_stack([rows, np.ones(len(rows))]) if problem.intercept else rows
+    targets, total = loss.encode(crowd.targets), plan.problem.n * plan.ridge * np.eye(problem.dimension)
+    found = []
+    for point in x.T:
+        margins = rows @ point.reshape(loss.outputs, problem.width).T
+        if loss.outputs == 1:
+            hessian = (rows.T * (counts * loss.second(margins[:, 0], targets))) @ rows
+        else:
+            bends = counts[:, None, None] * loss.second(margins, targets[:, None])
+            hessian = np.einsum("nab,ni,nj->aibj", bends, rows, rows).reshape(total.shape)
+        found.append(float(np.linalg.slogdet(total + hessian)[1]))
+    return np.array(found) if found else np.zeros(0)

@@ -1,0 +1,222 @@
+"""Where releases read records, and what a reading costs between two datasets: for ``epsteps.testing.replay``."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from epsteps.auditing.comparing import short
+from epsteps.grid import Release
+from epsteps.minima import minimum_radius
+from epsteps.noise import Source
+from epsteps.plans.objective import ObjectivePlan
+from epsteps.records import Rows
+from epsteps.releases.objective import TiltedMinimum
+from epsteps.sampling import Sampling
+
+_ROUNDING = 1 + 1e-9
+
+
+class ReplayError(AssertionError):
+    """A fit treats neighbouring datasets differently, beyond its noise."""
+
+
+@dataclass(frozen=True, eq=False)
+class Event:
+    """Something that a fit did: what must be the same on a neighbour, and the value that is frozen.
+
+    ``call`` is what a reading was called with: its owner, then the arguments. It may differ on a neighbour.
+    """
+
+    kind: str
+    facts: tuple[Any, ...]
+    value: Any
+    call: tuple[Any, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.kind} {', '.join(short(fact) for fact in self.facts)}"
+
+
+class Spent(NamedTuple):
+    """The privacy loss of a reading, one for each repetition, in its unit: "epsilon" or "rho"."""
+
+    unit: str
+    amounts: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """One reading of the records: its frozen result, and how to make it again on the neighbour.
+
+    ``first`` and ``second`` are what it was called with on the dataset and on its neighbour: the owner, then the
+    arguments. ``draws`` are those made since the reading before.
+    """
+
+    value: Any
+    again: Callable[[], Any]
+    first: tuple[Any, ...]
+    second: tuple[Any, ...]
+    draws: tuple[Event, ...]
+
+    def noises(self, count: int) -> list[Event]:
+        """Return the draws of integer noise that protect this reading, or raise unless there are so many."""
+        found = [draw for draw in self.draws if draw.kind in _LOSSES]
+        if len(found) != count:
+            raise ReplayError(
+                f"records are read by a release for which noise was drawn {len(found)} times, not {count}: "
+                f"{', '.join(map(str, found)) or 'no noise was drawn'}."
+            )
+        return found
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A method through which a release reads records, and the privacy loss of what it reads."""
+
+    owner: type
+    method: str
+    loss: Callable[[Reading], Spent]
+
+
+def additive(statistic: Callable[[Any, Any], np.ndarray]) -> Callable[[Reading], Spent]:
+    """Return the loss of a reading to which one draw of integer noise is added.
+
+    ``statistic(owner, result)`` is what the noise is added to, in the noise's units.
+    """
+
+    def loss(reading: Reading) -> Spent:
+        owner, (noise,) = reading.second[0], reading.noises(1)
+        moved = np.asarray(statistic(owner, reading.again()) - statistic(owner, reading.value)).astype(float)
+        unit, sizes = noise_loss(moved, noise)
+        samplings = [draw.facts[0] for draw in reading.draws if draw.kind == "draw of subset"]
+        return Spent(unit, (samplings[0] if samplings else Sampling(1, 1)).amplified_epsilon(sizes))
+
+    return loss
+
+
+def noise_loss(moved: np.ndarray, noise: Event) -> Spent:
+    """Return what it costs to move by so much under this noise, in integers, for each column."""
+    return _LOSSES[noise.kind](moved, **dict(zip(_PARAMETERS[noise.kind], noise.facts, strict=True)))
+
+
+def _integers(moved: np.ndarray, mechanism: Any, scale: Any, shape: tuple[int, ...], body: Any) -> Spent:
+    """Noise of a norm costs the norm of what moved, over its scale; Gaussian noise half its square."""
+    columns = np.broadcast_to(moved.reshape(shape[0], -1), (shape[0], int(np.prod(shape[1:]))))
+    scales = np.broadcast_to(scale, shape).reshape(columns.shape)
+    if body is None:
+        size = np.linalg.norm(columns / scales, ord=mechanism.norm, axis=0)
+    else:
+        size = body.gauge(columns) / scales[0]
+    return Spent(mechanism.unit, size**2 / 2 if mechanism.unit == "rho" else size)
+
+
+def _stretched(moved: np.ndarray, d: int, t: Any) -> Spent:
+    return Spent("epsilon", np.atleast_1d(np.linalg.norm(moved.reshape(d) / t)))
+
+
+def _shaped(moved: np.ndarray, body: Any, t: float) -> Spent:
+    return Spent("epsilon", np.atleast_1d(body.gauge(moved.reshape(body.d)) / t))
+
+
+def _tilted(moved: np.ndarray, scale: Any, common: Any, shape: tuple[int, ...], weights: Any) -> Spent:
+    """Gaussian noise of the covariance Σ = diag(scale²) + common² w w' costs half of Δ'Σ⁻¹Δ."""
+    columns = moved.reshape(shape[0], -1)
+    scales, shared = np.broadcast_to(scale, shape).reshape(columns.shape), np.broadcast_to(common, columns.shape[1:])
+    weights = np.broadcast_to(np.asarray(weights, dtype=float), shape[:1])
+    found = []
+    for column, own, one in zip(columns.T, scales.T, shared, strict=True):
+        covariance = np.diag(own**2) + one**2 * np.outer(weights, weights)
+        found.append(column @ np.linalg.solve(covariance, column) / 2)
+    return Spent("rho", np.array(found))
+
+
+def _wishart(moved: np.ndarray, k: int, c: float) -> Spent:
+    """Wishart noise costs the sum of the absolute eigenvalues of what moved, over 2c."""
+    return Spent("epsilon", np.atleast_1d(np.abs(np.linalg.eigvalsh(moved.reshape(k, k))).sum() / (2 * c)))
+
+
+_LOSSES: dict[str, Callable[..., Spent]] = {
+    "draw of integers": _integers,
+    "draw of l2": _stretched,
+    "draw of shaped": _shaped,
+    "draw of tilted": _tilted,
+    "draw of wishart_difference": _wishart,
+}
+
+
+# Taken now: while a fit is taped, the methods are others.
+_PARAMETERS = {
+    kind: list(inspect.signature(getattr(Source, kind.removeprefix("draw of "))).parameters)[1:] for kind in _LOSSES
+}
+
+
+def tilted_minimum(reading: Reading) -> Spent:
+    """Return the loss of releasing the minimum x of a tilted objective, at the x that was released.
+
+    The tilts that lead to x differ by the gradients, in the tilt's norm, and their densities by the Jacobians besides;
+    the noise on the output hides where the solver stopped. For Gaussian tilts the loss is that of the tilt, and the
+    Jacobian must stay within what the plan's kappa allows: its corners take account of both.
+    """
+    release: TiltedMinimum = reading.second[0]
+    plan, tilt, output = release.plan, *reading.noises(2)
+    data, other = reading.first[1], reading.second[1]
+    _check_solver(release, data, tilt.value, reading.value)
+    _check_solver(release, other, tilt.value, reading.again())
+    x = reading.value.astype(float) * release.step
+    hidden = _output_loss(plan, release, output)
+    unit, sizes = noise_loss(_in_tilts(release, plan.problem.n * (other.gradient(x) - data.gradient(x))), tilt)
+    jacobian = abs(_log_volume(plan, other, x) - _log_volume(plan, data, x))
+    if unit == "rho":
+        allowed = plan.saturation.largest(plan.kappa, 0.0)
+        if jacobian > allowed * _ROUNDING + 1e-9:
+            raise ReplayError(f"the Jacobian moved by {jacobian:.6g}, but the plan allows for {allowed:.6g}.")
+        return Spent("rho", sizes)
+    return Spent("epsilon", sizes + jacobian + hidden)
+
+
+def _in_tilts(release: TiltedMinimum, gradient: np.ndarray) -> np.ndarray:
+    """Return a change of the gradient in integers of the tilt."""
+    return gradient / release.tilt_size(np.ones(len(gradient), dtype=int))
+
+
+def _log_volume(plan: ObjectivePlan, data: Rows, x: np.ndarray) -> float:
+    """Return ln det of the minimised objective's second derivatives, those of the sum."""
+    more = (plan.ridge - plan.problem.ridge) * np.eye(len(x))
+    return float(np.linalg.slogdet(plan.problem.n * (data.hessian(x) + more))[1])
+
+
+def _check_solver(release: TiltedMinimum, data: Rows, tilt: np.ndarray, minimum: np.ndarray) -> None:
+    """Raise if the solver stopped before its tolerance."""
+    plan, x = release.plan, minimum.astype(float) * release.step
+    gradient = plan.problem.n * (data.gradient(x) + (plan.ridge - plan.problem.ridge) * x) + release.tilt_size(tilt)
+    error = 1e-9 * plan.problem.n * plan.problem.record_size(2)
+    if np.linalg.norm(gradient) > plan.tolerance + error:
+        raise ReplayError(
+            f"the solver stopped at a gradient of {np.linalg.norm(gradient):.6g}, above its {plan.tolerance:.6g}."
+        )
+
+
+def _output_loss(plan: ObjectivePlan, release: TiltedMinimum, output: Event) -> float:
+    """Return the loss of the noise on the output between any two points within the solver's reach, or raise."""
+    moved = np.zeros(plan.problem.dimension)
+    moved[0] = 2 * minimum_radius(plan.tolerance, plan.problem.n, plan.ridge) / release.step
+    loss = float(noise_loss(moved, output).amounts[0])
+    allowed = plan.output_costs[release.number]
+    if loss > allowed * _ROUNDING:
+        raise ReplayError(f"the noise on the output costs {loss:.6g}, but is declared as {allowed:.6g}.")
+    return loss
+
+
+def _eigenvalue(rows: Rows, moment: np.ndarray) -> np.ndarray:
+    """Return the largest eigenvalue as ``estimate_smoothness`` releases it: in 2^-20 of what one record can move."""
+    problem = rows.problem
+    return np.linalg.eigvalsh(moment)[-1:] / (problem.record_size(2) ** 2 / problem.n / 2**20)
+
+
+READERS: Sequence[Reader] = (
+    Reader(Release, "rounded", additive(lambda _, sums: sums)),
+    Reader(Rows, "second_moment", additive(_eigenvalue)),
+    Reader(TiltedMinimum, "minimum", tilted_minimum),
+)

@@ -1,0 +1,32 @@
+"""Designs: what released moments say about how records are spread, and a model of F that follows from it.
+
+Everything here sees public numbers and numbers that were released with noise, never a record.
+"""
+
+from epsteps.designs.columns import Columns, columns_of
+from epsteps.designs.covariance import Spread, covariance
+from epsteps.designs.division import Division, divide, predicted_excess
+from epsteps.designs.matrix_noise import MatrixNoise, matrix_noise
+from epsteps.designs.model import Model, typical_curvature
+from epsteps.designs.moments import Moments, Statistic, decode_moments, statistics_of
+from epsteps.designs.whitening import Whitening, whitening_of
+
+__all__ = [
+    "Columns",
+    "Division",
+    "MatrixNoise",
+    "Model",
+    "Moments",
+    "Spread",
+    "Statistic",
+    "Whitening",
+    "columns_of",
+    "covariance",
+    "decode_moments",
+    "divide",
+    "matrix_noise",
+    "predicted_excess",
+    "statistics_of",
+    "typical_curvature",
+    "whitening_of",
+]

@@ -1,0 +1,13 @@
+"""Losses of a linear model: value and derivative in the margin, and their public constants.
+
+A loss sees a record through its margin ``u'x`` (one for each class, where there are many) and its target. What the
+guarantee needs of it are two constants, the steepest slope and the largest curvature, and the slope's certified bound
+when margins are known to stay within a reach. A target outside what was declared is mapped inside, never reported.
+"""
+
+from epsteps.losses.classification import Logistic, SmoothedHinge
+from epsteps.losses.protocol import Loss
+from epsteps.losses.regression import PseudoHuber, Squared
+from epsteps.losses.softmax import Softmax
+
+__all__ = ["Logistic", "Loss", "PseudoHuber", "SmoothedHinge", "Softmax", "Squared"]

@@ -1,0 +1,117 @@
+"""The choice among all methods: by what is published, the budget and the problem, from public numbers alone."""
+
+from dataclasses import replace
+from typing import Any
+
+from epsteps import _validate, mechanisms
+from epsteps.budgets import Approximate, Budget
+from epsteps.choosing import plan_steps
+from epsteps.losses import Squared
+from epsteps.methods import Method, nesterov
+from epsteps.planning import Plan
+from epsteps.plans.objective import saturation_of
+from epsteps.plans.perturbing import minimax_ridge, plan_objective
+from epsteps.plans.published import PublishedPlan
+from epsteps.problem import Problem
+from epsteps.sampling import Sampling
+
+RELEASES = ("final", "iterates")
+# What each method publishes.
+METHODS = {
+    "objective": "final",
+    "output": "final",
+    "statistics": "final",
+    "sequential": "iterates",
+    "curvature": "iterates",
+    "descent": "iterates",
+}
+# Shares of the budget of sequential releases: most goes to the last where epsilons add, and evenly where mu² does.
+_PURE_SHARES, _GAUSSIAN_SHARES = (0.05, 0.1, 0.85), (1 / 3, 1 / 3, 1 / 3)
+
+
+def plan(
+    problem: Problem,
+    budget: Budget,
+    method: Method | str | None = None,
+    *,
+    release: str | None = None,
+    **options: Any,
+) -> Plan | PublishedPlan:
+    """Decide a private run from public numbers alone.
+
+    Parameters
+    ----------
+    problem, budget
+        What is solved, and what may be spent: ``Pure``, ``Concentrated`` or ``Approximate``.
+    method : callable or str, optional
+        ``gd``, ``heavy_ball``, ``nesterov`` (the default), ``multistage`` or ``restarted_nesterov`` for the steps of
+        the paper, with the options of ``epsteps.choosing.plan_steps``. Or the name of a method that makes its own
+        choices: "objective" (objective perturbation), "output" (noise on the minimum), "statistics" (noisy sufficient
+        statistics, for squared loss); "sequential" (several tilted minima, all published), "curvature" (a private
+        second moment, then three gradients), "descent" (Nesterov's method with noise of the domain's shape, scaled at
+        each point); or "auto", which is the default where ``release`` is given.
+    release : "final" or "iterates", optional
+        What is published: the last model alone, or everything along the way. The less, the more accurate.
+    **options
+        Those of the method.
+
+    >>> import epsteps as es
+    >>> problem = es.Problem(es.Logistic(), es.Box(0, 1), ridge=0.02, n=100_000, d=20)
+    >>> es.plan(problem, es.Pure(1.0), release="final").method
+    'objective perturbation'
+    """
+    if release is not None:
+        _validate.choice("release", release, RELEASES)
+    if method is None:
+        method = nesterov if release is None else "auto"
+    if callable(method):
+        return plan_steps(problem, budget, method, **options)
+    _validate.choice("method", method, ("auto", *METHODS))
+    name = _chosen(problem, budget, release or "final") if method == "auto" else method
+    if release == "iterates" and METHODS[name] == "final":
+        raise ValueError(
+            f"method={name!r} publishes the final model alone: its solver's iterates are not protected. "
+            "Use release='final', or method='sequential'."
+        )
+    return _PLANNERS[name](problem, budget, **options)
+
+
+def _chosen(problem: Problem, budget: Budget, release: str) -> str:
+    """Return the method that "auto" stands for."""
+    if release == "iterates":
+        return "descent"
+    try:
+        saturation_of(problem.loss)
+    except ValueError:
+        return "statistics" if isinstance(problem.loss, Squared) else "output"
+    return "objective"
+
+
+def _plan_sequential(problem: Problem, budget: Budget, **options: Any) -> PublishedPlan:
+    chosen: dict[str, Any] = {"shares": _PURE_SHARES}
+    if isinstance(budget, Approximate):
+        chosen = {"shares": _GAUSSIAN_SHARES, "mechanism": mechanisms.smallest(problem, "rho").name}
+    return plan_objective(problem, budget, **(chosen | options))
+
+
+def _plan_descent(problem: Problem, budget: Budget, **options: Any) -> Plan:
+    """Plan the paper's accelerated method, repaired: start at 0, shaped noise, sensitivity at each step's point.
+
+    Steps and split are chosen by the exact error on a quadratic, which on logistic problems is nearer than the bound.
+    """
+    noise = mechanisms.smallest(problem, budget.unit(Sampling(problem.n, problem.n)))
+    ridge = minimax_ridge(problem, budget, noise)
+    chosen = {
+        "sensitivity": "state",
+        "objective": "exact",
+        "start_gap": problem.start_gap,
+        "mechanism": noise.name,
+    } | options
+    return plan_steps(replace(problem, ridge=ridge), budget, nesterov, **chosen)
+
+
+_PLANNERS = {
+    "objective": plan_objective,
+    "sequential": _plan_sequential,
+    "descent": _plan_descent,
+}

@@ -1,0 +1,248 @@
+"""The plan of objective perturbation: a model that minimises a tilted objective, and nothing else, is published."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from epsteps import _validate, mechanisms, minima
+from epsteps.budgets import Approximate, Budget, Concentrated, Pure
+from epsteps.losses import Logistic, Loss, PseudoHuber, SmoothedHinge, Softmax
+from epsteps.mechanisms import Mechanism
+from epsteps.minima import Corners, Saturation, saturations
+from epsteps.planning import OverspentError
+from epsteps.plans.published import Item, describe, dumps, loads
+from epsteps.problem import Problem
+
+# Bits of the integers that the tilt and the noise on the output are drawn in.
+TILT_BITS, _OUTPUT_BITS = 36, 28
+_OUTWARD = 1 + 1e-12
+
+
+@dataclass(frozen=True)
+class ObjectivePlan:
+    """Objective perturbation, decided: the published x nearly minimises ``n F(x) + b'x`` for a drawn tilt b.
+
+    Only the minimum is published, never the solver's iterates, their number or its time. Of several releases, each with
+    its own tilt, the last model is the mean of all, weighted by their precision.
+
+    Formal guarantee: b has the mechanism's law, and costs as ``epsteps.minima`` says, the Jacobian of x -> b included
+    (Chaudhuri, Monteleoni, Sarwate 2011, with the joint bound of that package). The solver stops where the gradient is
+    below the public ``tolerance``, so that its point is within tolerance/(n ridge) of the exact minimum; noise of
+    density ~ exp(-|z|_2/output_scale) hides the difference (Iyengar et al. 2019). The drawn tilt is an integer multiple
+    of a tiny step. Spread evenly over its cell it is the continuous tilt of the theorem, at a cost that is counted, and
+    the solver's tolerance covers the distance.
+
+    Parameters
+    ----------
+    problem, budget
+        The public facts, and what may be spent.
+    mechanism : str
+        Name of the tilt's noise.
+    ridge : float
+        Ridge of the objective that is minimised, at least the problem's: more of it where noise is large.
+    scales, output_scales : tuples of float
+        Noise of each release: of the tilt of the sum, and of the output.
+    tolerance : float
+        Norm of the sum's gradient, tilt included, below which the solver stops.
+    """
+
+    problem: Problem
+    budget: Budget
+    mechanism: str
+    ridge: float
+    scales: tuple[float, ...]
+    output_scales: tuple[float, ...]
+    tolerance: float
+
+    def __post_init__(self) -> None:
+        for name in ("ridge", "tolerance"):
+            _validate.positive(name, getattr(self, name))
+        for name in ("scales", "output_scales"):
+            object.__setattr__(self, name, tuple(_validate.positive(name, scale) for scale in getattr(self, name)))
+        if not len(self.scales) == len(self.output_scales) > 0:
+            raise ValueError("scales and output_scales must have one entry for each release, and at least one.")
+        if self.ridge < self.problem.ridge:
+            raise ValueError(f"ridge must be at least the problem's {self.problem.ridge!r}, got {self.ridge!r}.")
+        if not self.noise.covers(self.problem):
+            raise ValueError(f"mechanism {self.mechanism!r} does not fit {self.problem.domain}: use 'auto'.")
+        saturation_of(self.problem.loss)
+        if self.spent > self.budget.amount:
+            raise OverspentError(
+                f"the plan's scales spend {self.spent!r}, more than its budget {self.budget.amount!r}. "
+                "Make the plan anew with epsteps.plan."
+            )
+
+    @property
+    def method(self) -> str:
+        """Name of the method, for people."""
+        return "objective perturbation" if len(self.scales) == 1 else "sequential objective perturbation"
+
+    @cached_property
+    def noise(self) -> Mechanism:
+        """The noise of the tilt."""
+        return mechanisms.named(self.mechanism)
+
+    @cached_property
+    def minimised(self) -> Problem:
+        """The problem whose tilted objective is minimised."""
+        return replace(self.problem, ridge=self.ridge)
+
+    @property
+    def saturation(self) -> Saturation:
+        """How the loss's slope saturates."""
+        return saturation_of(self.problem.loss)
+
+    @property
+    def kappa(self) -> float:
+        """What one record weighs against the ridge."""
+        return minima.record_weight(self.problem.record_size(2), self.problem.n, self.ridge)
+
+    @property
+    def tilt_steps(self) -> tuple[float, ...]:
+        """Real size of one integer of each tilt, in the mechanism's units: a power of two."""
+        return tuple(_step(scale, TILT_BITS) for scale in self.scales)
+
+    @property
+    def output_steps(self) -> tuple[float, ...]:
+        """Real size of one integer of each output: a power of two."""
+        return tuple(_step(scale, _OUTPUT_BITS) for scale in self.output_scales)
+
+    @property
+    def tilt_slack(self) -> float:
+        """How far the tilt that is used may be from the theorem's, in the L2 norm."""
+        units = self.problem.units if self.noise.shape(self.problem) is not None else np.ones(self.problem.dimension)
+        return max(self.tilt_steps) * float(np.linalg.norm(units)) * _OUTWARD
+
+    @cached_property
+    def output_costs(self) -> tuple[float, ...]:
+        """Epsilon of the noise on each output."""
+        radius = minima.minimum_radius(self.tolerance, self.problem.n, self.ridge)
+        return tuple(2 * radius / scale * _OUTWARD for scale in self.output_scales)
+
+    @cached_property
+    def costs(self) -> tuple[float, ...]:
+        """Cost of each release: epsilon where the noise is pure; for Gaussian tilts the mu of each, output apart."""
+        sensitivity = self.problem.sensitivity(self.noise.norm)
+        if self.noise.unit == "rho":
+            return tuple(sensitivity / scale * _OUTWARD for scale in self.scales)
+        cells = cell_size(self.noise, self.problem)
+        return tuple(
+            (minima.total_epsilon(sensitivity / scale, self.kappa, self.saturation) + cells * step / scale + output)
+            * _OUTWARD
+            for scale, step, output in zip(self.scales, self.tilt_steps, self.output_costs, strict=True)
+        )
+
+    @cached_property
+    def corners(self) -> Corners:
+        """The Gaussian releases together, outputs apart: what they are composed by."""
+        if not isinstance(self.budget, Approximate):
+            raise ValueError(f"Gaussian tilts need an Approximate budget, got {self.budget!r}.")
+        left = self.budget.epsilon - math.fsum(self.output_costs)
+        return _composed_corners(self.costs, self.kappa, self.saturation, left)
+
+    @cached_property
+    def spent(self) -> float:
+        """Epsilon (or rho, for a budget of rho) of everything that is published. Never above the budget."""
+        return self.spending().amount
+
+    def spending(self, repetitions: int = 1) -> Budget:
+        """Return what so many runs cost together, rounded up."""
+        if self.noise.unit == "rho":
+            assert isinstance(self.budget, Approximate)
+            epsilon = self.corners.epsilon(1.0, self.budget.delta) + math.fsum(self.output_costs) * _OUTWARD
+            return Approximate(epsilon * repetitions, self.budget.delta * repetitions)
+        return _of_pure(self.budget, math.fsum(self.costs) * repetitions * _OUTWARD)
+
+    @property
+    def weights(self) -> np.ndarray:
+        """What each published minimum counts in their mean: its precision."""
+        precision = np.array(self.scales) ** -2.0
+        return precision / precision.sum()
+
+    @property
+    def error(self) -> float:
+        """A bound on the expected excess of the minimised objective at the last model: E|b|²/(2 n² ridge)."""
+        energy = 2 * self.noise.half_power(np.array(self.scales), self.problem)
+        return float(np.sum(self.weights**2 * energy)) / (2 * self.problem.n**2 * self.ridge)
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        """What is released, in order."""
+        unit = "epsilon" if self.noise.unit == "epsilon" else "mu"
+        return tuple(
+            Item(f"minimum of tilted objective {number}", cost, unit, scale, f"tilt: {self.mechanism}; {_OUTPUT}")
+            for number, (cost, scale) in enumerate(zip(self.costs, self.scales, strict=True), start=1)
+        )
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """Lines of the plan's page."""
+        problem, more = self.problem, f", raised to {self.ridge:g}" if self.ridge > self.problem.ridge else ""
+        return {
+            "Problem": f"{type(problem.loss).__name__} loss, ridge {problem.ridge:g}{more}, n = {problem.n}, "
+            f"d = {problem.d}{', intercept' * problem.intercept}; records in {problem.domain}",
+            "Published": "the minima, each once; the solver's iterates, their number and its time stay private",
+            "Solver": f"stops where the gradient of the sum is below {self.tolerance:.3g}; noise of scale "
+            f"{max(self.output_scales):.3g} on the model covers the rest, at epsilon {sum(self.output_costs):.3g}",
+            "Error": f"E F(x) - F* <= {self.error:.6g} for the objective that is minimised",
+        }
+
+    def to_json(self) -> str:
+        """Return the plan as JSON; ``ObjectivePlan.from_json`` reads it back and checks the certificate."""
+        return dumps(self)
+
+    @staticmethod
+    def from_json(text: str) -> "ObjectivePlan":
+        """Read a plan, and refuse one whose scales do not certify what it says."""
+        return loads(text, ObjectivePlan)
+
+    def __str__(self) -> str:
+        return describe(self)
+
+
+_OUTPUT = "output: l2"
+
+
+def saturation_of(loss: Loss) -> Saturation:
+    """Return how the slope of a loss saturates, or raise if objective perturbation does not cover it."""
+    if type(loss) is Logistic:
+        return saturations.Sigmoid()
+    if type(loss) is SmoothedHinge:
+        return saturations.Sigmoid(sharpness=1 / loss.width)
+    if type(loss) is PseudoHuber:
+        return saturations.PseudoHuber()
+    if type(loss) is Softmax:
+        return saturations.Softmax(len(loss.classes))
+    raise ValueError(
+        f"objective perturbation covers Logistic, Softmax, PseudoHuber and SmoothedHinge, got {type(loss).__name__}. "
+        "Use method='statistics' for Squared, or method='output' for a loss with a bounded slope."
+    )
+
+
+def _step(scale: float, bits: int) -> float:
+    """Return the power of two in which noise of this scale has about so many bits."""
+    return math.ldexp(1.0, math.frexp(scale)[1] - 1 - bits)
+
+
+def cell_size(noise: Mechanism, problem: Problem) -> float:
+    """Return what a cell of the tilt's integers adds to its sensitivity: nothing where an ideal law was rounded."""
+    if noise.name in ("linf", "hull", "blocks"):
+        shape = noise.shape(problem)
+        assert shape is not None
+        return shape.cube
+    return float(problem.dimension) if noise.name == "laplace" else 0.0
+
+
+def _composed_corners(mus: Sequence[float], kappa: float, saturation: Saturation, epsilon: float) -> Corners:
+    share = max(epsilon, 1e-9)
+    return minima.composed([saturation.corners(kappa, mu, share).scaled(mu) for mu in mus])
+
+
+def _of_pure(budget: Budget, epsilon: float) -> Budget:
+    """Return pure epsilon as a budget of the given kind; rho = epsilon²/2 (Bun, Steinke 2016)."""
+    if isinstance(budget, Concentrated):
+        return Concentrated(epsilon**2 / 2 * _OUTWARD)
+    return Approximate(epsilon, budget.delta) if isinstance(budget, Approximate) else Pure(epsilon)

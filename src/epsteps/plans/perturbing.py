@@ -1,0 +1,133 @@
+"""Choosing the plan of objective perturbation from public numbers."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from epsteps import _validate, mechanisms, minima
+from epsteps.budgets import Approximate, Budget, Concentrated
+from epsteps.mechanisms import Mechanism
+from epsteps.plans.objective import TILT_BITS, ObjectivePlan, cell_size, saturation_of
+from epsteps.plans.precision import rounding, worst_rounding
+from epsteps.problem import Problem
+from epsteps.sampling import Sampling
+
+# Share of a release's epsilon that hides the solver's tolerance.
+_OUTPUT_SHARE = 0.005
+# How much of the predicted error the noise on the output may add: little, and no less than rounding allows.
+_WASTE, _MOST_WASTE = 1e-4, 1e-2
+# What predictions assume of the solution: its norm for the ridge, and its size for rounding errors. Never privacy.
+_SOLUTION_NORM, _SOLUTION_SIZE = 3.0, 10.0
+_INWARD = 1 - 1e-9
+
+
+def plan_objective(
+    problem: Problem, budget: Budget, *, mechanism: str = "auto", shares: Sequence[float] = (1.0,)
+) -> ObjectivePlan:
+    """Plan the release of a tilted objective's minimum, or of several with these shares of the budget.
+
+    "auto" takes the noise whose public trace E|b|² is smallest. Under (epsilon, delta) a pure release is a candidate
+    too: in few dimensions it often needs less noise than a Gaussian one.
+    """
+    _validate.choice("mechanism", mechanism, ("auto", *mechanisms.NAMES))
+    if not all(share > 0 for share in shares) or not math.isclose(math.fsum(shares), 1.0, rel_tol=1e-9):
+        raise ValueError(f"shares must be positive and add up to 1, got {tuple(shares)!r}.")
+    if mechanism != "auto":
+        noises = [mechanisms.named(mechanism)]
+    else:
+        units = ("epsilon", "rho") if isinstance(budget, Approximate) else ("epsilon",)
+        noises = [mechanisms.smallest(problem, unit) for unit in units]
+    plans = [_planned(problem, budget, noise, tuple(shares)) for noise in noises]
+    return min(plans, key=predicted_risk)
+
+
+def predicted_risk(plan: ObjectivePlan) -> float:
+    """Return a public guess of the excess risk: what the noise costs through the guessed curvature, and the ridge."""
+    noise = [mechanisms.risk(plan.noise, scale, plan.minimised) for scale in plan.scales]
+    more = (plan.ridge - plan.problem.ridge) * _SOLUTION_NORM**2 / 2
+    return float(np.sum(plan.weights**2 * noise)) + more
+
+
+def minimax_ridge(problem: Problem, budget: Budget, noise: Mechanism) -> float:
+    """Return the ridge, at least the problem's, that balances its bias against noise of the whole budget.
+
+    For a solution of norm r the bias is at most ridge r²/2, and the noise costs at most E|w|²/(2 ridge): together least
+    at √E|w|²/r. The norm is guessed, from nothing private.
+    """
+    total = budget.rho if isinstance(budget, Approximate) and noise.unit == "rho" else budget.amount
+    full = Sampling(problem.n, problem.n)
+    scale = float(noise.scales(problem.typical_sensitivity(noise.norm), np.array(total), full))
+    return max(problem.ridge, math.sqrt(2 * float(noise.half_power(scale, problem))) / _SOLUTION_NORM)
+
+
+def _planned(problem: Problem, budget: Budget, noise: Mechanism, shares: tuple[float, ...]) -> ObjectivePlan:
+    if noise.unit == "epsilon":
+        epsilon = math.sqrt(2 * budget.amount) if isinstance(budget, Concentrated) else budget.amount
+        costs = [share * epsilon * _INWARD for share in shares]
+        ridge, scales = _pure_scales(problem, noise, costs)
+    elif isinstance(budget, Approximate):
+        costs = [share * budget.epsilon for share in shares]
+        ridge, scales = _gaussian_scales(problem, noise, budget, shares)
+    else:
+        raise ValueError(f"{budget} does not cover {noise.name} noise on an objective. Use mechanism='auto'.")
+    outputs = [_OUTPUT_SHARE * cost for cost in costs]
+    tolerance = _tolerance(replace(problem, ridge=ridge), noise, max(scales), max(outputs))
+    radius = minima.minimum_radius(tolerance, problem.n, ridge)
+    return ObjectivePlan(
+        problem=problem,
+        budget=budget,
+        mechanism=noise.name,
+        ridge=ridge,
+        scales=tuple(scales),
+        output_scales=tuple(minima.output_scale(radius, output) * (1 + 1e-9) for output in outputs),
+        tolerance=tolerance,
+    )
+
+
+def _pure_scales(problem: Problem, noise: Mechanism, costs: Sequence[float]) -> tuple[float, list[float]]:
+    """Return the ridge that pays, and the scale of each tilt."""
+    saturation, size, sensitivity = saturation_of(problem.loss), problem.record_size(2), problem.sensitivity(noise.norm)
+    least = max(problem.ridge, 1e-12)
+    energy = 2 * float(noise.half_power(sensitivity, problem))
+    cells = cell_size(noise, problem) * 2.0**-TILT_BITS
+    tilts = [((1 - _OUTPUT_SHARE) * cost - cells) * _INWARD for cost in costs]
+    ridge = minima.paying_ridge(least, problem.n, size, max(tilts), saturation, energy, _SOLUTION_NORM).ridge
+    # A small share must be able to pay the Jacobian, too.
+    ridge = max(ridge, *(1.01 * size**2 / (problem.n * minima.kappa_limit(tilt, saturation)) for tilt in tilts))
+    kappa = minima.record_weight(size, problem.n, ridge)
+    return ridge, [sensitivity / minima.noise_epsilon(tilt, kappa, saturation) * (1 + 1e-12) for tilt in tilts]
+
+
+def _gaussian_scales(
+    problem: Problem, noise: Mechanism, budget: Approximate, shares: tuple[float, ...]
+) -> tuple[float, list[float]]:
+    """Return the ridge that pays, and the scale of each Gaussian tilt; shares are of mu²."""
+    saturation, size, sensitivity = saturation_of(problem.loss), problem.record_size(2), problem.sensitivity(noise.norm)
+    epsilon = budget.epsilon * (1 - _OUTPUT_SHARE) * _INWARD
+    ridge = minimax_ridge(problem, budget, noise)
+    while True:
+        kappa = minima.record_weight(size, problem.n, ridge)
+        try:
+            best = minima.calibrated(epsilon, budget.delta, kappa, saturation)
+            mu = best.mu
+            if len(shares) > 1:
+                mu = minima.shared([best.corners] * len(shares), shares).mu(epsilon, budget.delta)
+            break
+        except ValueError:
+            ridge *= 2  # one record weighs too much for any noise
+    return ridge, [sensitivity / (mu * math.sqrt(share)) * (1 + 1e-9) for share in shares]
+
+
+def _tolerance(problem: Problem, noise: Mechanism, scale: float, output: float) -> float:
+    """Return the gradient norm at which the solver stops: as small as pays, and as large as rounding needs."""
+    d = problem.dimension
+    energy = 2 * float(noise.half_power(scale, problem))
+    wanted, most = (
+        minima.gradient_tolerance(energy, d, output, problem.ridge, problem.L, waste) for waste in (_WASTE, _MOST_WASTE)
+    )
+    cell = scale * 2.0**-35 * float(np.linalg.norm(np.maximum(problem.units, 1.0)))
+    usual = 2 * rounding(problem, _SOLUTION_SIZE, 0.0, 2.0**-52)
+    needed = 4 * worst_rounding(problem, scale, 2.0**-63)
+    return max(wanted, min(usual, most), needed, 8 * cell)

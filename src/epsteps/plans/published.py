@@ -1,0 +1,117 @@
+"""What the plans share that are not a sequence of steps: a list of what is released, as text and as JSON."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Protocol, TypeVar
+
+from epsteps import plan_json
+from epsteps.budgets import Budget
+from epsteps.plan_json import PlanFormatError
+from epsteps.problem import Problem
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Item:
+    """One release: what it is, what it costs in which unit, and the scale of its noise."""
+
+    what: str
+    cost: float
+    unit: str
+    scale: float
+    noise: str
+
+
+class PublishedPlan(Protocol):
+    """What a run, a ledger and a data holder ask of a plan. Its other fields are numbers, texts or tuples of them."""
+
+    @property
+    def problem(self) -> Problem:
+        """The public facts."""
+        ...
+
+    @property
+    def budget(self) -> Budget:
+        """What may be spent."""
+        ...
+
+    @property
+    def method(self) -> str:
+        """Name of the method, for people."""
+        ...
+
+    @property
+    def items(self) -> Sequence[Item]:
+        """What is released, in order."""
+        ...
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """Lines of the plan's page: what each release does, and what error is expected."""
+        ...
+
+    def spending(self, repetitions: int = 1) -> Budget:
+        """Return what so many runs cost together: computed from the scales and rounded up."""
+        ...
+
+
+_P = TypeVar("_P", bound=PublishedPlan)
+
+
+def describe(plan: PublishedPlan) -> str:
+    """Return the plan as a page of text that a data holder can read and sign."""
+    spent = plan.spending().amount
+    guarantee = (
+        f"differential privacy with {plan.budget}, when one record is replaced (n is public); "
+        f"spends {spent:.12g} of {plan.budget.amount:g}"
+    )
+    lines = [f"Plan: {plan.method}, {len(plan.items)} release{'s' * (len(plan.items) > 1)}"]
+    lines += [f"  {name:<10} {text}" for name, text in ({"Guarantee": guarantee} | plan.facts).items()]
+    lines += ["", f"  {'release':<34} {'cost':>12} {'unit':>8} {'noise scale':>12}  noise"]
+    for item in plan.items:
+        lines.append(f"  {item.what:<34} {item.cost:>12.6g} {item.unit:>8} {item.scale:>12.6g}  {item.noise}")
+    return "\n".join(lines)
+
+
+def certificate(plan: PublishedPlan) -> dict[str, Any]:
+    """Return what follows from the plan: what a data holder approves."""
+    return {
+        "adjacency": "replace one record",
+        "spent": plan.spending().amount,
+        **{f"release {number}": asdict(item) for number, item in enumerate(plan.items, start=1)},
+    }
+
+
+def dumps(plan: PublishedPlan) -> str:
+    """Return the plan as indented JSON; ``loads`` reads it back and checks the certificate."""
+    names = [entry.name for entry in fields(plan)]  # pyright: ignore[reportArgumentType]
+    rest = {name: plan_json.plain(getattr(plan, name)) for name in names if name not in ("problem", "budget")}
+    content = {
+        "epsteps_plan": _FORMAT,
+        "kind": type(plan).__name__,
+        "problem": plan_json.problem_to_dict(plan.problem),
+        "budget": plan_json.to_dict(plan.budget),
+        **rest,
+        "certificate": certificate(plan),
+    }
+    return json.dumps(content, indent=1, allow_nan=False)
+
+
+def loads(text: str, kind: type[_P]) -> _P:
+    """Read a plan of this kind, and refuse one whose contents do not certify what it says."""
+    content = plan_json.parse(text)
+    if content.pop("kind", None) != kind.__name__:
+        raise PlanFormatError(f"not a plan of the kind {kind.__name__}. Pass the text that its to_json returned.")
+    try:
+        content.pop("epsteps_plan")
+        stated = dict(content.pop("certificate"))
+        problem = plan_json.problem_from_dict(content.pop("problem"))
+        budget = plan_json.budget_from_dict(content.pop("budget"))
+        rest = {name: plan_json.unplain(value) for name, value in content.items()}
+        plan = kind(problem=problem, budget=budget, **rest)  # pyright: ignore[reportCallIssue]
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise PlanFormatError(f"not a complete plan: {error!r}. Pass the text that to_json returned.") from None
+    plan_json.compare(certificate(plan), stated)
+    return plan

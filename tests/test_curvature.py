@@ -1,0 +1,318 @@
+"""Curvature first: what each release may move by, what its noise is, and how near the minimum the path ends."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import norm
+
+import epsteps as es
+from epsteps.budgets import Budget
+from epsteps.designs import Model, Moments, Whitening, decode_moments, matrix_noise
+from epsteps.grid import STEPS
+from epsteps.noise import Source
+from epsteps.planning import OverspentError
+from epsteps.plans.curvature import CurvaturePlan, plan_curvature, prefers_descent
+from epsteps.releases.curvature import release_curvature
+from epsteps.releases.moments import StatisticRelease, moment_releases
+from epsteps.releases.second_moment import STEPS as LENGTH
+from epsteps.releases.second_moment import SecondMomentRelease
+
+DOMAINS = {
+    "box": es.Box(0, 1),
+    "ranges": es.Box((-2.0, 0.0, 1.0, 0.0, 0.0), (1.0, 3.0, 1.5, 1.0, 1.0), one_hot=[(3, 5)]),
+    "categories": es.Box(one_hot=[(0, 2), (2, 5)]),
+    "cube": es.Ball(2.0, norm=np.inf),
+    "l1": es.Ball(0.7, norm=1),
+    "l2": es.Ball(1.3),
+}
+BUDGETS = (es.Pure(1.0), es.Concentrated(0.05), es.Approximate(1.0, 1e-5))
+UNITS = ("epsilon", "rho")
+D = 5
+
+
+def problem_of(domain, n=300, d=D, **facts) -> es.Problem:
+    return es.Problem(es.Logistic(), domain, **({"ridge": 0.1} | facts), n=n, d=d)
+
+
+def budget_of(unit: str, amount: float = 1.0) -> Budget:
+    return es.Pure(amount) if unit == "epsilon" else es.Concentrated(amount)
+
+
+def extreme_rows(n=300, d=D) -> np.ndarray:
+    """Return records of all kinds: corners, axes, mild ones, huge ones, and what no number is."""
+    rng = np.random.default_rng(0)
+    kinds = [
+        np.array(list(itertools.product((-1.0, 1.0), repeat=d))) * 4,
+        np.concatenate([np.eye(d), -np.eye(d), np.zeros((1, d))]) * 4,
+        rng.uniform(-3, 3, (100, d)),
+        rng.standard_normal((50, d)) * 1e200,
+        rng.choice([np.nan, np.inf, -np.inf, 0.0, 1.0], (50, d)),
+    ]
+    found = np.concatenate(kinds)
+    return np.concatenate([found, rng.uniform(-1, 1, (n - len(found), d))])
+
+
+def blocks_of(problem: es.Problem) -> np.ndarray:
+    rows = es.Rows(problem, extreme_rows(), np.ones(problem.n))
+    return np.concatenate([features for features, _ in rows.blocks()])
+
+
+def size_of(release: StatisticRelease, moved: np.ndarray) -> np.ndarray:
+    """Return the norm, in which the noise is paid for, of each column."""
+    mechanism, problem = release.statistic.mechanism, release.statistic.problem
+    shape = mechanism.shape(problem)
+    return np.linalg.norm(moved, ord=mechanism.norm, axis=0) if shape is None else shape.gauge(moved)
+
+
+@pytest.mark.parametrize(("name", "unit"), list(itertools.product(DOMAINS, UNITS)))
+def test_no_record_moves_a_moment_by_more_than_its_noise_is_scaled_for(name, unit):
+    problem = problem_of(DOMAINS[name])
+    plan = plan_curvature(problem, budget_of(unit))
+    features = blocks_of(problem)
+    releases = moment_releases(plan.columns, plan.statistics)
+    assert len(releases) == 1 + (name != "categories")
+    for release in releases:
+        integers = release.encode(features)
+        assert integers.dtype == np.int64
+        moved = (integers[:, None] - integers[None]).reshape(-1, integers.shape[1]).T.astype(float)
+        allowed = STEPS * release.statistic.problem.sensitivity(release.statistic.mechanism.norm)
+        largest = size_of(release, moved).max()
+        # A category's corners differ by 2 of its unit, a ball's squares by 2 of theirs.
+        assert 0.4 * allowed < largest <= allowed
+
+
+@pytest.mark.parametrize("name", DOMAINS)
+def test_no_record_moves_the_second_moment_by_more_than_its_noise_is_scaled_for(name):
+    problem = problem_of(DOMAINS[name])
+    whitening = Whitening(np.array([0, 2, 4]), np.array([0.1, -0.2, 0.3]), np.array([1.0, 30.0, 0.2]), 2.0)
+    a = SecondMomentRelease(whitening, "epsilon", problem.n, 1.0).encode(blocks_of(problem))
+    assert np.all(a == np.rint(a))
+    nuclear, frobenius = [], []
+    for u, v in itertools.combinations(np.unique(a, axis=0)[::7], 2):
+        values = np.linalg.eigvalsh(np.outer(u, u) - np.outer(v, v))
+        nuclear.append(np.abs(values).sum())
+        frobenius.append(np.sqrt(np.sum(values**2)))
+    assert np.all(np.einsum("ij,ij->i", a, a) <= LENGTH**2)
+    assert 0.5 * LENGTH**2 < max(nuclear) <= 2 * LENGTH**2 * (1 + 1e-12)
+    assert max(frobenius) <= np.sqrt(2) * LENGTH**2 * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(("name", "unit"), list(itertools.product(DOMAINS, UNITS)))
+def test_moments_are_those_of_the_records_and_their_noise_is_as_declared(name, unit):
+    """500 draws: a variance that is wrong by 1.5 is rejected, a true one with probability below 1e-4."""
+    problem = problem_of(DOMAINS[name])
+    plan = plan_curvature(problem, budget_of(unit, 3.0))
+    data = es.Rows(problem, extreme_rows(), np.ones(problem.n))
+    z = (blocks_of(problem) - plan.columns.centre) / plan.columns.half
+    squares = z[:, plan.columns.numeric] ** 2
+    exact = (z, squares if isinstance(DOMAINS[name], es.Ball) and DOMAINS[name].norm < 3 else 2 * squares - 1)
+    for release, values in zip(moment_releases(plan.columns, plan.statistics), exact, strict=False):
+        sums = release.sums(data)
+        assert release.published(sums, np.zeros_like(sums)) == pytest.approx(values.mean(axis=0), abs=4 / STEPS)
+        draws = np.array([release.published(0 * sums, release.noise(Source(seed))) for seed in range(500)])
+        ratios = draws / release.statistic.deviations
+        assert np.abs(ratios.mean(axis=0)).max() < 5 / np.sqrt(500)
+        assert 1 / 1.5 < np.mean(ratios**2) < 1.5
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_second_moment_is_that_of_the_records_and_its_noise_is_as_declared(unit):
+    """150 draws of 15 and 6 entries: variances wrong by 1.5 are rejected, true ones with probability below 1e-4."""
+    problem = problem_of(es.Box(0, 1))
+    whitening = Whitening(np.arange(D), np.full(D, 0.4), np.linspace(0.5, 2, D), 1.5)
+    release = SecondMomentRelease(whitening, unit, problem.n, 0.7)
+    sums = release.sums(es.Rows(problem, extreme_rows(), np.ones(problem.n)))
+    a = (blocks_of(problem) - whitening.mean) * whitening.weights
+    a *= np.minimum(1, np.sqrt(1.5) / np.linalg.norm(a, axis=1))[:, None]
+    a = np.column_stack([a, np.full(len(a), np.sqrt(0.5))])
+    assert release.published(sums, 0 * sums) == pytest.approx(a.T @ a / problem.n, abs=1e-4)
+    draws = np.array([release.published(0 * sums, release.noise(Source(seed))) for seed in range(150)])
+    assert np.array_equal(draws, draws.transpose(0, 2, 1))
+    known = matrix_noise(unit, D + 1, whitening.whole, problem.n, 0.7)
+    lower = np.tril_indices(D + 1, -1)
+    for entries, deviation in ((draws[:, *lower], known.off), (np.diagonal(draws, axis1=1, axis2=2), known.diagonal)):
+        assert 1 / 1.5 < np.mean((entries / deviation) ** 2) < 1.5
+        assert np.abs(entries.mean()) < 5 * deviation / np.sqrt(entries.size)
+
+
+class Readings:
+    """What releases read: recorded on one dataset, and given again, whatever the records, on another."""
+
+    def __init__(self, patch) -> None:
+        self.recorded, self.moved, self.place = [], [], None
+        for owner in (StatisticRelease, SecondMomentRelease, es.Rows):
+            patch.setattr(owner, "sums", self._frozen(owner.sums))
+
+    def _frozen(self, original):
+        def sums(release, *arguments):
+            found = original(release, *arguments)
+            if self.place is None:
+                self.recorded.append(found)
+                return found.copy()
+            value = self.recorded[self.place]
+            self.moved.append((release, found - value))
+            self.place += 1
+            return value.copy()
+
+        return sums
+
+
+@pytest.mark.parametrize(("unit", "intercept"), list(itertools.product(UNITS, (False, True))))
+def test_neighbours_change_nothing_but_the_releases(monkeypatch, unit, intercept):
+    problem = problem_of(DOMAINS["ranges"], n=300, intercept=intercept)
+    plan = plan_curvature(problem, budget_of(unit, 40.0))
+    X, y = extreme_rows(), np.where(np.arange(300) % 3, 1.0, -1.0)
+    readings = Readings(monkeypatch)
+    path, extras = release_curvature(plan, es.Rows(problem, X, y), Source(1))
+    spent = plan.divide(_moments_of(plan, extras))
+    costs = [*(statistic.cost for statistic in plan.statistics), spent.curvature, *spent.gradients]
+    assert sum(costs) <= plan.moments + plan.rest
+    assert len(readings.recorded) == len(costs)
+    for row, label in (([9.0, -9.0, 9.0, 1.0, 0.0], -1.0), ([np.nan] * D, np.nan), ([-9.0, 9.0, 0.0, 0.0, 1.0], 1.0)):
+        other, labels = X.copy(), y.copy()
+        other[17], labels[17] = row, label
+        readings.moved, readings.place = [], 0
+        again, more = release_curvature(plan, es.Rows(problem, other, labels), Source(1))
+        assert np.array_equal(path, again)
+        assert extras.keys() == more.keys()
+        assert all(np.array_equal(extras[name], more[name]) for name in extras)
+        assert any(np.any(moved) for _, moved in readings.moved)
+        for (release, moved), cost in zip(readings.moved, costs, strict=True):
+            assert _loss(release, moved.astype(float)) <= cost * (1 + 1e-9)
+
+
+def _moments_of(plan: CurvaturePlan, extras) -> Moments:
+    released = tuple(extras[name] for name in ("released_means", "released_squares") if name in extras)
+    return decode_moments(plan.columns, released, tuple(statistic.deviations for statistic in plan.statistics))
+
+
+def _loss(release, moved: np.ndarray) -> float:
+    """Return the cost of a change of a release's sums; a gradient's own tests cover that of a gradient."""
+    if isinstance(release, StatisticRelease):
+        size = float(size_of(release, moved[:, None])[0]) / (release.statistic.scale * STEPS)
+        return size if release.statistic.mechanism.unit == "epsilon" else size**2 / 2
+    if isinstance(release, SecondMomentRelease):
+        if release.unit == "epsilon":
+            return np.abs(np.linalg.eigvalsh(moved)).sum() / (2 * LENGTH**2 / release.cost)
+        return np.sum(moved**2) * release.cost / LENGTH**4 / 2
+    return 0.0
+
+
+@pytest.mark.parametrize(("name", "budget"), list(itertools.product(DOMAINS, BUDGETS)))
+def test_plan_certifies_its_budget_and_reads_back(name, budget):
+    plan = plan_curvature(problem_of(DOMAINS[name], intercept=True), budget)
+    assert 0.99 * budget.amount < plan.spent <= budget.amount
+    assert CurvaturePlan.from_json(plan.to_json()) == plan
+    assert "curvature first" in str(plan)
+    assert sum(item.cost for item in plan.items) <= (plan.moments + plan.rest) * (1 + 1e-12)
+    with pytest.raises(ValueError, match="the plan was changed"):
+        CurvaturePlan.from_json(plan.to_json().replace('"rest": ', '"rest": 0.1'))
+    with pytest.raises(OverspentError, match="Make the plan anew"):
+        dataclasses.replace(plan, rest=plan.rest * 1.1)
+
+
+@given(st.integers(0, 2**32), st.floats(-4, 4), st.sampled_from(BUDGETS))
+def test_costs_never_add_up_to_more_than_the_rest(seed, size, budget):
+    plan = plan_curvature(problem_of(DOMAINS["ranges"], n=10_000), budget)
+    rng = np.random.default_rng(seed)
+    moments = Moments(*(10.0**size * rng.exponential(size=(4, D)) ** 3))
+    division = plan.divide(moments)
+    assert division.curvature + sum(division.gradients) <= plan.rest
+    assert min(division.curvature, *division.gradients) > 0
+    if plan.noise.unit == "rho":
+        assert division == plan.expected
+
+
+@pytest.mark.parametrize("loss", [es.Logistic(), es.Squared(1.0)])
+def test_model_is_that_of_gaussian_records(loss):
+    """Against a mean over 2^18 Gaussian records in pairs m ± z; the labels' part is constant."""
+    rng = np.random.default_rng(1)
+    root, mean, x = rng.standard_normal((4, 4)) / 2, rng.standard_normal(4), rng.standard_normal(4)
+    z = rng.standard_normal((2**17, 4)) @ root.T
+    u = mean + np.concatenate([z, -z])
+    model = Model(loss, mean, root @ root.T, ridge=0.1)
+    sampled = u.T @ (loss.derivative(u @ x, 1.0) - loss.derivative(0.0, 1.0)) / len(u) + 0.1 * x
+    # 2^17 pairs leave an error of about 0.003.
+    assert model.gradient(x) == pytest.approx(sampled, abs=0.02)
+    target = rng.standard_normal(4) * 0.1
+    found = model.minimum(np.zeros(4), target)
+    assert model.gradient(found) - model.gradient(np.zeros(4)) == pytest.approx(-target, abs=1e-9)
+
+
+def correlated(problem: es.Problem, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return features with uniform marginals whose correlation falls as 0.6^|i-j|, and signs of a linear function."""
+    rng = np.random.default_rng(seed)
+    place = np.arange(problem.d)
+    root = np.linalg.cholesky(0.6 ** np.abs(place[:, None] - place))
+    X = norm.cdf(rng.standard_normal((problem.n, problem.d)) @ root.T)
+    return X, np.where(X @ rng.standard_normal(problem.d) + 0.3 > 0, 1.0, -1.0)
+
+
+def excess_and_limit(problem: es.Problem, y, X, plan: CurvaturePlan, seeds) -> tuple[np.ndarray, float]:
+    """Return F(x) - F* of each seed, and the error of one gradient at the minimum with the whole budget."""
+    data = es.Rows(problem, X, y)
+    best = np.zeros(problem.dimension)
+    for _ in range(50):
+        best = best - np.linalg.solve(data.hessian(best), data.gradient(best))
+    covariance, units = plan.noise.covariance(problem)
+    full = np.diag(covariance.own)
+    full[np.ix_(covariance.hull, covariance.hull)] += covariance.common
+    full = full * np.outer(units, units)
+    sensitivity = problem.typical_sensitivity(plan.noise.norm)
+    scale = sensitivity / (plan.moments + plan.rest) / problem.n
+    limit = 0.5 * scale**2 * np.trace(np.linalg.solve(data.hessian(best), full))
+    last = np.array([release_curvature(plan, data, Source(seed))[0][-1] for seed in seeds])
+    return data.value(last.T) - data.value(best), limit
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_correlated_records_are_solved_within_three_times_the_limit(intercept):
+    """The paper's kind of problem, smaller; about 1.9 is typical, and steps of descent leave 50 and more."""
+    problem = problem_of(es.Box(0, 1), n=40_000, d=8, ridge=0.02, intercept=intercept)
+    X, y = correlated(problem, 5)
+    plan = plan_curvature(problem, es.Pure(2.0))
+    excess, limit = excess_and_limit(problem, y, X, plan, range(16))
+    assert 0.5 * limit < excess.mean() < 3 * limit
+    assert not prefers_descent(problem, es.Pure(2.0))
+
+
+def test_least_squares_are_solved():
+    problem = es.Problem(es.Squared(1.0), es.Box(-1, 1), ridge=0.02, n=40_000, d=6)
+    rng = np.random.default_rng(3)
+    X = rng.uniform(-1, 1, (problem.n, 6)) @ np.linalg.qr(rng.standard_normal((6, 6)))[0] / 2
+    y = X @ rng.standard_normal(6) / 2 + 0.1 * rng.standard_normal(problem.n)
+    plan = plan_curvature(problem, es.Pure(2.0))
+    excess, limit = excess_and_limit(problem, y, X, plan, range(8))
+    assert excess.mean() < 3 * limit
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_more_budget_is_never_guessed_to_be_worse(budget):
+    """An (epsilon, delta) budget may be spent as a pure one, so that it is at least as good."""
+    problem = problem_of(es.Box(0, 1), n=100_000, d=20, ridge=0.02)
+    errors = [plan_curvature(problem, dataclasses.replace(budget, **{_size(budget): e})).error for e in (0.2, 1.0, 5.0)]
+    assert errors[0] >= errors[1] >= errors[2]
+    if isinstance(budget, es.Approximate):
+        assert plan_curvature(problem, budget).error <= plan_curvature(problem, es.Pure(budget.epsilon)).error
+
+
+def _size(budget) -> str:
+    return "rho" if isinstance(budget, es.Concentrated) else "epsilon"
+
+
+def test_what_is_not_covered_is_refused():
+    with pytest.raises(TypeError, match=r"a model for Logistic\(\) and Squared\(\), got SmoothedHinge.*Use a plan of"):
+        plan_curvature(es.Problem(es.SmoothedHinge(), es.Box(0, 1), ridge=0.1, n=100, d=3), es.Pure(1.0))
+    with pytest.raises(ValueError, match=r"use clip=None, got 0\.5"):
+        plan_curvature(problem_of(es.Box(0, 1), clip=0.5), es.Pure(1.0))
+    with pytest.raises(ValueError, match=r"does not cover gaussian noise\. Use mechanism='auto'"):
+        plan_curvature(problem_of(es.Box(0, 1)), es.Pure(1.0), mechanism="gaussian")
+
+
+def test_descent_is_preferred_where_noise_hides_the_curvature():
+    assert prefers_descent(problem_of(es.Box(0, 1), n=1000, d=50), es.Pure(0.1))
+    assert not prefers_descent(problem_of(es.Box(0, 1), n=100_000, d=20), es.Pure(1.0))

@@ -1,0 +1,420 @@
+"""Minima released once: what is claimed against exact densities of neighbouring datasets, and the algebra around it.
+
+Attacks search for the worst neighbours; they may fall short of a claim, but must never exceed it.
+"""
+
+import itertools
+import math
+import re
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.optimize import minimize
+from scipy.special import expit, logsumexp
+
+from epsteps import minima
+from epsteps.budgets import gaussian_delta, gaussian_mu
+from epsteps.minima import Corners
+from epsteps.minima.saturations import EuclideanSoftmax, Flat, PseudoHuber, Sigmoid, Softmax
+
+SATURATIONS = [Sigmoid(), Sigmoid(3.0), PseudoHuber(), Flat(1, 0.5), Flat(2), Softmax(2), Softmax(5)]
+NAMES = [str(saturation) for saturation in SATURATIONS]
+LOGISTIC = (lambda margin: -expit(-margin), lambda margin: expit(margin) * expit(-margin))
+PSEUDO_HUBER = (lambda r: r / np.sqrt(1 + r * r), lambda r: (1 + r * r) ** -1.5)
+HUBER = (lambda r: np.clip(r, -1, 1), lambda r: 1.0 * (np.abs(r) < 1))
+
+
+def tilted(loss, kappa, x, records, counts, offsets):
+    """Return the gradient and the log-determinant of n F at the points x, for n ridge = 1/kappa."""
+    margins = x @ records.T - offsets
+    slopes, curves = counts * loss[0](margins), counts * loss[1](margins)
+    d = x.shape[1]
+    hessians = np.eye(d) / kappa + np.einsum("pr,ri,rj->pij", curves, records, records)
+    return x / kappa + slopes @ records, np.linalg.slogdet(hessians)[1]
+
+
+def log_ratio(loss, kappa, noise, x, pair, offsets, common):
+    """Return the log-ratio of the densities of two neighbours at x, for noise with density ~ exp(-noise |b|_2/2).
+
+    ``common`` is the gradient of all that they share: anything, as the centre of the ridge may be any public point.
+    """
+    values = []
+    for record, offset in zip(pair, offsets, strict=True):
+        gradient, log_det = tilted(loss, kappa, x[None], record[None], np.ones(1), np.array([offset]))
+        values.append(log_det[0] - noise / 2 * np.linalg.norm(common + gradient[0] - x / kappa))
+    return values[0] - values[1]
+
+
+def strongest(ratio, starts, evaluations):
+    """Return the largest value found from the best of the starting points."""
+    values = np.array([ratio(start) for start in starts])
+    best = values.max()
+    for start in starts[np.argsort(values)[-2:]]:
+        options = {"maxfev": evaluations, "adaptive": True, "xatol": 1e-9, "fatol": 1e-12}
+        best = max(best, -minimize(lambda p: -ratio(p), start, method="Nelder-Mead", options=options).fun)
+    return best
+
+
+def unit(angle):
+    return np.array([math.cos(angle), math.sin(angle)])
+
+
+@pytest.mark.parametrize(("noise", "kappa"), [(1.0, 0.5), (1.0, 2.0), (0.1, 2.0), (5.0, 0.5)])
+def test_no_pair_of_logistic_neighbours_in_two_dimensions_exceeds_the_claim(noise, kappa):
+    """The worst pair: nearly opposite records that are both far on their wrong side."""
+    rng = np.random.default_rng(0)
+
+    def ratio(p):
+        x = 300 * np.tanh(p[0]) * unit(0.0)
+        return log_ratio(LOGISTIC, kappa, noise, x, [unit(p[1]), unit(p[2])], (0.0, 0.0), 10 * p[3] * unit(p[4]))
+
+    starts = rng.normal(size=(800, 5)) * [1, 2, 2, 3, 2]
+    claim = minima.total_epsilon(noise, kappa, Sigmoid())
+    found = strongest(ratio, starts, 1200)
+    assert 0.99 * claim < found <= claim * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("noise", "kappa"), [(1.0, 0.5), (0.1, 2.0), (3.0, 40.0)])
+def test_no_pair_of_logistic_neighbours_in_one_dimension_exceeds_the_claim(noise, kappa):
+    rng = np.random.default_rng(1)
+    claim = minima.total_epsilon(noise, kappa, Sigmoid())
+
+    def ratio(p):
+        return log_ratio(LOGISTIC, kappa, noise, p[:1], np.clip(p[1:3], -1, 1)[:, None], (0.0, 0.0), p[3:])
+
+    found = strongest(ratio, rng.normal(size=(500, 4)) * [6, 2, 2, 5], 400)
+    assert 0.4 * claim < found <= claim * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("d", [1, 2])
+@pytest.mark.parametrize(("noise", "kappa"), [(1.0, 0.3), (1.0, 0.4), (1.0, 1.0), (0.1, 2.0), (5.0, 20.0)])
+def test_pseudo_huber_neighbours_reach_the_claim_and_no_more(d, noise, kappa):
+    """Targets are free, so that both records may have any slope: one feature is enough for the worst pair."""
+    rng = np.random.default_rng(2)
+    claim = minima.total_epsilon(noise, kappa, PseudoHuber())
+
+    def ratio(p):
+        pair = np.stack([p[:d], p[d : 2 * d]])
+        pair /= np.maximum(np.linalg.norm(pair, axis=1, keepdims=True), 1.0)
+        return log_ratio(PSEUDO_HUBER, kappa, noise, np.zeros(d), pair, 5 * p[2 * d : 2 * d + 2], 10 * p[2 * d + 2 :])
+
+    found = strongest(ratio, rng.normal(size=(400, 3 * d + 2)) * 3, 800)
+    assert 0.99 * claim < found <= claim * (1 + 1e-9)
+
+
+def exact_delta(loss, kappa, sigma, epsilon, pair, offsets, centre, points):
+    """Return the exact delta of two neighbours by quadrature, in 1 or 2 dimensions; the ridge is centred far away."""
+    d = len(centre)
+    axis = np.linspace(-1, 1, points) * kappa * (8 * sigma + 2)
+    x = np.stack(np.meshgrid(*[axis] * d, indexing="ij"), axis=-1).reshape(-1, d)
+    log_densities = []
+    for record, offset in zip(pair, offsets, strict=True):
+        shifted = np.array([offset - record @ centre])
+        gradient, log_det = tilted(loss, kappa, x, record[None], np.ones(1), shifted)
+        log_densities.append(
+            log_det - np.sum(gradient**2, axis=1) / (2 * sigma**2) - d / 2 * math.log(2 * math.pi * sigma**2)
+        )
+    cell = (axis[1] - axis[0]) ** d
+    densities = np.exp(log_densities)
+    assert densities.sum(axis=1) * cell == pytest.approx([1, 1], abs=1e-3)
+    return float(np.maximum(densities[0] - math.exp(epsilon) * densities[1], 0).sum() * cell)
+
+
+@pytest.mark.parametrize(("epsilon", "delta", "kappa"), [(1.0, 1e-3, 0.1), (8.0, 1e-4, 2.0)])
+def test_gaussian_claims_are_nearly_reached_and_a_wrong_scale_is_seen(epsilon, delta, kappa):
+    """Opposite records, both saturated by a far-away centre, are as bad as a Gaussian mechanism of the same mu."""
+    tilt = 0.02
+    pair = [np.array([-math.sin(tilt), math.cos(tilt)]), np.array([-math.sin(tilt), -math.cos(tilt)])]
+    mu = minima.calibrated(epsilon, delta, kappa, Sigmoid()).mu
+
+    def attack(mu):
+        return exact_delta(LOGISTIC, kappa, 2 / mu, epsilon, pair, (0, 0), np.array([1000.0, 0.0]), 401)
+
+    assert 0.9 * delta < attack(mu) <= delta
+    assert attack(1.05 * mu) > delta
+
+
+def test_a_tilted_minimum_is_not_a_gaussian_mechanism_yet_within_its_claim():
+    """The Jacobian alone makes delta many times that of a Gaussian mechanism with the same mu."""
+    rng = np.random.default_rng(3)
+    epsilon, delta, kappa = 0.1, 1e-3, 0.3
+    mu = minima.calibrated(epsilon, delta, kappa, Sigmoid()).mu
+    angles, sizes = rng.uniform(0, 2 * math.pi, (30, 2)), rng.exponential(30, 30)
+    found = [
+        exact_delta(LOGISTIC, kappa, 2 / mu, epsilon, [unit(a), unit(b)], (0, 0), size * unit(0.0), 141)
+        for (a, b), size in zip(angles, sizes, strict=True)
+    ]
+    assert 10 * gaussian_delta(mu, epsilon) < max(found) <= delta
+
+
+@pytest.mark.parametrize(("loss", "saturation"), [(HUBER, Flat(2)), (PSEUDO_HUBER, PseudoHuber())])
+@pytest.mark.parametrize(("epsilon", "kappa"), [(1.0, 0.05), (0.5, 0.02)])
+def test_no_pair_exceeds_a_gaussian_claim_in_one_dimension(loss, saturation, epsilon, kappa):
+    rng = np.random.default_rng(4)
+    delta = 1e-3
+    mu = minima.calibrated(epsilon, delta, kappa, saturation).mu
+
+    def attack(p, mu):
+        pair = np.clip(p[:2], -1, 1)[:, None]
+        return exact_delta(loss, kappa, 2 / mu, epsilon, pair, 3 * p[2:], np.zeros(1), 1501)
+
+    draws = np.concatenate([rng.normal(size=(200, 4)) * 3, [[1, 1, 1e3, -1e3], [-1, 1, 1e3, 1e3]]])
+    found = [attack(draw, mu) for draw in draws]
+    assert 0.2 * delta < max(found) <= delta
+    # Where the slack of the claim is used up, the same draws see it.
+    assert max(attack(draw, 2 * mu) for draw in draws) > delta
+
+
+def test_deltas_are_never_rounded_down():
+    """dδ/dμ = φ(ε/μ - μ/2), so that an integral without cancellation gives delta to 12 digits."""
+    plain = Corners((1,), (1.0,), (0.0,))
+    for epsilon, z in itertools.product((1e-7, 1e-5, 1e-3, 0.1, 1.0, 8.0), (1.0, 3.0, 5.0, 7.0)):
+        mu = epsilon / z
+
+        def density(t, mu=mu, epsilon=epsilon):
+            return mu * math.exp(-((epsilon / (mu * t) - mu * t / 2) ** 2) / 2) / math.sqrt(2 * math.pi)
+
+        exact = quad(density, 0, 1, epsabs=0, epsrel=1e-12, limit=200, points=[0.8, 0.95])[0]
+        found = plain.delta(mu, epsilon)
+        assert exact * (1 - 1e-11) <= found <= exact * (1 + 1e-9 + 1e-12 * z**4 / epsilon)
+
+
+@pytest.mark.parametrize("saturation", SATURATIONS, ids=NAMES)
+def test_pure_noise_is_the_inverse_of_its_cost(saturation):
+    for epsilon, part in itertools.product((1e-3, 0.1, 1.0, 8.0), (1e-4, 0.1, 0.5, 0.9, 0.999)):
+        kappa = part * minima.kappa_limit(epsilon, saturation)
+        noise = minima.noise_epsilon(epsilon, kappa, saturation)
+        assert epsilon * (1 - 1e-9) <= minima.total_epsilon(noise, kappa, saturation) <= epsilon
+        assert minima.total_epsilon(noise * (1 + 1e-6), kappa, saturation) > epsilon
+        assert noise <= epsilon
+    with pytest.raises(ValueError, match=r"Multiply the ridge by more than 1\.01"):
+        minima.noise_epsilon(1.0, 1.01 * minima.kappa_limit(1.0, saturation), saturation)
+
+
+@pytest.mark.parametrize("saturation", SATURATIONS, ids=NAMES)
+def test_pure_costs_grow_with_the_noise_and_the_record(saturation):
+    noises, kappas = np.geomspace(1e-3, 20, 12), np.geomspace(1e-3, 100, 12)
+    totals = np.array([[minima.total_epsilon(noise, kappa, saturation) for kappa in kappas] for noise in noises])
+    assert np.all(np.diff(totals, axis=0) > 0)
+    assert np.all(np.diff(totals, axis=1) >= 0)
+    assert np.all(totals >= noises[:, None])
+
+
+@pytest.mark.parametrize("pull", [0.0, 0.05, 0.5, 3.0])
+@pytest.mark.parametrize("kappa", [1e-3, 0.4, 1.2, 30.0, 1e4])
+def test_largest_charges_are_those_of_a_fine_grid(pull, kappa):
+    a = np.linspace(0, 1, 200_001)
+    curves = {Sigmoid(2.0): 2 * a * (1 - a), PseudoHuber(): (1 - a**2) ** 1.5, Flat(1, 0.3): 0.3 + 0 * a}
+    for saturation, curve in curves.items():
+        expected = np.max(np.log1p(kappa * curve) + pull * a)
+        found = saturation.largest(kappa, pull)
+        assert expected * (1 - 1e-12) <= found <= expected * (1 + 1e-6) + 1e-9
+
+
+@pytest.mark.parametrize("kappa", [1e-3, 0.4, 30.0, 1e6])
+def test_the_roof_of_pseudo_huber_touches_its_charge(kappa):
+    """Its third corner is theta (1 - |a|) at a = 0; at a large epsilon and mu that list is the better one."""
+    corners = PseudoHuber().corners(kappa, 1.0, 1e6)
+    theta = max(corners.shifts)
+    t = np.geomspace(1e-9, 1, 400_001)
+    gaps = theta * t - np.log1p(kappa * (t * (2 - t)) ** 1.5)
+    assert len(corners.ratios) == 3
+    assert 0 <= gaps.min() <= 1e-8 * theta
+
+
+def chances(rng, classes, count):
+    """Random probabilities from all over the simplex, its edges included; the first class is the true one."""
+    concentration = 10 ** rng.uniform(-2, 1, (count, 1))
+    weights = rng.gamma(np.broadcast_to(concentration, (count, classes))) + 1e-300
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+def log_determinants(p, kappa):
+    moments = np.einsum("ij,jk->ijk", p, np.eye(p.shape[1])) - p[:, :, None] * p[:, None, :]
+    return np.linalg.slogdet(np.eye(p.shape[1]) + kappa * moments)[1]
+
+
+@pytest.mark.parametrize("classes", [2, 3, 5])
+@pytest.mark.parametrize("kappa", [0.05, 1.0, 30.0])
+def test_softmax_charges_are_determinants(classes, kappa):
+    """Below every tangent, and touching it where the other classes share their chance evenly."""
+    p = chances(np.random.default_rng(5), classes, 4000)
+    for tangent in (0.3, 0.7, 1.0):
+        corners = Softmax(classes).corners_at(kappa, tangent)
+        full, none = corners.shifts[0], corners.shifts[-1]
+        a = 1 - p[:, 0]
+        assert np.all(log_determinants(p, kappa) <= none + a * (full - none) + 1e-12)
+        even = np.array([[1 - tangent] + [tangent / (classes - 1)] * (classes - 1)])
+        assert log_determinants(even, kappa)[0] == pytest.approx(none + tangent * (full - none), rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 6])
+@pytest.mark.parametrize("noise", [0.1, 1.0, 8.0])
+def test_softmax_is_free_with_euclidean_noise_below_an_eighth(classes, noise):
+    def excess(kappa):
+        p = chances(np.random.default_rng(6), classes, 20_000)
+        gaps = np.linalg.norm(p - np.eye(classes)[0], axis=1)
+        return np.max(log_determinants(p, kappa) + noise * gaps / (2 * math.sqrt(2))) - noise / 2
+
+    assert minima.total_epsilon(noise, noise / 8, EuclideanSoftmax(classes)) == noise
+    assert excess(noise / 8) <= 1e-12
+    assert excess(noise / 1.5) > 0
+    general = minima.total_epsilon(noise, noise / 1.5, EuclideanSoftmax(classes))
+    assert general == minima.total_epsilon(noise, noise / 1.5, Softmax(classes)) >= noise + excess(noise / 1.5)
+
+
+@pytest.mark.parametrize("saturation", SATURATIONS, ids=NAMES)
+def test_gaussian_calibration_is_certified_and_not_wasteful(saturation):
+    for epsilon, delta, part, share in itertools.product((0.1, 2.0), (1e-9, 1e-3), (0.01, 0.3), (0.0, 0.2)):
+        kappa = part * minima.kappa_limit(epsilon, saturation)
+        mu_out = share * gaussian_mu(epsilon, delta)
+        found = minima.calibrated(epsilon, delta, kappa, saturation, mu_out)
+        assert found.corners.delta(found.mu, epsilon, mu_out) <= delta
+        assert found.cost.delta(1.0, epsilon) == pytest.approx(delta, rel=1e-6)
+        assert math.hypot(found.mu, mu_out) <= gaussian_mu(epsilon, delta) * (1 + 1e-9)
+        larger = 1.001 * found.mu
+        assert saturation.corners(kappa, larger, epsilon, mu_out).delta(larger, epsilon, mu_out) > delta
+        assert minima.calibrated(epsilon, delta, 1.1 * kappa, saturation, mu_out).mu <= found.mu * (1 + 1e-6)
+
+
+def test_refusals_say_which_ridge_is_enough():
+    for saturation in (Sigmoid(), PseudoHuber(), Flat(2), Softmax(4)):
+        with pytest.raises(ValueError, match="the ridge is too small") as refusal:
+            minima.calibrated(0.5, 1e-5, 50.0, saturation)
+        factor = float(re.search(r"more than ([\d.]+)\.$", str(refusal.value))[1])
+        assert minima.calibrated(0.5, 1e-5, 50.0 / (1.001 * factor), saturation).mu > 0
+        with pytest.raises(ValueError, match="the ridge is too small"):
+            minima.calibrated(0.5, 1e-5, 50.0 / (0.999 * factor), saturation)
+    with pytest.raises(ValueError, match="mu_out must be below"):
+        minima.calibrated(0.5, 1e-5, 0.1, Sigmoid(), mu_out=1.0)
+    with pytest.raises(ValueError, match="ridge must be positive"):
+        minima.record_weight(1.0, 100, 0.0)
+    with pytest.raises(ValueError, match="tangent must lie between 0 and 1"):
+        Sigmoid().corners_at(1.0, 1.5)
+
+
+def test_epsilon_is_the_inverse_of_delta():
+    corners = Sigmoid().corners_at(0.3, 0.9)
+    for mu, delta in itertools.product((0.01, 0.3, 4.0), (1e-12, 1e-5, 0.01)):
+        epsilon = corners.epsilon(mu, delta)
+        assert delta * (1 - 1e-6) <= corners.delta(mu, epsilon) <= delta
+    assert corners.epsilon(1e-6, 0.9) == 0.0
+
+
+def test_composition_multiplies_the_lists():
+    """Against the plain product; equal releases, which are grouped, and different ones."""
+    first, second = Sigmoid().corners_at(0.3, 0.8).scaled(0.2), Softmax(3).corners_at(0.1, 1.0).scaled(0.1)
+    for releases in ([first, second], [first] * 4, [second, first, second]):
+        lists = [list(zip(r.multiplicities, r.ratios, r.shifts, strict=True)) for r in releases]
+        expected = math.fsum(
+            math.prod(m for m, _, _ in chosen)
+            * minima.GAUSSIAN.delta(math.hypot(*(r for _, r, _ in chosen)), 0.9 - math.fsum(e for _, _, e in chosen))
+            for chosen in itertools.product(*lists)
+        )
+        assert minima.composed(releases).delta(1.0, 0.9) == pytest.approx(min(expected, 1.0), rel=1e-9)
+    together = minima.composed([first, minima.GAUSSIAN.scaled(0.15)])
+    assert together.delta(1.0, 0.9) == pytest.approx(first.delta(1.0, 0.9, mu_out=0.15), rel=1e-12)
+    with pytest.raises(ValueError, match="corners together, more than"):
+        minima.composed([first.scaled(1 + i / 10) for i in range(10)])
+    with pytest.raises(ValueError, match="shares must be positive, add up to 1"):
+        minima.shared([first, second], [0.5, 0.6])
+
+
+@pytest.mark.parametrize(("kappa", "mu"), [(0.1, 0.3), (0.01, 0.03), (1.0, 0.1), (2.0, 2.0)])
+def test_renyi_bounds_the_largest_corner(kappa, mu):
+    """Exact moments of the largest of four losses of two gradients at several angles, by quadrature."""
+    corners = Sigmoid().corners_at(kappa, 0.9)
+    orders = np.array([1.1, 2.0, 8.0, 30.0])
+    axis = np.linspace(-9, 9 + 30 * mu, 901)
+    b = np.stack(np.meshgrid(axis, np.linspace(-9, 9, 301), indexing="ij"), axis=-1)
+    cell = (axis[1] - axis[0]) * 18 / 300
+    shifts = np.array(corners.shifts)
+    for angle in (0.0, 0.5, 1.5, math.pi):
+        old, new = mu / 2 * unit(0.0), mu / 2 * -unit(angle)
+        changes = np.stack([old - new, old, -new, 0 * new])
+        losses = np.sum(changes**2, axis=1) / 2 + b @ changes.T + shifts[[0, 1, 2, 3]]
+        exponents = (orders[:, None, None] - 1) * losses.max(axis=-1) - np.sum(b**2, axis=-1) / 2
+        exact = (logsumexp(exponents, axis=(1, 2)) + math.log(cell / (2 * math.pi))) / (orders - 1)
+        assert np.all(exact <= corners.renyi(orders, mu) * (1 + 1e-6))
+    terms = (orders[:, None] - 1) * (shifts + orders[:, None] * (np.array(corners.ratios) * mu) ** 2 / 2)
+    assert np.all(corners.renyi(orders, mu) <= logsumexp(terms, axis=1) / (orders - 1) * (1 + 1e-9))
+    assert minima.GAUSSIAN.renyi(orders, mu) == pytest.approx(orders * mu**2 / 2, rel=1e-9)
+
+
+@pytest.mark.parametrize("fields", [((1,), (1.0, 1.0), (0.0,)), ((), (), ()), ((1,), (-1.0,), (0.0,))])
+def test_corners_are_checked(fields):
+    with pytest.raises(ValueError, match="must"):
+        Corners(*fields)
+    with pytest.raises(ValueError, match="ratios and shifts must not be negative"):
+        Corners((1,), (1.0,), (-0.1,))
+    with pytest.raises(ValueError, match="alpha must be above 1"):
+        minima.GAUSSIAN.renyi(1.0)
+
+
+@pytest.mark.parametrize("scales", [(1, 1), (3, 1), (1, 3), (2, 5, 4), (2, 2.7, 2)], ids=str)
+def test_statistics_of_random_neighbours_stay_within_their_mu(scales):
+    rng = np.random.default_rng(7)
+    size, bound = 1.7, 2.3
+    scales = minima.StatisticsScales(*scales)
+    lengths = size * rng.beta(2, 0.1, (100_000, 2)).clip(max=1)
+    angle = rng.uniform(0, math.pi, 100_000)
+    u = lengths[:, :1] * [1.0, 0.0]
+    v = lengths[:, 1:] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    y, w = bound * rng.choice([-1, 1], (2, 100_000, 1)) * rng.beta(2, 0.1, (2, 100_000, 1))
+    moments = np.einsum("ki,kj->kij", u, u) - np.einsum("ki,kj->kij", v, v)
+    squares = np.sum(moments**2, axis=(1, 2)) / scales.moments**2
+    squares += np.sum((y * u - w * v) ** 2, axis=1) / scales.products**2
+    squares += np.abs(np.linalg.eigvalsh(moments)).max(axis=1) ** 2 / scales.eigenvalue**2
+    found, claim = math.sqrt(squares.max()), minima.statistics_mu(size, bound, scales)
+    assert (1 - 1e-3) * claim <= found <= claim
+
+
+@pytest.mark.parametrize("product_share", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("eigenvalue_share", [0.0, 0.2])
+def test_scales_of_statistics_take_exactly_their_mu(product_share, eigenvalue_share):
+    scales = minima.statistics_scales(0.3, 1.5, 2.0, product_share, eigenvalue_share)
+    assert 0.3 * (1 - 1e-9) <= minima.statistics_mu(1.5, 2.0, scales) <= 0.3
+    assert math.isinf(scales.eigenvalue) == (eigenvalue_share == 0)
+
+
+def test_the_ridge_of_noisy_moments_makes_up_for_the_noise():
+    assert minima.adaptive_ridge(2.0, 8, noisy_eigenvalue=-1.0) == 9.0
+    assert minima.adaptive_ridge(2.0, 8, noisy_eigenvalue=100.0) == 0.0
+    noise = np.random.default_rng(8).normal(size=(200, 50, 50))
+    symmetric = (noise + noise.transpose(0, 2, 1)) / 2
+    # The norm is about scale √(2d), within a few percent at d = 50.
+    largest = np.abs(np.linalg.eigvalsh(symmetric)).max(axis=1)
+    assert np.mean(largest) == pytest.approx(minima.adaptive_ridge(1.0, 50, 0.0), rel=0.1)
+
+
+@pytest.mark.parametrize("curvatures", [(1.0, 1.0), (61.0, 1.0), (1.0, 9.0)])
+@pytest.mark.parametrize("d", [1, 2, 7])
+def test_box_variances_cover_every_vertex(d, curvatures):
+    found = minima.box_variances(d, *curvatures)
+    mean = np.full((d, d), 1 / d)
+    precision = mean / found.along + (np.eye(d) - mean) / found.across
+    vertices = 2 * np.array(list(itertools.product((0.0, 1.0), repeat=d)))
+    largest = np.max(np.einsum("vi,ij,vj->v", vertices, precision, vertices))
+    assert 1 - 1e-9 <= largest <= 1
+
+
+def test_output_noise_of_a_wrong_radius_is_seen():
+    """Density of two points that are 2 radius apart: the ratio is epsilon_out, and no less."""
+    radius = minima.minimum_radius(1e-3, 1000, 0.1)
+    scale = minima.output_scale(radius, 0.05)
+    assert 2 * 1e-3 / (1000 * 0.1) / scale == pytest.approx(0.05, rel=1e-9)
+    assert 2 * 1e-3 / (1000 * 0.1) / scale <= 0.05
+
+
+def test_the_paying_ridge_is_best_among_others():
+    for saturation, n in itertools.product((Sigmoid(), Flat(1, 2.0), Softmax(6)), (300, 10_000)):
+        chosen = minima.paying_ridge(1e-4, n, 2.0, 0.5, saturation, 500.0)
+        risks = []
+        for ridge in np.geomspace(1e-4, 10, 60):
+            kappa = minima.record_weight(2.0, n, ridge)
+            if kappa < minima.kappa_limit(0.5, saturation):
+                noise = minima.noise_epsilon(0.5, kappa, saturation)
+                risks.append((ridge - 1e-4) * 4.5 + 500.0 / (2 * n**2 * noise**2 * ridge))
+        assert chosen.ridge >= 1e-4
+        assert chosen.risk <= min(risks) * (1 + 1e-9)

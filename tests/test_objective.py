@@ -1,0 +1,203 @@
+"""Objective perturbation: its plan, its noise, its solver, and the error that it reaches."""
+
+import json
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from conftest import records
+from scipy import stats
+from scipy.sparse import csr_array
+
+import epsteps as es
+from epsteps.plans.objective import ObjectivePlan
+from epsteps.plans.precision import rounding
+from epsteps.releases.certified import certified_gradient
+
+LEVEL = 1e-4
+BUDGETS = (es.Pure(1.0), es.Approximate(1.0, 1e-6), es.Concentrated(0.5))
+BOX = es.Problem(es.Logistic(), es.Box(0, 1), ridge=0.05, n=4000, d=4)
+
+
+def positive_records(problem, seed=0):
+    """Return records in the unit box, with noisy labels of both kinds."""
+    X, y = records(problem, seed)
+    return np.abs(X), y
+
+
+def minimum(rows, x=None):
+    """Return the minimum without privacy, by Newton's method."""
+    x = np.zeros(rows.problem.dimension) if x is None else x
+    for _ in range(50):
+        x = x - np.linalg.solve(rows.hessian(x), rows.gradient(x))
+    assert np.linalg.norm(rows.gradient(x)) < 1e-9
+    return x
+
+
+@pytest.mark.parametrize("budget", BUDGETS, ids=str)
+@pytest.mark.parametrize(
+    "domain", [es.Box(0, 1), es.Box(-1, 1, one_hot=[(1, 4)]), es.Ball(1), es.Ball(2, norm=1)], ids=str
+)
+def test_a_plan_spends_its_budget_and_hardly_less(budget, domain):
+    problem = es.Problem(es.Logistic(), domain, ridge=0.05, n=4000, d=5, intercept=True)
+    for method in ("objective", "sequential"):
+        plan = es.plan(problem, budget, method)
+        assert 0.999 * budget.amount < plan.spent <= budget.amount
+        assert ObjectivePlan.from_json(plan.to_json()) == plan
+        assert f"spends {plan.spent:.12g}" in str(plan)
+
+
+def test_a_plan_that_spends_more_or_was_edited_is_refused():
+    plan = es.plan(BOX, es.Pure(1.0), release="final")
+    for field, factor in (("scales", 0.999), ("output_scales", 0.9)):
+        smaller = tuple(factor * scale for scale in getattr(plan, field))
+        with pytest.raises(es.OverspentError, match="more than its budget"):
+            replace(plan, **{field: smaller})
+    with pytest.raises(es.OverspentError):
+        replace(plan, tolerance=plan.tolerance * 1.1)
+    content = json.loads(plan.to_json())
+    content["scales"] = [content["scales"][0] * 1.5]
+    with pytest.raises(ValueError, match="the plan was changed: its 'release 1' says"):
+        ObjectivePlan.from_json(json.dumps(content))
+    content["kind"] = "Plan"
+    with pytest.raises(ValueError, match="not a plan of the kind ObjectivePlan"):
+        ObjectivePlan.from_json(json.dumps(content))
+
+
+@pytest.mark.parametrize("mechanism", ["laplace", "l2", "linf", "hull", "gaussian", "ellipsoid"])
+def test_the_tilt_follows_its_law_and_no_other(mechanism):
+    """The minimum says which tilt it had, up to the output's noise; its norm over the scale has a known law.
+
+    Kolmogorov and Smirnov's test at level 1e-4; a scale 1.5 times too large or too small is rejected.
+    """
+    budget = es.Approximate(1.0, 1e-6) if mechanism in ("gaussian", "ellipsoid") else es.Pure(1.0)
+    plan = es.plan(BOX, budget, "objective", mechanism=mechanism)
+    rows = es.Rows(BOX, *positive_records(BOX))
+    x = es.run(plan, rows, seed=1, repetitions=150).x
+    tilt = -BOX.n * (rows.gradient(x) + (plan.ridge - BOX.ridge) * x)
+    shape = plan.noise.shape(BOX)
+    norm = shape.gauge if shape is not None else lambda z: np.linalg.norm(z, ord=plan.noise.norm, axis=0)
+    law = stats.chi(BOX.d) if plan.noise.unit == "rho" else stats.gamma(BOX.d)
+    size = norm(tilt) / plan.scales[0]
+    assert stats.kstest(size, law.cdf).pvalue > LEVEL
+    assert stats.kstest(size * 1.5, law.cdf).pvalue < LEVEL
+    assert stats.kstest(size / 1.5, law.cdf).pvalue < LEVEL
+
+
+def test_the_error_is_that_of_one_noisy_gradient_with_the_whole_budget():
+    """E F(x) - F* over E ½ w'H⁻¹w, the same noise through the curvature: 1, up to 2% and five standard errors."""
+    problem = replace(BOX, n=20_000)
+    rows = es.Rows(problem, *positive_records(problem))
+    best = minimum(rows)
+    for budget in (es.Pure(1.0), es.Approximate(2.0, 1e-6)):
+        plan = es.plan(problem, budget, release="final")
+        covariance, units = plan.noise.covariance(problem)
+        full = np.diag(covariance.own)
+        full[np.ix_(covariance.hull, covariance.hull)] += covariance.common
+        full = np.outer(units, units) * full * plan.scales[0] ** 2 / problem.n**2
+        limit = 0.5 * np.trace(np.linalg.solve(rows.hessian(best), full))
+        gaps = rows.value(es.run(plan, rows, seed=2, repetitions=200).x) - rows.value(best)
+        assert abs(gaps.mean() / limit - 1) < 0.02 + 5 * gaps.std() / 200**0.5 / limit
+        # The plan's own prediction holds, too.
+        assert gaps.mean() < plan.error * 1.2
+
+
+def test_several_minima_are_published_and_their_weighted_mean_is_the_model():
+    plan = es.plan(BOX, es.Pure(1.0), "sequential", shares=(0.1, 0.2, 0.7))
+    rows = es.Rows(BOX, *positive_records(BOX))
+    run = es.run(plan, rows, seed=1)
+    assert run.path.shape == (4, 4)
+    np.testing.assert_allclose(plan.weights, np.array([0.01, 0.04, 0.49]) / 0.54, rtol=1e-6)
+    np.testing.assert_allclose(run.x, plan.weights @ run.path[:3])
+    paths = es.run(plan, rows, seed=3, repetitions=200).path
+    gaps = np.array([rows.value(points) for points in paths]) - rows.value(minimum(rows))
+    one = rows.value(es.run(es.plan(BOX, es.Pure(1.0), "objective"), rows, seed=4, repetitions=200).x)
+    one = one - rows.value(minimum(rows))
+    # Theory: 1/0.7² = 2.04 for the last, 1/0.54 = 1.85 for the mean; the standard error of each is about 0.2.
+    assert 1.3 < gaps[2].mean() / one.mean() < 3.0
+    assert 1.1 < gaps[3].mean() / one.mean() < 2.8
+
+
+LOSSES = (
+    es.Logistic(),
+    es.SmoothedHinge(width=0.3),
+    es.PseudoHuber(bound=0.8, c=0.4),
+    es.Softmax(classes=(-1, 0, 1)),
+)
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
+@pytest.mark.parametrize("budget", [es.Pure(1e4), es.Approximate(1e3, 1e-6)], ids=str)
+def test_every_covered_loss_finds_its_minimum_when_privacy_is_cheap(loss, budget):
+    problem = es.Problem(loss, es.Box(-1, 1), ridge=0.05, n=500, d=3, intercept=True)
+    rows = es.Rows(problem, *records(problem))
+    found = es.run(es.plan(problem, budget, release="final"), rows, seed=1).x
+    best = minimum(rows)
+    assert rows.value(found) - rows.value(best) < 1e-4
+    assert np.any(found != best)
+
+
+@pytest.mark.parametrize("source", ["float32", "sparse", "memmap"])
+def test_records_of_every_kind_lead_within_the_tolerance(source, tmp_path):
+    """Rows of float32 outside a ball are projected with a float32's rounding in engines; the solver gets there."""
+    problem = es.Problem(es.Logistic(), es.Ball(1), ridge=0.05, n=3000, d=3)
+    X, y = records(problem)
+    X = (3 * X).astype(np.float32)
+    plan = es.plan(problem, es.Pure(1.0), release="final")
+    given = {"float32": X, "sparse": csr_array(X), "memmap": tmp_path / "X.npy"}[source]
+    np.save(tmp_path / "X.npy", X)
+    found = es.run(plan, es.Rows(problem, given, y), seed=1).x
+    usual = es.run(plan, es.Rows(problem, X.astype(float), y), seed=1).x
+    assert np.linalg.norm(found - usual) < 4 * plan.tolerance / (problem.n * plan.ridge)
+
+
+def test_rounding_errors_are_bounded():
+    """The bound on a gradient's rounding error against exact fractions, for a loss that has them."""
+    problem = es.Problem(es.Squared(), es.Box(0, 1), ridge=0.1, n=700, d=3)
+    X, y = positive_records(problem)
+    rows, x, tilt = es.Rows(problem, X, y), np.array([0.3, -1.7, 2.9]), np.array([1.0, -2.0, 3.0])
+    exact = [
+        Fraction(float(b)) + problem.n * Fraction(problem.ridge) * Fraction(float(c))
+        for b, c in zip(tilt, x, strict=True)
+    ]
+    for u, target in zip(X, y, strict=True):
+        residual = sum(Fraction(float(a)) * Fraction(float(c)) for a, c in zip(u, x, strict=True)) - int(target)
+        exact = [total + residual * Fraction(float(a)) for total, a in zip(exact, u, strict=True)]
+    bounded = replace(problem, loss=es.Logistic())  # squared loss has no slope to bound; residuals here are below 7
+    for kind in (np.float64, np.longdouble):
+        found = certified_gradient(rows, problem, x, tilt, kind).gradient
+        error = np.linalg.norm([float(Fraction(float(a)) - b) for a, b in zip(found, exact, strict=True)])
+        allowed = 7 * rounding(bounded, 3.5, 3.8, float(np.finfo(kind).eps)) + 1e-12
+        assert error < allowed
+
+
+def test_what_objective_perturbation_does_not_cover_is_refused():
+    squared = replace(BOX, loss=es.Squared())
+    with pytest.raises(ValueError, match="covers Logistic, Softmax, PseudoHuber and SmoothedHinge, got Squared"):
+        es.plan(squared, es.Pure(1.0), "objective")
+    with pytest.raises(
+        ValueError, match=r"publishes the final model alone.*Use release='final', or method='sequential'"
+    ):
+        es.plan(BOX, es.Pure(1.0), "objective", release="iterates")
+    with pytest.raises(ValueError, match="does not cover gaussian noise on an objective"):
+        es.plan(BOX, es.Concentrated(0.5), "objective", mechanism="gaussian")
+    with pytest.raises(ValueError, match="shares must be positive and add up to 1"):
+        es.plan(BOX, es.Pure(1.0), "objective", shares=(0.5, 0.2))
+    plan = es.plan(BOX, es.Pure(1.0), "objective")
+    rows = es.Rows(BOX, *positive_records(BOX))
+    for options in ({"checkpoint": "x.db"}, {"arithmetic": "float"}, {"start": 1.0}):
+        with pytest.raises(ValueError, match="is for plans of steps"):
+            es.run(plan, rows, **options)
+
+
+def test_a_ledger_is_charged_before_and_a_run_without_a_seed_is_private(tmp_path):
+    ledger = es.Ledger(tmp_path / "budget.db")
+    ledger.create("people", es.Pure(1.5))
+    plan, rows = es.plan(BOX, es.Pure(1.0), release="final"), es.Rows(BOX, *positive_records(BOX))
+    first = es.run(plan, rows, ledger=ledger.account("people"))
+    assert not first.seeded
+    assert first.spent == plan.spent
+    with pytest.raises(es.BudgetExceededError):
+        es.run(plan, rows, ledger=ledger.account("people"))
+    assert np.any(es.run(plan, rows).x != first.x)

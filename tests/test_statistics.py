@@ -1,0 +1,225 @@
+"""Sufficient statistics: what one record moves, what the noise is, what a plan certifies, and how good the model is."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import epsteps as es
+from epsteps import minima
+from epsteps.budgets import gaussian_mu
+from epsteps.grid import STEPS
+from epsteps.noise import Source
+from epsteps.plan_json import PlanFormatError
+from epsteps.planning import OverspentError
+from epsteps.plans.statistics import StatisticsPlan, plan_statistics, predicted_risk
+from epsteps.releases.statistics import NoisyMoments, release_statistics, solved
+
+# Statistical tests accept at p > 1e-4: on right code they would fail for one seed in ten thousand. Seeds are fixed.
+LEVEL = 1e-4
+BUDGETS = (es.Pure(0.7), es.Approximate(0.7, 1e-6), es.Concentrated(0.02))
+DOMAINS = {
+    "l2": es.Ball(2.0),
+    "l1": es.Ball(3.0, norm=1),
+    "cube": es.Ball(0.5, norm=math.inf),
+    "box": es.Box((0.0, -1.0, 2.0, 0.0, 0.0), (1.0, 4.0, 3.0, 1.0, 1.0), one_hot=[(3, 5)]),
+}
+
+
+def problem_of(domain="box", n=30, **facts):
+    return es.Problem(es.Squared(bound=2.5), DOMAINS[domain], **({"ridge": 0.1, "n": n, "d": 5} | facts))
+
+
+def odd_records(rng, n, d=5):
+    """Return records of every kind: ordinary ones, huge ones, corners of the domain, NaN and infinities."""
+    X = rng.normal(size=(n, d)) * 10.0 ** rng.integers(-3, 5, (n, 1))
+    X[rng.random((n, d)) < 0.1] = np.nan
+    X[rng.random((n, d)) < 0.1] = np.inf
+    X[rng.random((n, d)) < 0.1] = -1e300
+    corners = rng.random(n) < 0.4
+    X[corners] = rng.choice([-1e9, 0.0, 1e9], (int(corners.sum()), d))
+    y = rng.choice([np.nan, np.inf, -1e308, -2.5, 2.5, 0.3], n)
+    return X, y
+
+
+def moved(plan, X, y, record, target):
+    """Return the change of the released integers when the first record is replaced."""
+    release = NoisyMoments(plan)
+    before = release.moments(es.Rows(plan.problem, X, y))
+    X, y = X.copy(), y.copy()
+    X[0], y[0] = record, target
+    return (before - release.moments(es.Rows(plan.problem, X, y))).astype(float)
+
+
+@pytest.mark.parametrize("budget", BUDGETS, ids=str)
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_a_plan_spends_its_budget_and_survives_json(domain, intercept, budget):
+    plan = plan_statistics(problem_of(domain, intercept=intercept), budget)
+    assert budget.amount * (1 - 1e-6) < plan.spent <= budget.amount
+    assert StatisticsPlan.from_json(plan.to_json()) == plan
+    with pytest.raises(OverspentError, match="Make the plan anew"):
+        replace(plan, scale=plan.scale * (1 - 1e-5))
+    with pytest.raises((PlanFormatError, OverspentError)):
+        StatisticsPlan.from_json(plan.to_json().replace('"scale": ', '"scale": 1e-3'))
+
+
+@pytest.mark.parametrize("budget", BUDGETS, ids=str)
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_no_replaced_record_moves_the_integers_by_more_than_the_sensitivity(domain, budget):
+    """The nuclear norm for Wishart noise, Frobenius's for Gaussian noise; whatever the records are."""
+    rng = np.random.default_rng(1)
+    problem = problem_of(domain, n=3)
+    plan = plan_statistics(problem, budget)
+    X, y = odd_records(rng, 800)
+    largest = 0.0
+    for i in range(0, 798, 4):
+        change = moved(plan, X[i : i + 3], y[i : i + 3], X[i + 3], y[i + 3])
+        sizes = np.abs(np.linalg.eigvalsh(change))
+        largest = max(largest, float(sizes.sum() if plan.mechanism == "wishart" else np.linalg.norm(change)))
+    assert 0.5 * plan.sensitivity < largest <= plan.sensitivity
+
+
+@pytest.mark.parametrize("domain", ["l2", "cube"])
+def test_the_sensitivity_is_attained_by_orthogonal_records(domain):
+    """Opposite targets and features such that the vectors are orthogonal: nothing is given away."""
+    problem = problem_of(domain, n=2, d=2, intercept=True)
+    weights = (10, 10, 10, 10)
+    for mechanism, budget in (("wishart", es.Pure(1.0)), ("gaussian", es.Concentrated(0.5))):
+        made = plan_statistics(problem, budget, mechanism=mechanism)
+        plan = replace(made, weights=weights, scale=made.scale * 10)
+        if domain == "l2":  # (1, u, y) with u = ±e has u'v = -1, y'w = -1, constant 1: rotate u until the sum is 0
+            pair = (np.array([2.0, 0.0]), np.array([0.0, 2.0]))
+        else:
+            pair = (np.array([0.5, 0.5]), np.array([0.5, -0.5]))
+        change = moved(plan, np.array([pair[0]] * 2), np.array([2.5, 0.0]), pair[1], -2.5)
+        sizes = np.abs(np.linalg.eigvalsh(change))
+        size = sizes.sum() if mechanism == "wishart" else np.linalg.norm(change)
+        assert plan.sensitivity * (1 - 1e-5) < size <= plan.sensitivity
+
+
+def test_gaussian_costs_are_those_of_moments_and_products_together():
+    """The matrix of (features, target) is the joint release that ``minima.statistics_mu`` certifies, at the same mu."""
+    problem = problem_of("l2", n=50)
+    plan = plan_statistics(problem, es.Approximate(1.0, 1e-5))
+    constant, *features, target = plan.weights
+    size = math.hypot(constant, max(features))  # in units of the matrix
+    scales = minima.StatisticsScales(moments=plan.scale, products=plan.scale * math.sqrt(0.5))
+    assert plan.cost == pytest.approx(minima.statistics_mu(size, target, scales), rel=1e-6)
+    assert plan.cost == pytest.approx(gaussian_mu(1.0, 1e-5), rel=1e-6)
+    assert plan.cost >= minima.statistics_mu(size, target, scales) * (1 - 1e-9)
+
+
+def test_sums_are_exact_and_do_not_depend_on_order_or_layout():
+    rng = np.random.default_rng(2)
+    problem = problem_of("box", n=5000)
+    plan = plan_statistics(problem, es.Pure(1.0))
+    X, y = odd_records(rng, 5000)
+    found = NoisyMoments(plan).moments(es.Rows(problem, X, y))
+    order = rng.permutation(5000)
+    assert np.all(found == NoisyMoments(plan).moments(es.Rows(problem, np.asfortranarray(X[order]), y[order])))
+    release = NoisyMoments(plan)
+    features, targets = next(iter(es.Rows(problem, X, y).blocks()))
+    vectors = release.vectors(features[:, :5], targets).astype(int).astype(object) * np.array(plan.weights, object)
+    exact = vectors.T.dot(vectors)
+    assert np.all(found == (exact + 2 ** (plan.shift - 1)) // 2**plan.shift)
+    assert max(sum(entry**2 for entry in vector) for vector in vectors) <= plan.vectors.square
+
+
+@pytest.mark.parametrize("budget", BUDGETS[:2], ids=str)
+def test_noise_has_the_planned_scale_and_no_other(budget):
+    """Traces of the noise: sums of independent exponentials for Wishart noise, Gaussian otherwise."""
+    plan = plan_statistics(problem_of("cube", d=1), budget, mechanism="auto" if budget is BUDGETS[0] else "gaussian")
+    release, source, k = NoisyMoments(plan), Source(3), plan.vectors.size
+    draws = np.array([release.noise(source).astype(float) * plan.step for _ in range(800)])
+    assert np.all(draws == draws.transpose(0, 2, 1))
+    if plan.mechanism == "gaussian":
+        law = stats.norm
+        samples = (draws[:, 0, 0], draws[:, 1, 1], draws[:, 0, 1] * math.sqrt(2), draws[:, 1, 2] * math.sqrt(2))
+    else:  # the trace of W is 2c Gamma(k(k+1)/2)
+        rng = np.random.default_rng(0)
+        ideal = 2 * (rng.gamma(k * (k + 1) / 2, size=40000) - rng.gamma(k * (k + 1) / 2, size=40000))
+        law, samples = stats.ecdf(ideal).cdf, (np.trace(draws, axis1=1, axis2=2),)
+    cdf = law.cdf if plan.mechanism == "gaussian" else law.evaluate
+    for sample in samples:
+        assert stats.kstest(sample / plan.scale, cdf).pvalue > LEVEL
+        assert stats.kstest(sample / plan.scale * 1.4, cdf).pvalue < LEVEL
+        assert stats.kstest(sample / plan.scale / 1.4, cdf).pvalue < LEVEL
+    assert np.var(draws[:, 0, 0]) == pytest.approx(plan.deviation**2, rel=0.35)
+
+
+def regression(rng, n, d=5):
+    X = np.hstack([rng.random((n, d - 2)), np.eye(2)[rng.integers(2, size=n)]])
+    y = np.clip(X @ np.linspace(-1, 1, d) + 0.3 + 0.1 * rng.normal(size=n), -2.5, 2.5)
+    return X, y
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_without_noise_the_model_is_the_ridge_regression(intercept):
+    rng = np.random.default_rng(4)
+    domain = es.Box(0, 1, one_hot=[(3, 5)])
+    problem = es.Problem(es.Squared(2.5), domain, ridge=0.01, n=2000, d=5, intercept=intercept)
+    plan = replace(plan_statistics(problem, es.Pure(1.0)), floor=1e-9)
+    X, y = regression(rng, 2000)
+    release, rows = NoisyMoments(plan), es.Rows(problem, X, y)
+    moments = release.moments(rows)
+    x = solved(plan, release.noisy(moments, 0 * moments))
+    assert np.linalg.norm(rows.gradient(x)) < 1e-5
+
+
+@pytest.mark.parametrize("budget", [es.Pure(2.0), es.Approximate(2.0, 1e-6)], ids=str)
+def test_the_model_is_good_where_records_are_many_and_the_prediction_tells_so(budget):
+    rng = np.random.default_rng(5)
+    domain = es.Box(0, 1, one_hot=[(3, 5)])
+    problem = es.Problem(es.Squared(2.5), domain, ridge=0.01, n=100_000, d=5, intercept=True)
+    rows = es.Rows(problem, *regression(rng, 100_000))
+    plan = plan_statistics(problem, budget)
+    best = np.linalg.solve(rows.hessian(np.zeros(6)), -rows.gradient(np.zeros(6)))
+    lowest = float(rows.value(best))
+    found = [release_statistics(plan, rows, Source(seed)) for seed in range(5)]
+    excess = np.mean([float(rows.value(path[0])) - lowest for path, _ in found])
+    assert excess < 0.01 * (float(rows.value(np.zeros(6))) - lowest)
+    assert 0.02 < excess / predicted_risk(plan) < 50
+    path, extras = found[0]
+    assert path.shape == (1, 6)
+    assert extras["moments"].shape == (7, 7)
+    assert extras["moments"][0, 0] == pytest.approx(100_000)
+    assert extras["moments"][1:6, 1:6] / 100_000 == pytest.approx(rows.second_moment()[:5, :5], abs=0.05)
+
+
+def test_centring_lowers_the_noise_of_features_that_are_never_negative():
+    """Twenty features in [0, 1]: their centred half-ranges make vectors a quarter as long, squared."""
+    problem = es.Problem(es.Squared(), es.Box(0, 1), ridge=0.01, n=1000, d=20)
+    plan = plan_statistics(problem, es.Pure(1.0))
+    plain = sum(weight**2 for weight in plan.weights[1:-1])
+    assert plan.vectors.square / STEPS**2 == pytest.approx(1.35 * plain / 4, rel=0.05)
+
+
+def test_more_runs_cost_more():
+    problem = problem_of()
+    assert plan_statistics(problem, es.Pure(0.5)).spending(3).amount == pytest.approx(1.5)
+    assert plan_statistics(problem, es.Concentrated(0.5)).spending(3).amount == pytest.approx(1.5)
+    many = plan_statistics(problem, es.Approximate(0.5, 1e-6), mechanism="gaussian").spending(4)
+    assert gaussian_mu(many.amount, 1e-6) == pytest.approx(2 * gaussian_mu(0.5, 1e-6), rel=1e-6)
+
+
+def test_few_features_take_pure_noise_under_a_delta_and_many_take_gaussian():
+    few, many = (es.Problem(es.Squared(), es.Ball(1), ridge=0.1, n=100, d=d) for d in (1, 50))
+    assert plan_statistics(few, es.Approximate(1.0, 1e-6)).mechanism == "wishart"
+    assert plan_statistics(many, es.Approximate(1.0, 1e-6)).mechanism == "gaussian"
+
+
+def test_what_it_does_not_cover_is_refused():
+    with pytest.raises(ValueError, match="those of Squared"):
+        plan_statistics(es.Problem(es.Logistic(), es.Ball(1), ridge=0.1, n=10, d=2), es.Pure(1.0))
+    with pytest.raises(ValueError, match="clip is for gradients"):
+        plan_statistics(problem_of(clip=1.0), es.Pure(1.0))
+    with pytest.raises(ValueError, match="does not cover Gaussian noise"):
+        plan_statistics(problem_of(), es.Pure(1.0), mechanism="gaussian")
+    plan = plan_statistics(problem_of("l2"), es.Pure(1.0))
+    with pytest.raises(ValueError, match="0 in a ball"):
+        replace(plan, centre=(1, 0, 0, 0, 0))
+    with pytest.raises(ValueError, match="weights must"):
+        replace(plan, weights=(0, *plan.weights[1:]))
