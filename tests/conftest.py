@@ -35,12 +35,26 @@ def records(problem: es.Problem, seed: int = 0) -> tuple[np.ndarray, np.ndarray]
 
 
 def noise_of(run: es.Run, rows: es.Rows) -> np.ndarray:
-    """Measure a run's noise back out of its path, each step's divided by the scale of its plan."""
+    """Measure a run's noise back out of its path, each step's divided by the scale of its plan, as one long vector."""
+    return vectors_of(run, rows).ravel()
+
+
+def vectors_of(run: es.Run, rows: es.Rows) -> np.ndarray:
+    """Measure a run's noise back out of its path, in scales, and in units if it has a shape: (T, d, repetitions)."""
     plan, found = run.plan, []
+    units = np.ones(plan.problem.dimension) if plan.shape is None else plan.problem.units
     for t, (alpha, beta, gamma, restart) in enumerate(plan.steps):
         x, previous = run.path[t], run.path[max(t - 1, 0)]
         drift = np.zeros_like(x) if restart else x - previous
         point = x + gamma * drift
         used = (x + beta * drift - run.path[t + 1]) / alpha - rows.gradient(point)
-        found.append(used / plan.scale_at(t, point))
-    return np.ravel(found)
+        found.append(used / plan.scale_at(t, point) / units.reshape(-1, *[1] * (x.ndim - 1)))
+    return np.array(found)
+
+
+def gamma_of(run: es.Run, rows: es.Rows) -> np.ndarray:
+    """Return the norms of a run's noise, in scales: Gamma(d) for every norm, chi(d) for Gaussian noise."""
+    noise, plan = vectors_of(run, rows), run.plan
+    if plan.shape is None:
+        return np.linalg.norm(noise, ord=plan.mechanism.norm, axis=1).ravel()
+    return np.array([plan.shape.gauge(step) for step in noise]).ravel()

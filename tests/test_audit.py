@@ -17,7 +17,9 @@ import epsteps as es
 from epsteps.auditing import Design, confidence
 from epsteps.auditing.worst_case import worst_pair
 from epsteps.cli import app
-from epsteps.noise import source
+from epsteps.losses import PseudoHuber, Softmax
+from epsteps.noise import Source, source
+from epsteps.plans import plan_objective
 
 CUBE = es.Ball(1, norm=np.inf)
 
@@ -31,11 +33,16 @@ def weak_noise(monkeypatch):
     """Draw scale b/√2 where b was planned, as the paper's published code does."""
     for name, right in list(source._SAMPLERS.items()):
         monkeypatch.setitem(source._SAMPLERS, name, lambda bits, scales, right=right: right(bits, scales / np.sqrt(2)))
+    for name in ("shaped", "l2"):
+        right = getattr(Source, name)
+        monkeypatch.setattr(Source, name, lambda self, d, t, right=right: right(self, d, t / np.sqrt(2)))
+    tilted = Source.tilted
+    monkeypatch.setattr(Source, "tilted", lambda self, s, c, *rest: tilted(self, s / np.sqrt(2), c / np.sqrt(2), *rest))
 
 
 @pytest.mark.parametrize("d", [2, 5, 20])
 def test_right_code_spends_nearly_its_claim_and_not_more(d):
-    found = es.audit(es.plan(problem_of(d=d), es.Pure(1.0), es.nesterov, iterations=15))
+    found = es.audit(es.plan(problem_of(d=d), es.Pure(1.0), es.nesterov, iterations=15, mechanism="laplace"))
     assert 0.9 < found.lower_bound <= 1
     assert found.claimed == pytest.approx(1)
     assert found.consistent
@@ -44,7 +51,7 @@ def test_right_code_spends_nearly_its_claim_and_not_more(d):
 
 def test_the_papers_noise_is_found_to_spend_more_than_one(weak_noise):
     """The truth is √2. The audit proves more than 1, and more of every step than it claims."""
-    found = es.audit(es.plan(problem_of(), es.Pure(1.0), es.nesterov, iterations=15))
+    found = es.audit(es.plan(problem_of(), es.Pure(1.0), es.nesterov, iterations=15, mechanism="laplace"))
     assert 1.25 < found.lower_bound <= np.sqrt(2)
     assert not found.consistent
     assert "the run spends epsilon >= 1.3" in found.violations[0]
@@ -63,7 +70,12 @@ KINDS = {
     "squared with intercept": (problem_of(es.Squared(2.0), intercept=True), es.Pure(1.0), es.nesterov, {}),
     "state": (problem_of(d=1), es.Pure(1.0), es.nesterov, {"sensitivity": "state"}),
     "sampled": (problem_of(), es.Pure(1.0), es.nesterov, {"batch": 2000, "iterations": 3}),
-    "sampled at a delta": (problem_of(), es.Approximate(1.0, 1e-5), es.nesterov, {"batch": 2000, "iterations": 3}),
+    "sampled at a delta": (
+        problem_of(),
+        es.Approximate(1.0, 1e-5),
+        es.nesterov,
+        {"batch": 2000, "iterations": 3, "mechanism": "laplace"},
+    ),
     "rho": (problem_of(), es.Concentrated(0.1), es.nesterov, {}),
     "rho, L1 ball": (problem_of(ball=es.Ball(1, norm=1)), es.Concentrated(0.1), es.nesterov, {}),
     "epsilon at a delta": (problem_of(es.Squared()), es.Approximate(1.0, 1e-5), es.nesterov, {}),
@@ -72,10 +84,14 @@ KINDS = {
 }
 
 
+def usual(budget):
+    return "laplace" if isinstance(budget, es.Pure) else "gaussian"
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_plan_is_audited(kind):
     problem, budget, method, options = KINDS[kind]
-    found = es.audit(es.plan(problem, budget, method, **({"iterations": 8} | options)))
+    found = es.audit(es.plan(problem, budget, method, **({"iterations": 8, "mechanism": usual(budget)} | options)))
     assert found.consistent, found.violations
     assert 0.8 * found.claimed < found.lower_bound <= found.claimed
     assert found.share > 0.99
@@ -87,30 +103,147 @@ def test_every_kind_of_plan_is_audited(kind):
 @pytest.mark.parametrize("kind", ["intercept", "squared", "sampled", "rho", "rho, L1 ball", "epsilon at a delta"])
 def test_every_kind_of_weak_noise_is_found(kind, weak_noise):
     problem, budget, method, options = KINDS[kind]
-    found = es.audit(es.plan(problem, budget, method, **({"iterations": 8} | options)))
+    found = es.audit(es.plan(problem, budget, method, **({"iterations": 8, "mechanism": usual(budget)} | options)))
     assert found.lower_bound > 1.1 * found.claimed
     assert not found.consistent
 
 
+RANGES = es.Box((0, -1, 0.2, 0, 0), (2, 1, 0.3, 1, 1))
+CATEGORY = es.Box(0, 1, one_hot=[(1, 4)])
+# One step of each: what it costs does not depend on the others.
+SHAPES = {
+    "l2": (problem_of(ball=es.Ball(1.3)), {"mechanism": "l2"}),
+    "l2 on a box with intercept": (problem_of(ball=es.Box(0, 1), intercept=True), {"mechanism": "l2"}),
+    "linf": (problem_of(), {"mechanism": "linf"}),
+    "linf, ranges": (problem_of(ball=RANGES), {"mechanism": "linf"}),
+    "hull": (problem_of(ball=es.Box(0, 1)), {"mechanism": "hull"}),
+    "hull, ranges, intercept": (problem_of(ball=RANGES, intercept=True), {"mechanism": "hull"}),
+    "hull, category": (problem_of(ball=CATEGORY, intercept=True), {"mechanism": "hull"}),
+    "blocks, category": (problem_of(ball=CATEGORY), {"mechanism": "blocks"}),
+    "hull, sampled": (problem_of(ball=es.Box(0, 1)), {"mechanism": "hull", "batch": 2000}),
+    "hull, squared": (problem_of(es.Squared(2.0), es.Box(0, 1)), {"mechanism": "hull"}),
+    "hull, pseudo-Huber": (problem_of(PseudoHuber(2.0, 0.3), es.Box(0, 1)), {"mechanism": "hull"}),
+    "linf, softmax": (problem_of(Softmax(), d=2), {"mechanism": "linf"}),
+    "hull, state": (problem_of(ball=es.Box(0, 1)), {"mechanism": "hull", "sensitivity": "state"}),
+    "ellipsoid": (problem_of(ball=es.Box(0, 1)), {"mechanism": "ellipsoid"}),
+    "ellipsoid, category": (problem_of(ball=CATEGORY, intercept=True), {"mechanism": "ellipsoid"}),
+}
+
+
+def shaped_plan(kind):
+    problem, options = SHAPES[kind]
+    budget = es.Concentrated(0.1) if options["mechanism"] == "ellipsoid" else es.Pure(1.0)
+    return es.plan(problem, budget, es.nesterov, iterations=1, **options)
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+def test_noise_of_every_shape_spends_nearly_its_claim_and_not_more(kind):
+    found = es.audit(shaped_plan(kind))
+    assert found.consistent, found.violations
+    assert 0.8 * found.claimed < found.lower_bound <= found.claimed
+    assert found.share > 0.97
+
+
+@pytest.mark.parametrize("kind", ["l2", "linf, ranges", "hull", "hull, category", "ellipsoid", "hull, sampled"])
+def test_weak_noise_of_every_shape_is_found(kind, weak_noise):
+    found = es.audit(shaped_plan(kind))
+    assert found.lower_bound > 1.1 * found.claimed
+    assert not found.consistent
+
+
+def test_steps_of_shaped_noise_add_up_and_are_independent():
+    found = es.audit(
+        es.plan(problem_of(ball=es.Box(0, 1), d=3), es.Pure(1.0), es.nesterov, iterations=4), repetitions=400
+    )
+    assert found.plan.mechanism.name == "hull"
+    assert found.lower_bound == pytest.approx(sum(step.lower_bound for step in found.steps))
+    assert 0.7 < found.lower_bound <= 1
+    assert found.independence > 1e-6
+    assert any("of its norm's law" in line for line in found.assumptions)
+
+
+# Few records per ridge, so that a small crowd holds the minimum far out.
+HEAVY = es.Problem(es.Logistic(), CUBE, ridge=0.1, n=40, d=2)
+
+
+def weaker_tilts(monkeypatch, factor):
+    from epsteps.releases.objective import TiltedMinimum
+
+    def tilt(self, source):
+        plan = self.plan
+        scale = factor * plan.scales[self.number] / plan.tilt_steps[self.number]
+        return source.integers(plan.noise, scale, (plan.problem.dimension,), plan.noise.shape(plan.problem))
+
+    monkeypatch.setattr(TiltedMinimum, "tilt", tilt)
+
+
+def test_a_tilted_minimum_spends_most_of_its_claim_and_not_more():
+    found = es.audit(plan_objective(HEAVY, es.Pure(1.0)), repetitions=700)
+    assert found.consistent, found.violations
+    assert found.share > 0.97
+    assert 0.65 < found.lower_bound <= found.claimed <= 1
+    assert "objective perturbation, 1 releases" in str(found)
+    assert "consistent" in str(found)
+    assert json.dumps(found.to_dict())
+
+
+def test_a_weaker_tilt_is_found(monkeypatch):
+    weaker_tilts(monkeypatch, 1 / 2)
+    found = es.audit(plan_objective(HEAVY, es.Pure(1.0)), repetitions=500)
+    assert found.lower_bound > 1.1
+    assert not found.consistent
+
+
+def test_a_gaussian_tilt_is_audited_by_its_corners(monkeypatch):
+    """The pair attains 83 % of the sensitivity, and the corners give some away: a tilt of 0.4 of its scale is found."""
+    plan = plan_objective(HEAVY, es.Approximate(1.0, 1e-5), mechanism="gaussian")
+    right = es.audit(plan, repetitions=500)
+    assert right.consistent
+    assert 0.4 < right.lower_bound <= right.claimed
+    assert right.unit == "epsilon at delta = 1e-05"
+    assert right.step_unit == "mu"
+    weaker_tilts(monkeypatch, 0.4)
+    found = es.audit(plan, repetitions=500)
+    assert not found.consistent
+
+
+def test_tilts_of_two_releases_are_found_to_depend_on_each_other(monkeypatch):
+    from epsteps.releases.objective import TiltedMinimum
+
+    plan, right, known = plan_objective(HEAVY, es.Pure(1.0), shares=(0.5, 0.5)), TiltedMinimum.tilt, {}
+    assert es.audit(plan, repetitions=100).independence > 1e-6
+
+    def tilt(self, source):
+        if self.number == 0:
+            known["tilt"] = right(self, source)
+        return known["tilt"]
+
+    monkeypatch.setattr(TiltedMinimum, "tilt", tilt)
+    found = es.audit(plan, repetitions=100)
+    assert "not independent" in found.violations[-1]
+
+
 def test_one_feature_attains_half_of_the_logistic_sensitivity():
     """Both slopes cannot be 1 where the two records pull in opposite directions: no audit can find more than half."""
-    found = es.audit(es.plan(problem_of(d=1), es.Pure(1.0), es.gd, iterations=3))
+    found = es.audit(es.plan(problem_of(d=1), es.Pure(1.0), es.gd, iterations=3, mechanism="laplace"))
     assert found.share == pytest.approx(0.5)
     assert 0.4 < found.lower_bound <= 0.5
     assert "attain 50.0% of the declared sensitivity" in str(found)
 
 
+@settings(max_examples=40)
 @given(
     st.sampled_from([es.Logistic(), es.Logistic(("no", "yes")), es.Squared(0.3), es.Squared(9.0)]),
     st.sampled_from([1, 2, np.inf]),
     st.floats(0.05, 30),
     st.integers(1, 30),
     st.booleans(),
-    st.sampled_from([es.Pure(1.0), es.Concentrated(0.1)]),
+    st.sampled_from(["laplace", "l2", "linf", "gaussian"]),
 )
-def test_worst_pairs_lie_in_the_domain_and_attain_the_sensitivity(loss, norm, radius, d, intercept, budget):
+def test_worst_pairs_lie_in_the_domain_and_attain_the_sensitivity(loss, norm, radius, d, intercept, mechanism):
     problem = problem_of(loss, es.Ball(radius, norm=norm), d, intercept)
-    plan = es.plan(problem, budget, es.gd, iterations=2)
+    budget = es.Concentrated(0.1) if mechanism == "gaussian" else es.Pure(1.0)
+    plan = es.plan(problem, budget, es.gd, iterations=2, mechanism=mechanism)
     pair = worst_pair(plan)
     assert not np.any(problem.domain.outside(pair.features))
     assert problem.loss.outside(pair.targets) == 0
@@ -150,7 +283,7 @@ def test_audits_repeat_under_their_seed():
 
 
 def test_progress_hears_of_every_step():
-    plan, heard = es.plan(problem_of(), es.Pure(1.0), es.nesterov, iterations=10), []
+    plan, heard = es.plan(problem_of(), es.Pure(1.0), es.nesterov, iterations=10, mechanism="laplace"), []
     es.audit(plan, repetitions=5, on_step=heard.append)
     assert sum(heard) == Design(plan).work
 

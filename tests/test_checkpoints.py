@@ -131,7 +131,7 @@ plan, rows = example()
 original, log = ExactOracle.gradient, open(f"{folder}/met.txt", "a")
 
 def gradient(self, draw):
-    log.write(f"{self._x.tobytes().hex()} {hashlib.sha256(draw.noise.tobytes()).hexdigest()}\\n")
+    log.write(f"{self._release.x.tobytes().hex()} {hashlib.sha256(draw.noise.tobytes()).hexdigest()}\\n")
     log.flush()
     return original(self, draw)
 

@@ -116,7 +116,7 @@ def test_bad_files_give_one_line(tmp_path, name, content, options, code, message
 
 
 def test_plan_prints_a_table_and_json(tmp_path):
-    arguments = ["plan", "--n", 100_000, "--d", 20]
+    arguments = ["plan", "--n", 100_000, "--d", 20, "--mechanism", "laplace"]
     text = call(*arguments)
     assert text.exit_code == 0
     assert "Plan: nesterov, 120 steps" in text.output
@@ -138,7 +138,7 @@ def test_plan_finds_epsilon_for_a_target_error():
     [
         (["--delta", "1e-6"], es.Approximate(1.0, 1e-6), "gaussian"),
         (["--rho", "0.1"], es.Concentrated(0.1), "gaussian"),
-        (["--epsilon", "2"], es.Pure(2.0), "laplace"),
+        (["--epsilon", "2"], es.Pure(2.0), "linf"),
     ],
 )
 def test_plan_takes_every_kind_of_budget(arguments, budget, mechanism):

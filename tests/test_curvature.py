@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import json
 
 import numpy as np
 import pytest
@@ -88,22 +89,39 @@ def test_no_record_moves_a_moment_by_more_than_its_noise_is_scaled_for(name, uni
 @pytest.mark.parametrize("name", DOMAINS)
 def test_no_record_moves_the_second_moment_by_more_than_its_noise_is_scaled_for(name):
     problem = problem_of(DOMAINS[name])
-    whitening = Whitening(np.array([0, 2, 4]), np.array([0.1, -0.2, 0.3]), np.array([1.0, 30.0, 0.2]), 2.0)
+    whitening = Whitening(np.array([0, 2, 4]), np.array([0.1, -0.2, 0.3]), np.array([2.0, 30.0, 2.0]), 2.0)
     a = SecondMomentRelease(whitening, "epsilon", problem.n, 1.0).encode(blocks_of(problem))
     assert np.all(a == np.rint(a))
     nuclear, frobenius = [], []
-    for u, v in itertools.combinations(np.unique(a, axis=0)[::7], 2):
+    for u, v in itertools.combinations(np.unique(a, axis=0)[::5], 2):
         values = np.linalg.eigvalsh(np.outer(u, u) - np.outer(v, v))
         nuclear.append(np.abs(values).sum())
         frobenius.append(np.sqrt(np.sum(values**2)))
     assert np.all(np.einsum("ij,ij->i", a, a) <= LENGTH**2)
-    assert 0.5 * LENGTH**2 < max(nuclear) <= 2 * LENGTH**2 * (1 + 1e-12)
+    assert 0.25 * LENGTH**2 < max(nuclear) <= 2 * LENGTH**2 * (1 + 1e-12)
     assert max(frobenius) <= np.sqrt(2) * LENGTH**2 * (1 + 1e-12)
+
+
+def test_two_records_can_use_all_of_the_second_moments_sensitivity():
+    """The noise cannot be scaled for less: records at a cosine of -1/3 are orthogonal with their constant."""
+    problem = problem_of(es.Box(-1, 1), n=2, d=2)
+    whitening = Whitening(np.arange(2), np.zeros(2), np.full(2, 10.0), 1.0)
+    angle = np.arccos(-1 / 3)
+    rows = es.Rows(problem, np.array([[1.0, 0.0], [np.cos(angle), np.sin(angle)]]), np.ones(2))
+    (features, _), *_ = rows.blocks()
+    u, v = SecondMomentRelease(whitening, "epsilon", 2, 1.0).encode(features)
+    values = np.linalg.eigvalsh(np.outer(u, u) - np.outer(v, v))
+    assert 1.99 * LENGTH**2 < np.abs(values).sum() <= 2 * LENGTH**2
+    assert 1.99 * LENGTH**4 < np.sum(values**2) <= 2 * LENGTH**4
+
+
+def has_unit_variance(ratios: np.ndarray) -> bool:
+    return 0.6 < np.mean(ratios**2) < 1.6
 
 
 @pytest.mark.parametrize(("name", "unit"), list(itertools.product(DOMAINS, UNITS)))
 def test_moments_are_those_of_the_records_and_their_noise_is_as_declared(name, unit):
-    """500 draws: a variance that is wrong by 1.5 is rejected, a true one with probability below 1e-4."""
+    """200 draws: a scale that is wrong by 1.5 is rejected, a true one with probability below 1e-4."""
     problem = problem_of(DOMAINS[name])
     plan = plan_curvature(problem, budget_of(unit, 3.0))
     data = es.Rows(problem, extreme_rows(), np.ones(problem.n))
@@ -113,15 +131,17 @@ def test_moments_are_those_of_the_records_and_their_noise_is_as_declared(name, u
     for release, values in zip(moment_releases(plan.columns, plan.statistics), exact, strict=False):
         sums = release.sums(data)
         assert release.published(sums, np.zeros_like(sums)) == pytest.approx(values.mean(axis=0), abs=4 / STEPS)
-        draws = np.array([release.published(0 * sums, release.noise(Source(seed))) for seed in range(500)])
+        draws = np.array([release.published(0 * sums, release.noise(Source(seed))) for seed in range(200)])
         ratios = draws / release.statistic.deviations
-        assert np.abs(ratios.mean(axis=0)).max() < 5 / np.sqrt(500)
-        assert 1 / 1.5 < np.mean(ratios**2) < 1.5
+        assert np.abs(ratios.mean(axis=0)).max() < 5 / np.sqrt(200)
+        assert has_unit_variance(ratios)
+        assert not has_unit_variance(ratios * 1.5)
+        assert not has_unit_variance(ratios / 1.5)
 
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_second_moment_is_that_of_the_records_and_its_noise_is_as_declared(unit):
-    """150 draws of 15 and 6 entries: variances wrong by 1.5 are rejected, true ones with probability below 1e-4."""
+    """100 draws of 15 and 6 entries: scales wrong by 1.5 are rejected, true ones with probability below 1e-4."""
     problem = problem_of(es.Box(0, 1))
     whitening = Whitening(np.arange(D), np.full(D, 0.4), np.linspace(0.5, 2, D), 1.5)
     release = SecondMomentRelease(whitening, unit, problem.n, 0.7)
@@ -130,12 +150,14 @@ def test_second_moment_is_that_of_the_records_and_its_noise_is_as_declared(unit)
     a *= np.minimum(1, np.sqrt(1.5) / np.linalg.norm(a, axis=1))[:, None]
     a = np.column_stack([a, np.full(len(a), np.sqrt(0.5))])
     assert release.published(sums, 0 * sums) == pytest.approx(a.T @ a / problem.n, abs=1e-4)
-    draws = np.array([release.published(0 * sums, release.noise(Source(seed))) for seed in range(150)])
+    draws = np.array([release.published(0 * sums, release.noise(Source(seed))) for seed in range(100)])
     assert np.array_equal(draws, draws.transpose(0, 2, 1))
     known = matrix_noise(unit, D + 1, whitening.whole, problem.n, 0.7)
     lower = np.tril_indices(D + 1, -1)
     for entries, deviation in ((draws[:, *lower], known.off), (np.diagonal(draws, axis1=1, axis2=2), known.diagonal)):
-        assert 1 / 1.5 < np.mean((entries / deviation) ** 2) < 1.5
+        assert has_unit_variance(entries / deviation)
+        assert not has_unit_variance(entries / deviation * 1.5)
+        assert not has_unit_variance(entries / deviation / 1.5)
         assert np.abs(entries.mean()) < 5 * deviation / np.sqrt(entries.size)
 
 
@@ -202,6 +224,20 @@ def _loss(release, moved: np.ndarray) -> float:
     return 0.0
 
 
+@pytest.mark.parametrize(("name", "amount"), list(itertools.product(DOMAINS, (0.02, 60.0))))
+def test_every_domain_is_solved_with_much_noise_and_with_little(name, amount):
+    """With much noise no column, or only some, has a covariance; the path stays where the minimum must lie."""
+    problem = problem_of(DOMAINS[name], intercept=True)
+    plan = plan_curvature(problem, es.Pure(amount))
+    data = es.Rows(problem, extreme_rows(), np.where(np.arange(300) % 3, 1.0, -1.0))
+    path, extras = release_curvature(plan, data, Source(2))
+    assert path.shape == (4, D + 1)
+    assert np.linalg.norm(path, axis=1).max() <= np.sqrt(2 * problem.start_gap / plan.ridge) * (1 + 1e-12)
+    assert extras["covariance"].shape == (D, D)
+    if amount > 1:
+        assert data.value(path[-1]) < data.value(path[0])
+
+
 @pytest.mark.parametrize(("name", "budget"), list(itertools.product(DOMAINS, BUDGETS)))
 def test_plan_certifies_its_budget_and_reads_back(name, budget):
     plan = plan_curvature(problem_of(DOMAINS[name], intercept=True), budget)
@@ -209,8 +245,10 @@ def test_plan_certifies_its_budget_and_reads_back(name, budget):
     assert CurvaturePlan.from_json(plan.to_json()) == plan
     assert "curvature first" in str(plan)
     assert sum(item.cost for item in plan.items) <= (plan.moments + plan.rest) * (1 + 1e-12)
+    changed = json.loads(plan.to_json())
+    changed["moments"] *= 0.5
     with pytest.raises(ValueError, match="the plan was changed"):
-        CurvaturePlan.from_json(plan.to_json().replace('"rest": ', '"rest": 0.1'))
+        CurvaturePlan.from_json(json.dumps(changed))
     with pytest.raises(OverspentError, match="Make the plan anew"):
         dataclasses.replace(plan, rest=plan.rest * 1.1)
 
@@ -259,10 +297,9 @@ def excess_and_limit(problem: es.Problem, y, X, plan: CurvaturePlan, seeds) -> t
     for _ in range(50):
         best = best - np.linalg.solve(data.hessian(best), data.gradient(best))
     covariance, units = plan.noise.covariance(problem)
-    full = np.diag(covariance.own)
-    full[np.ix_(covariance.hull, covariance.hull)] += covariance.common
-    full = full * np.outer(units, units)
-    sensitivity = problem.typical_sensitivity(plan.noise.norm)
+    full = covariance.matrix * np.outer(units, units)
+    bounded = problem.has_bounded_sensitivity
+    sensitivity = problem.sensitivity(plan.noise.norm) if bounded else problem.sensitivity_at(best, plan.noise.norm)
     scale = sensitivity / (plan.moments + plan.rest) / problem.n
     limit = 0.5 * scale**2 * np.trace(np.linalg.solve(data.hessian(best), full))
     last = np.array([release_curvature(plan, data, Source(seed))[0][-1] for seed in seeds])
@@ -275,7 +312,7 @@ def test_correlated_records_are_solved_within_three_times_the_limit(intercept):
     problem = problem_of(es.Box(0, 1), n=40_000, d=8, ridge=0.02, intercept=intercept)
     X, y = correlated(problem, 5)
     plan = plan_curvature(problem, es.Pure(2.0))
-    excess, limit = excess_and_limit(problem, y, X, plan, range(16))
+    excess, limit = excess_and_limit(problem, y, X, plan, range(10))
     assert 0.5 * limit < excess.mean() < 3 * limit
     assert not prefers_descent(problem, es.Pure(2.0))
 

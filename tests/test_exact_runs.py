@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import noise_of, records, small_problem
+from conftest import gamma_of, noise_of, records, small_problem
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -16,22 +16,46 @@ SQUARED = es.Problem(es.Squared(), es.Ball(2.0), ridge=0.3, n=300, d=3, intercep
 
 
 @pytest.mark.parametrize("problem", [small_problem(n=300), SQUARED], ids=["logistic", "squared"])
-@pytest.mark.parametrize(("budget", "law"), [(es.Pure(1.0), stats.laplace), (es.Concentrated(0.1), stats.norm)])
-def test_noise_follows_the_planned_law_and_no_other(problem, budget, law):
+@pytest.mark.parametrize(
+    ("budget", "mechanism", "law"),
+    [(es.Pure(1.0), "laplace", stats.laplace), (es.Concentrated(0.1), "gaussian", stats.norm)],
+)
+def test_noise_follows_the_planned_law_and_no_other(problem, budget, mechanism, law):
     rows = es.Rows(problem, *records(problem))
-    plan = es.plan(problem, budget, es.gd, iterations=60)
+    plan = es.plan(problem, budget, es.gd, iterations=60, mechanism=mechanism)
     sample = noise_of(es.run(plan, rows, seed=1, repetitions=25, arithmetic="exact"), rows)
     accepted = [stats.kstest(sample, law(scale=scale).cdf).pvalue > LEVEL for scale in (1, 2 / 3, 3 / 2)]
     assert accepted == [True, False, False]
 
 
+# Columns in units of their own, one of either sign; and a category.
+BOX = es.Problem(es.Logistic(), es.Box((0, 0, -1, 0), (1, 3, 2, 1)), ridge=0.3, n=300, d=4)
+CATEGORY = es.Problem(es.Logistic(), es.Box(0, 2, one_hot=[(1, 4)]), ridge=0.3, n=300, d=4, intercept=True)
+
+
+@pytest.mark.parametrize("problem", [small_problem(n=300), BOX, CATEGORY], ids=["cube", "box", "category"])
+@pytest.mark.parametrize("mechanism", ["l2", "linf", "hull", "blocks", "ellipsoid"])
+def test_the_norm_of_noise_of_a_norm_is_gamma_distributed_and_no_other(problem, mechanism):
+    """Whatever the body, the gauge of noise ~ exp(-gauge) is Gamma(d); that of a Gaussian is chi(d)."""
+    rows = es.Rows(problem, *records(problem))
+    budget = es.Concentrated(0.1) if mechanism == "ellipsoid" else es.Pure(1.0)
+    plan = es.plan(problem, budget, es.gd, iterations=20, mechanism=mechanism)
+    sample = gamma_of(es.run(plan, rows, seed=1, repetitions=15, arithmetic="exact"), rows)
+    law = stats.chi if mechanism == "ellipsoid" else stats.gamma
+    accepted = [
+        stats.kstest(sample, law(problem.dimension, scale=scale).cdf).pvalue > LEVEL for scale in (1, 2 / 3, 3 / 2)
+    ]
+    assert accepted == [True, False, False]
+
+
 @pytest.mark.parametrize("batch", [None, 50])
-def test_a_private_run_publishes_whole_numbers_of_grid_steps(batch):
+@pytest.mark.parametrize("mechanism", ["laplace", "hull"])
+def test_a_private_run_publishes_whole_numbers_of_grid_steps(batch, mechanism):
     """What leaves a step is an integer: nothing of a record hides in low bits."""
     problem = small_problem(n=300)
     rows = es.Rows(problem, *records(problem))
-    plan = es.plan(problem, es.Pure(1.0), es.gd, iterations=1, batch=batch)
-    release = Grid(problem).release(plan.scales[0] * plan.batch, 1.0, 1)
+    plan = es.plan(problem, es.Pure(1.0), es.gd, iterations=1, batch=batch, mechanism=mechanism)
+    release = Grid(problem).release(plan.scales[0] * plan.batch, 1.0, plan.mechanism.norm, plan.shape)
     path = es.run(plan, rows, repetitions=50).path
     integers = (path[0] - path[1]) / plan.steps.alpha[0] / (release.step / plan.batch)
     assert release.shift > 0

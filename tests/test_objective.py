@@ -138,6 +138,16 @@ def test_every_covered_loss_finds_its_minimum_when_privacy_is_cheap(loss, budget
     assert np.any(found != best)
 
 
+def test_squared_loss_is_replaced_by_one_with_a_bounded_slope():
+    problem = es.Problem(es.Squared(2.0), es.Box(-1, 1), ridge=0.05, n=2000, d=3)
+    X, y = records(problem)
+    plan = es.plan(problem, es.Pure(100.0), "objective")
+    assert plan.problem.loss == es.PseudoHuber(2.0, c=0.8)
+    robust = es.Rows(plan.problem, X, 0.3 * y)
+    found = es.run(plan, es.Rows(problem, X, 0.3 * y), seed=1).x
+    assert robust.value(found) - robust.value(minimum(robust)) < 1e-5
+
+
 @pytest.mark.parametrize("source", ["float32", "sparse", "memmap"])
 def test_records_of_every_kind_lead_within_the_tolerance(source, tmp_path):
     """Rows of float32 outside a ball are projected with a float32's rounding in engines; the solver gets there."""
@@ -173,9 +183,9 @@ def test_rounding_errors_are_bounded():
 
 
 def test_what_objective_perturbation_does_not_cover_is_refused():
-    squared = replace(BOX, loss=es.Squared())
+    plan = es.plan(BOX, es.Pure(1.0), "objective")
     with pytest.raises(ValueError, match="covers Logistic, Softmax, PseudoHuber and SmoothedHinge, got Squared"):
-        es.plan(squared, es.Pure(1.0), "objective")
+        replace(plan, problem=replace(BOX, loss=es.Squared()))
     with pytest.raises(
         ValueError, match=r"publishes the final model alone.*Use release='final', or method='sequential'"
     ):
@@ -184,7 +194,6 @@ def test_what_objective_perturbation_does_not_cover_is_refused():
         es.plan(BOX, es.Concentrated(0.5), "objective", mechanism="gaussian")
     with pytest.raises(ValueError, match="shares must be positive and add up to 1"):
         es.plan(BOX, es.Pure(1.0), "objective", shares=(0.5, 0.2))
-    plan = es.plan(BOX, es.Pure(1.0), "objective")
     rows = es.Rows(BOX, *positive_records(BOX))
     for options in ({"checkpoint": "x.db"}, {"arithmetic": "float"}, {"start": 1.0}):
         with pytest.raises(ValueError, match="is for plans of steps"):

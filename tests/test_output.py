@@ -1,5 +1,6 @@
 """Output perturbation: how far the minimum moves, what the noise is, what a plan certifies."""
 
+import json
 import math
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from scipy import stats
 import epsteps as es
 from epsteps import minima
 from epsteps.noise import Source
+from epsteps.plan_json import PlanFormatError
 from epsteps.planning import OverspentError
 from epsteps.plans.output import OutputPlan, plan_output
 from epsteps.releases.output import NoisyMinimum, release_output
@@ -42,6 +44,10 @@ def test_a_plan_spends_its_budget_and_survives_json(loss, budget):
     plan = plan_output(problem_of(loss), budget)
     assert budget.amount * (1 - 1e-6) < plan.spent <= budget.amount
     assert OutputPlan.from_json(plan.to_json()) == plan
+    changed = json.loads(plan.to_json())
+    for factor, error in ((0.5, OverspentError), (2.0, PlanFormatError)):
+        with pytest.raises(error):
+            OutputPlan.from_json(json.dumps(changed | {"scale": factor * plan.scale}))
     with pytest.raises(OverspentError, match="Make the plan anew"):
         replace(plan, scale=plan.scale * (1 - 1e-5))
     with pytest.raises(OverspentError, match="Make the plan anew"):
@@ -60,7 +66,7 @@ def test_the_point_of_the_grid_is_near_the_minimum(loss):
     rows = es.Rows(minimised, X, targets)
     x = NoisyMinimum(plan).minimum(es.Rows(problem, X, targets)).astype(float) * plan.step
     assert np.linalg.norm(300 * rows.gradient(x)) <= plan.tolerance
-    assert plan.sensitivity < 1.01 * minima.minimum_sensitivity(problem.gradient_size(1.0, 2), 300, plan.ridge)
+    assert plan.sensitivity < 1.01 * minima.minimum_sensitivity(problem.sensitivity(2) / 2, 300, plan.ridge)
 
 
 @pytest.mark.parametrize("loss", ["logistic", "pseudo-huber", "softmax"])
@@ -95,7 +101,7 @@ def test_noise_has_the_planned_scale_and_no_other(mechanism):
     assert stats.kstest(lengths / 1.25, cdf).pvalue < LEVEL
 
 
-def test_vectors_of_the_note_hold():
+def test_two_scales_are_those_computed_by_hand():
     """n = 1e5, |u|² <= 20, ridge 0.02, d = 20, epsilon 1: E|z|² = 0.0084, and sigma = 0.016684 at delta = 1e-5."""
     problem = es.Problem(es.Logistic(), es.Ball(math.sqrt(20)), ridge=0.02, n=100_000, d=20)
     plan = plan_output(problem, es.Pure(1.0))

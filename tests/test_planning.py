@@ -96,15 +96,42 @@ def edited(plan, edit):
         (lambda p: p["scales"].__setitem__(0, -1.0), "scales must be positive and finite"),
         (lambda p: p["steps"].update(alpha=[0.1]), "one entry per step"),
         (lambda p: p.update(epsteps_plan=2), "not a plan of format 1"),
-        (lambda p: p.update(mechanism="none"), "not a complete plan: KeyError"),
+        (lambda p: p.update(mechanism="none"), "mechanism must be one of 'laplace', .* got 'none'"),
+        (lambda p: p.update(mechanism="linf"), "the plan was changed: its 'costs'"),
         (lambda p: p.update(sensitivity="none"), "sensitivity must be one of 'global', 'state', got 'none'"),
     ],
 )
 def test_an_edited_plan_is_refused(paper, edit, message):
-    plan = es.plan(paper, es.Pure(1.0), iterations=7)
+    plan = es.plan(paper, es.Pure(1.0), iterations=7, mechanism="laplace")
     assert es.Plan.from_json(plan.to_json()) == plan
     with pytest.raises(ValueError, match=message):
         es.Plan.from_json(edited(plan, edit))
+
+
+@pytest.mark.parametrize("mechanism", ["linf", "hull"])
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda p: p["scales"].__setitem__(0, 2 * p["scales"][0]), "the plan was changed: its 'costs'"),
+        (lambda p: p["problem"]["domain"].update(norm=2), "does not fit|the plan was changed: its 'error'"),
+        (lambda p: p.update(mechanism="laplace"), "more than its budget"),
+        (lambda p: p.update(mechanism="l2"), "more than its budget"),
+        (lambda p: p.update(mechanism="ellipsoid"), "does not cover|more than its budget|the plan was changed"),
+    ],
+)
+def test_an_edited_plan_with_shaped_noise_is_refused(paper, mechanism, edit, message):
+    plan = es.plan(paper, es.Pure(1.0), iterations=7, mechanism=mechanism)
+    with pytest.raises(ValueError, match=message):
+        es.Plan.from_json(edited(plan, edit))
+
+
+def test_shaped_noise_grows_with_the_domain(paper):
+    """Its scales are in units of the domain: records twice as large get twice the noise, at the same cost."""
+    plan = es.plan(paper, es.Pure(1.0), iterations=7, mechanism="linf")
+    wider = dataclasses.replace(paper, domain=es.Ball(2, norm=np.inf))
+    power = plan.mechanism.half_power(plan.scales, wider)
+    np.testing.assert_allclose(power, 4 * plan.mechanism.half_power(plan.scales, paper))
+    assert dataclasses.replace(plan, problem=wider).spent == plan.spent
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '"plan"', "{}", '{"epsteps_plan": 1}'])
@@ -116,15 +143,15 @@ def test_a_text_that_is_no_plan_is_refused(text):
 def test_a_mechanism_cannot_claim_another_norm(paper):
     """In the cube the sensitivity is 40 in L1 and 2 in Linf: noise for the latter would spend twenty times more."""
     with pytest.raises(TypeError, match="norm"):
-        Laplace(norm=np.inf)  # type: ignore[call-arg]
+        KNorm("laplace", norm=np.inf)  # type: ignore[call-arg]
 
     @dataclasses.dataclass(frozen=True)
-    class Pretended(Laplace):
-        norm: float = np.inf
+    class Pretended(KNorm):
+        norm: float = np.inf  # type: ignore[assignment]
 
-    plan = es.plan(paper, es.Pure(1.0), iterations=3)
+    plan = es.plan(paper, es.Pure(1.0), iterations=3, mechanism="laplace")
     with pytest.raises(ValueError, match="mechanism must be the library's own"):
-        dataclasses.replace(plan, mechanism=Pretended(), scales=plan.scales / 20)
+        dataclasses.replace(plan, mechanism=Pretended("laplace"), scales=plan.scales / 20)
 
 
 def test_scales_cannot_be_changed_in_place(paper):
@@ -147,13 +174,15 @@ def test_the_chosen_horizon_has_the_smallest_error(method, allocation, batch):
 
 
 def test_the_optimal_split_promises_less_error_than_the_uniform_one(paper):
-    optimal = es.plan(paper, es.Pure(1.0), iterations=100)
-    uniform = es.plan(paper, es.Pure(1.0), iterations=100, allocation="uniform")
-    assert optimal.error < 0.6 * uniform.error
+    for mechanism, gain in (("laplace", 0.6), ("auto", 0.95)):
+        options = {"iterations": 100, "mechanism": mechanism}
+        optimal = es.plan(paper, es.Pure(1.0), **options)
+        uniform = es.plan(paper, es.Pure(1.0), **options, allocation="uniform")
+        assert optimal.error < gain * uniform.error
 
 
 def test_sampling_fewer_records_never_reduces_the_noise(paper):
-    """Amplification does not make up for the smaller mean: pure epsilon and Laplace noise."""
+    """Amplification does not make up for the smaller mean under pure epsilon."""
     full = es.plan(paper, es.Pure(1.0), iterations=50)
     sampled = es.plan(paper, es.Pure(1.0), iterations=50, batch=1000)
     assert np.all(sampled.scales > full.scales)
@@ -161,7 +190,7 @@ def test_sampling_fewer_records_never_reduces_the_noise(paper):
 
 
 def test_a_plan_reads_as_text(paper):
-    text = str(es.plan(paper, es.Pure(1.0), es.multistage, iterations=100, batch=1000))
+    text = str(es.plan(paper, es.Pure(1.0), es.multistage, iterations=100, batch=1000, mechanism="laplace"))
     for fact in (
         "pure epsilon = 1",
         "one record is replaced",
@@ -199,7 +228,7 @@ def test_state_dependent_noise_is_never_larger_than_global_noise(paper):
         (
             {"mechanism": "staircase"},
             ValueError,
-            "mechanism must be one of 'auto', 'laplace', 'gaussian', got 'staircase'",
+            "mechanism must be one of 'auto', 'laplace', .*'ellipsoid', got 'staircase'",
         ),
         ({"sensitivity": "local"}, ValueError, "sensitivity must be one of .* got 'local'"),
         ({"start_gap": 0}, ValueError, "start_gap must be positive, got 0"),
@@ -265,7 +294,9 @@ def test_a_finite_slope_is_never_replaced_by_a_typical_one():
         typical_slope = 0.1
 
     problem = es.Problem(Modest(), es.Ball(1), ridge=0.1, n=100, d=2)
-    assert es.plan(problem, es.Pure(1.0), iterations=3).sensitivity_bound == problem.sensitivity(1)
+    for mechanism, norm in (("laplace", 1), ("l2", 2), ("linf", "body")):
+        plan = es.plan(problem, es.Pure(1.0), iterations=3, mechanism=mechanism)
+        assert plan.sensitivity_bound == problem.sensitivity(norm)
 
 
 def test_an_unreachable_error_is_refused(paper):

@@ -24,6 +24,27 @@
 | accumulator of doubles not flushed in time           | sums_are_exact                              |
 | Gaussian scaled by the L∞ sensitivity                | audit_gaussian                              |
 | Gaussian scaled by the L1 sensitivity (too much)     | gaussian_noise_is_what_rho_asks_for         |
+| hull noise of half its scale                         | audit_hull                                  |
+| L2 noise of two thirds of its scale                  | audit_l2                                    |
+| L2 noise scaled by the L∞ sensitivity                | audit_l2                                    |
+| ellipsoid noise without its common part              | audit_ellipsoid                             |
+| ellipsoids of the parts not stretched together       | gradients_stay_within_their_noise           |
+| columns of either sign put into the hull             | gradients_stay_within_their_noise           |
+| two categories in one block                          | gradients_stay_within_their_noise           |
+| a category's indicators not projected                | replay_boxes: a release moves too far       |
+| state sensitivity at another point                   | replay_boxes: a release moves too far       |
+| scale of the noise fitted to the data                | replay_boxes: the draws differ              |
+| tilt scaled by the sensitivity of adding a record    | audit_minimum                               |
+| tilt of two thirds of its scale                      | audit_minimum                               |
+| tilt reused by the next release                      | replay_minima: noise was drawn once         |
+| Gaussian tilt of a quarter of its scale              | replay_minima: a release moves too far      |
+| Jacobian of the tilted minimum not charged           | minima_cost_what_is_computed_by_hand        |
+| intercept left out of a record's weight              | minima_cost_what_is_computed_by_hand        |
+| minimum of another ridge                             | replay_minima: the solver stopped early     |
+| solver stops before its tolerance                    | replay_minima: the solver stopped early     |
+| noise on the output missing                          | replay_minima: noise was drawn once         |
+| noise on the output of a tenth of its scale          | replay_minima: the output costs more        |
+| solver's effort published                            | replay_minima: the result differs           |
 
 Checks are the suite's own, the audit and the replay. They raise AssertionError, and nothing on right code: tested here
 for one seed, and for twenty by the slow test. An audit accuses right code with a chance of at most 5 % by its guarantee
@@ -36,6 +57,7 @@ import math
 import numpy as np
 import pytest
 import test_exact_sums
+import test_mechanisms
 import test_planning
 import test_replay
 from conftest import records, small_problem
@@ -43,14 +65,22 @@ from scipy import stats
 
 import epsteps as es
 import epsteps.auditing.measuring
-from epsteps import engines, grid, levels
+from epsteps import engines, grid, levels, minima
+from epsteps.bodies import Body, Ellipsoid
 from epsteps.budgets import additive
-from epsteps.mechanisms import Gaussian
+from epsteps.losses import PseudoHuber
+from epsteps.mechanisms import Gaussian, knorm
+from epsteps.minima import pure
 from epsteps.noise import Source, source
+from epsteps.plans import ObjectivePlan, plan_objective
+from epsteps.releases.objective import TiltedMinimum
 from epsteps.sampling import Sampling
+from epsteps.testing import replay
 
 LEVEL = 1e-4
 CUBE = es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.1, n=1000, d=5)
+BOX = es.Problem(es.Logistic(), es.Box(0, 1), ridge=0.1, n=1000, d=3)
+HEAVY = es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.1, n=40, d=2)
 SMALL_AND_INTERCEPT = es.Problem(es.Logistic(), es.Ball(0.2), ridge=0.1, n=1000, d=2, intercept=True)
 
 
@@ -62,19 +92,90 @@ def audited(problem, budget, seed, **options):
 
 
 def audit_laplace(seed):
-    return audited(CUBE, es.Pure(1.0), seed)
+    return audited(CUBE, es.Pure(1.0), seed, mechanism="laplace")
 
 
 def audit_gaussian(seed):
-    return audited(CUBE, es.Concentrated(0.1), seed)
+    return audited(CUBE, es.Concentrated(0.1), seed, mechanism="gaussian")
+
+
+def audit_ellipsoid(seed):
+    return audited(BOX, es.Concentrated(0.1), seed, mechanism="ellipsoid")
+
+
+def audit_hull(seed):
+    return audited(BOX, es.Pure(1.0), seed, mechanism="hull", iterations=1)
+
+
+def audit_l2(seed):
+    return audited(CUBE, es.Pure(1.0), seed, mechanism="l2", iterations=1)
 
 
 def audit_sampled(seed):
-    return audited(CUBE, es.Pure(1.0), seed, batch=100, iterations=3)
+    return audited(CUBE, es.Pure(1.0), seed, batch=100, iterations=3, mechanism="laplace")
 
 
 def audit_intercept(seed):
-    return audited(SMALL_AND_INTERCEPT, es.Pure(1.0), seed)
+    return audited(SMALL_AND_INTERCEPT, es.Pure(1.0), seed, mechanism="laplace")
+
+
+def audit_minimum(seed):
+    found = es.audit(plan_objective(HEAVY, es.Pure(1.0)), seed=seed, repetitions=700)
+    assert found.consistent, found.violations
+
+
+def gradients_stay_within_their_noise(seed):
+    test_mechanisms.gradients_stay_within_the_sensitivity(seed, losses=test_mechanisms.LOSSES[:1])
+
+
+def replay_boxes(seed):
+    """Steps with shaped noise, over columns of all kinds, and with noise for the point of the step."""
+    box, category = (test_replay.problem_of(es.Logistic(), box, True) for box in test_replay.BOXES[1:])
+    squared = test_replay.problem_of(es.Squared(0.7), test_replay.BOXES[2], True)
+    for fit in (
+        test_replay.run_of(box, es.Pure(1.0), es.nesterov, None, mechanism="hull"),
+        test_replay.run_of(category, es.Concentrated(0.1), es.gd, None, mechanism="ellipsoid"),
+        test_replay.run_of(squared, es.Pure(1.0), es.gd, None, mechanism="hull"),
+    ):
+        test_replay.replay_all(fit, seed)
+
+    replay_a_record_with_every_category()
+
+
+def replay_a_record_with_every_category():
+    """Far out, where its slope is 1: such a record counts as one of a single category."""
+    problem = test_replay.problem_of(es.Logistic(), es.Box(0, 1, one_hot=[(0, 3)]))
+    plan = es.plan(problem, es.Pure(1.0), es.gd, iterations=1, mechanism="laplace")
+    none, every, labels = np.zeros((40, 3)), np.zeros((40, 3)), np.full(40, -1)
+    every[test_replay.RECORD] = 1.0
+
+    def fit(X, account):
+        return es.run(plan, es.Rows(problem, X, labels), start=50.0, ledger=account)
+
+    replay(fit, none, every, costs=plan.costs)
+
+
+def replay_minima(seed):
+    box = test_replay.problem_of(es.Logistic(), test_replay.BOXES[1], True)
+    huber = test_replay.problem_of(PseudoHuber(0.7, 0.4), es.Ball(1.3), True)
+    for fit in (
+        test_replay.minimum_of(box, es.Pure(1.0), shares=(0.5, 0.5)),
+        test_replay.minimum_of(huber, es.Pure(1.0)),
+        test_replay.minimum_of(test_replay.PROBLEM, es.Approximate(1.0, 1e-5), mechanism="gaussian"),
+    ):
+        test_replay.replay_all(fit, seed)
+
+
+def minima_cost_what_is_computed_by_hand(seed):
+    """ε₂/2 + max over a of ln(1 + κ a(1 - a)) + ε₂ a/2, κ = (d + 1)/(n ridge) in a cube with intercept."""
+    a = np.linspace(0, 1, 20_001)
+    for ridge, scale in ((1.0, 2.0), (0.01, 1.0), (0.001, 0.4)):
+        problem = es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=ridge, n=50, d=3, intercept=True)
+        plan = ObjectivePlan(problem, es.Pure(1e3), "linf", ridge, (scale,), (1.0,), 1e-6)
+        noise, kappa = 2 / scale, 4 / (50 * ridge)
+        by_hand = noise / 2 + np.max(np.log1p(kappa * a * (1 - a)) + noise * a / 2)
+        assert plan.costs[0] >= by_hand
+        assert plan.costs[0] == pytest.approx(by_hand, rel=1e-5)
 
 
 def replay_runs(seed):
@@ -147,6 +248,14 @@ def gaussian_noise_is_what_rho_asks_for(seed):
 CHECKS = (
     audit_laplace,
     audit_gaussian,
+    audit_ellipsoid,
+    audit_hull,
+    audit_l2,
+    audit_minimum,
+    gradients_stay_within_their_noise,
+    replay_boxes,
+    replay_minima,
+    minima_cost_what_is_computed_by_hand,
     audit_sampled,
     audit_intercept,
     replay_runs,
@@ -245,7 +354,7 @@ def same_noise_in_every_step(patch):
 def same_noise_in_every_coordinate(patch):
     right = Source.integers
 
-    def integers(self, mechanism, scale, shape):
+    def integers(self, mechanism, scale, shape, body=None):
         return np.repeat(right(self, mechanism, np.broadcast_to(scale, shape)[:1], (1, *shape[1:])), shape[0], axis=0)
 
     patch.setattr(Source, "integers", integers)
@@ -259,7 +368,8 @@ def fixed_seed(patch):
 
 
 def intercept_forgotten(patch):
-    patch.setattr(es.Problem, "record_size", lambda self, norm: self.domain.size(norm, self.d))
+    right = es.Problem.record_size
+    patch.setattr(es.Problem, "record_size", lambda self, norm: right(dataclasses.replace(self, intercept=False), norm))
 
 
 def one_step_forgotten(patch):
@@ -323,6 +433,162 @@ def gaussian_norm(norm):
     return lambda patch: patch.setattr(Gaussian, "norm", norm)
 
 
+def l2_norm(patch):
+    patch.setitem(knorm._NORMS, "l2", np.inf)
+
+
+def smaller_vectors(name, factor):
+    """Draw noise of a smaller scale: Source.shaped or Source.l2."""
+
+    def plant(patch):
+        right = getattr(Source, name)
+        patch.setattr(Source, name, lambda self, body, t: right(self, body, t * factor))
+
+    return plant
+
+
+def no_common_part(patch):
+    right = Source.tilted
+    patch.setattr(
+        Source, "tilted", lambda self, scale, common, shape, weights=1.0: right(self, scale, 0.0, shape, weights)
+    )
+
+
+def parts_not_stretched(patch):
+    right = Body.ellipsoid
+
+    def ellipsoid(self, importance):
+        found = right(self, importance)
+        return Ellipsoid(found.hull, tuple(s / math.sqrt(2) for s in found.scales), found.common / math.sqrt(2))
+
+    patch.setattr(Body, "ellipsoid", ellipsoid)
+
+
+def signed_columns_in_the_hull(patch):
+    def body(self, d):
+        inside = self._in_block(d)
+        blocks = tuple(tuple(range(*block)) for block in self.one_hot)
+        return Body(tuple(np.flatnonzero(~inside).tolist()), blocks)
+
+    patch.setattr(es.Box, "body", body)
+    patch.setattr(es.Box, "hull", body)
+
+
+def categories_in_one_block(patch):
+    def body(self, d):
+        inside = self._in_block(d)
+        block = tuple(np.flatnonzero(inside).tolist())
+        return Body((), ((block,) if block else ()) + tuple((c,) for c in np.flatnonzero(~inside).tolist()))
+
+    patch.setattr(es.Box, "body", body)
+    patch.setattr(es.Box, "hull", body)
+
+
+def category_not_projected(patch):
+    def integers(self, rows, steps):
+        low, high = self._ends(rows.shape[1])
+        return np.rint(np.clip(np.nan_to_num(rows), low, high) * (steps / self.units(rows.shape[1])))
+
+    patch.setattr(es.Box, "integers", integers)
+
+
+def state_at_another_point(patch):
+    right = es.Plan.scale_at
+    patch.setattr(es.Plan, "scale_at", lambda self, t, point: right(self, t, 0 * point))
+
+
+def scale_fitted_to_the_data(patch):
+    """The scale of the noise grows a little with the sum that was read before."""
+    sums, scale_at, seen = es.Rows.sums, es.Plan.scale_at, {"factor": 1.0}
+
+    def measured(self, points, rows=None):
+        found = sums(self, points, rows)
+        seen["factor"] = 1 + float(np.abs(found[0, 0])) / 2**60
+        return found
+
+    patch.setattr(es.Rows, "sums", measured)
+    patch.setattr(es.Plan, "scale_at", lambda self, t, point: scale_at(self, t, point) * seen["factor"])
+
+
+def smaller_tilts(factor):
+    def plant(patch):
+        def tilt(self, source):
+            plan = self.plan
+            scale = factor * plan.scales[self.number] / plan.tilt_steps[self.number]
+            return source.integers(plan.noise, scale, (plan.problem.dimension,), plan.noise.shape(plan.problem))
+
+        patch.setattr(TiltedMinimum, "tilt", tilt)
+
+    return plant
+
+
+def same_tilt(patch):
+    right, known = TiltedMinimum.tilt, {}
+    patch.setattr(TiltedMinimum, "tilt", lambda self, source: _first_tilt(known, right, self, source))
+
+
+def _first_tilt(known, right, release, source):
+    if release.number == 0:
+        known["tilt"] = right(release, source)
+    return known["tilt"]
+
+
+def free_jacobian(patch):
+    def total_epsilon(noise_epsilon, kappa, saturation):
+        return noise_epsilon
+
+    patch.setattr(minima, "total_epsilon", total_epsilon)
+    patch.setattr(pure, "total_epsilon", total_epsilon)
+
+
+def another_ridge(patch):
+    """Minimise with half of the ridge that the certificate is computed with."""
+    right = TiltedMinimum.minimum
+
+    def minimum(self, data, tilt):
+        plan = dataclasses.replace(self.plan, budget=type(self.plan.budget)(*_generous(self.plan.budget)))
+        problem = dataclasses.replace(plan.problem, ridge=plan.problem.ridge / 2)
+        return right(
+            TiltedMinimum(dataclasses.replace(plan, problem=problem, ridge=plan.ridge / 2), self.number), data, tilt
+        )
+
+    patch.setattr(TiltedMinimum, "minimum", minimum)
+
+
+def _generous(budget):
+    return (1e3, 0.5) if isinstance(budget, es.Approximate) else (1e3,)
+
+
+def impatient_solver(patch):
+    right = TiltedMinimum.minimum
+
+    def minimum(self, data, tilt):
+        return np.array([int(entry * (1 + 1e-5)) for entry in right(self, data, tilt)], dtype=object)
+
+    patch.setattr(TiltedMinimum, "minimum", minimum)
+
+
+def no_output_noise(patch):
+    patch.setattr(TiltedMinimum, "noise", lambda self, source: np.zeros(self.plan.problem.dimension, dtype=np.int64))
+
+
+def smaller_output_noise(patch):
+    def noise(self, source):
+        scale = 0.1 * self.plan.output_scales[self.number] / self.step
+        return source.integers(knorm.KNorm("l2"), scale, (self.plan.problem.dimension,))
+
+    patch.setattr(TiltedMinimum, "noise", noise)
+
+
+def published_iterations(patch):
+    def change(run, plan, data, options):
+        found = run(plan, data, **options)
+        steps = float(np.linalg.norm(data.gradient(np.zeros(plan.problem.dimension))))
+        return dataclasses.replace(found, extras={"iterations": np.array(math.ceil(100 * steps))})
+
+    replace_run(patch, change)
+
+
 BUGS = {
     "Laplace scale b/√2": (smaller_scale("laplace"), audit_laplace),
     "Gaussian deviation σ/√2": (smaller_scale("gaussian"), audit_gaussian),
@@ -346,6 +612,27 @@ BUGS = {
     "accumulator not flushed": (full_accumulators, sums_are_exact),
     "Gaussian scaled by the L∞ sensitivity": (gaussian_norm(np.inf), audit_gaussian),
     "Gaussian scaled by the L1 sensitivity": (gaussian_norm(1), gaussian_noise_is_what_rho_asks_for),
+    "hull noise of half its scale": (smaller_vectors("shaped", 0.5), audit_hull),
+    "L2 noise of two thirds of its scale": (smaller_vectors("l2", 2 / 3), audit_l2),
+    "L2 noise scaled by the L∞ sensitivity": (l2_norm, audit_l2),
+    "ellipsoid noise without its common part": (no_common_part, audit_ellipsoid),
+    "ellipsoids of the parts not stretched together": (parts_not_stretched, gradients_stay_within_their_noise),
+    "columns of either sign in the hull": (signed_columns_in_the_hull, gradients_stay_within_their_noise),
+    "two categories in one block": (categories_in_one_block, gradients_stay_within_their_noise),
+    "a category's indicators not projected": (category_not_projected, replay_boxes),
+    "state sensitivity at another point": (state_at_another_point, replay_boxes),
+    "scale fitted to the data": (scale_fitted_to_the_data, replay_boxes),
+    "tilt scaled by the sensitivity of adding a record": (halved_sensitivity, audit_minimum),
+    "tilt of two thirds of its scale": (smaller_tilts(2 / 3), audit_minimum),
+    "tilt reused by the next release": (same_tilt, replay_minima),
+    "Gaussian tilt of a quarter of its scale": (smaller_tilts(1 / 4), replay_minima),
+    "Jacobian of the tilted minimum not charged": (free_jacobian, minima_cost_what_is_computed_by_hand),
+    "intercept left out of a record's weight": (intercept_forgotten, minima_cost_what_is_computed_by_hand),
+    "minimum of another ridge": (another_ridge, replay_minima),
+    "solver stops before its tolerance": (impatient_solver, replay_minima),
+    "noise on the output missing": (no_output_noise, replay_minima),
+    "noise on the output of a tenth of its scale": (smaller_output_noise, replay_minima),
+    "solver's effort published": (published_iterations, replay_minima),
 }
 
 

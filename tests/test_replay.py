@@ -9,17 +9,23 @@ import pytest
 from conftest import records
 
 import epsteps as es
+from epsteps import mechanisms
+from epsteps.losses import PseudoHuber, Softmax
+from epsteps.plans import plan_objective
+from epsteps.sampling import Sampling
 from epsteps.testing import ReplayError, replay
 
 METHODS = (es.gd, es.heavy_ball, es.nesterov, es.multistage, es.restarted_nesterov)
 BUDGETS = (es.Pure(1.0), es.Concentrated(0.1), es.Approximate(1.0, 1e-5))
 LOSSES = (es.Logistic(), es.Squared(0.7))
 BALLS = (es.Ball(0.8, norm=1), es.Ball(1.3), es.Ball(1, norm=np.inf))
+# Columns that are never negative, with units of their own, and with a category; and one of either sign.
+BOXES = (es.Box(0, 1), es.Box((0, -1, 0), (2, 1, 0.3)), es.Box(0, 2, one_hot=[(1, 3)]))
 N, D, RECORD = 40, 3, 17
 
 
-def problem_of(loss, ball, intercept=False):
-    return es.Problem(loss, ball, ridge=0.2, n=N, d=D, intercept=intercept)
+def problem_of(loss, domain, intercept=False):
+    return es.Problem(loss, domain, ridge=0.2, n=N, d=D, intercept=intercept)
 
 
 def run_of(problem, budget, method, batch, **options):
@@ -39,18 +45,57 @@ def smoothness_of(problem, budget):
     return problem, fit, [budget.amount]
 
 
+def minimum_of(problem, budget, **options):
+    """Return the release of tilted minima; a Gaussian tilt's cost is the rho of its mu."""
+    plan = plan_objective(problem, budget, **options)
+
+    def fit(data, account):
+        return es.run(plan, es.Rows(problem, *data), ledger=account)
+
+    return problem, fit, [cost if plan.noise.unit == "epsilon" else cost**2 / 2 for cost in plan.costs]
+
+
+def name_of(domain):
+    if isinstance(domain, es.Ball):
+        return f"L{domain.norm}"
+    return "Box" + "-units" * isinstance(domain.low, tuple) + "-category" * bool(domain.one_hot)
+
+
 def fits():
     """Yield every release of the library. A new mechanism or release joins by one line."""
     for loss, ball, intercept in itertools.product(LOSSES, BALLS, (False, True)):
         problem = problem_of(loss, ball, intercept)
-        name = f"{type(loss).__name__}-L{ball.norm}{'-intercept' * intercept}"
+        name = f"{type(loss).__name__}-{name_of(ball)}{'-intercept' * intercept}"
         for budget, method in itertools.product(BUDGETS, METHODS):
-            yield f"{name}-{type(budget).__name__}-{method.__name__}", run_of(problem, budget, method, None)
+            mechanism = "laplace" if budget == es.Pure(1.0) else "gaussian"
+            yield (
+                f"{name}-{type(budget).__name__}-{method.__name__}",
+                run_of(problem, budget, method, None, mechanism=mechanism),
+            )
         for budget in (es.Pure(1.0), es.Approximate(1.0, 1e-5)):
             yield f"{name}-{type(budget).__name__}-batch", run_of(problem, budget, es.nesterov, 20)
-        yield f"{name}-state", run_of(problem, es.Pure(1.0), es.gd, None, sensitivity="state")
         for budget in BUDGETS[:2]:
             yield f"{name}-smoothness-{type(budget).__name__}", smoothness_of(problem, budget)
+    for domain, intercept, mechanism in itertools.product((*BALLS, *BOXES), (False, True), mechanisms.NAMES):
+        problem = problem_of(es.Logistic(), domain, intercept)
+        budget = next(one for one in BUDGETS if one.unit(Sampling(1, 1)) == mechanisms.named(mechanism).unit)
+        name = f"{name_of(domain)}{'-intercept' * intercept}-{mechanism}"
+        if mechanisms.named(mechanism).covers(problem):
+            yield f"{name}-steps", run_of(problem, budget, es.nesterov, None, mechanism=mechanism)
+            yield f"{name}-state", run_of(problem, budget, es.gd, None, mechanism=mechanism, sensitivity="state")
+            kind = budget if budget.unit(Sampling(1, 1)) == "epsilon" else es.Approximate(1.0, 1e-5)
+            yield f"{name}-minimum", minimum_of(problem, kind, mechanism=mechanism)
+    for loss in (es.Squared(0.7), Softmax(), PseudoHuber(0.7, 0.4)):
+        problem = problem_of(loss, BOXES[2], True)
+        for mechanism, batch in (("hull", None), ("hull", 20), ("l2", None)):
+            name = f"{type(loss).__name__}-{mechanism}{'-batch' * (batch is not None)}"
+            yield name, run_of(problem, es.Pure(1.0), es.nesterov, batch, mechanism=mechanism)
+        if not isinstance(loss, es.Squared):
+            yield f"{type(loss).__name__}-minimum", minimum_of(problem, es.Pure(1.0))
+    cube = problem_of(es.Logistic(), BALLS[2])
+    yield "minima-three", minimum_of(cube, es.Pure(1.0), shares=(0.2, 0.3, 0.5))
+    yield "minima-Gaussian", minimum_of(cube, es.Approximate(1.0, 1e-5), mechanism="gaussian", shares=(0.5, 0.5))
+    yield "minima-rho", minimum_of(cube, es.Concentrated(0.5))
 
 
 FITS = dict(fits())

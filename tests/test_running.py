@@ -27,7 +27,7 @@ def follows_laplace(sample, scale=1.0):
 def test_noise_follows_laplace_of_the_planned_scale_and_no_other(method, seed):
     problem = small_problem(n=300)
     rows = es.Rows(problem, *records(problem))
-    plan = es.plan(problem, es.Pure(1.0), method, iterations=40, allocation="uniform")
+    plan = es.plan(problem, es.Pure(1.0), method, iterations=40, allocation="uniform", mechanism="laplace")
     sample = noise_of(es.run(plan, rows, seed=seed, repetitions=25), rows)
     assert follows_laplace(sample)
     assert not follows_laplace(sample, 2 / 3)
@@ -39,7 +39,7 @@ def test_noise_follows_laplace_of_the_planned_scale_and_no_other(method, seed):
 def test_each_step_has_its_own_scale():
     problem = small_problem(n=300)
     rows = es.Rows(problem, *records(problem))
-    plan = es.plan(problem, es.Pure(1.0), es.nesterov, iterations=60)
+    plan = es.plan(problem, es.Pure(1.0), es.nesterov, iterations=60, mechanism="laplace")
     assert plan.scales[0] > 5 * plan.scales[-1]
     sample = noise_of(es.run(plan, rows, seed=3, repetitions=40), rows).reshape(60, -1)
     assert follows_laplace(sample[:5].ravel())
@@ -50,7 +50,7 @@ def test_state_dependent_noise_has_the_scale_at_its_point():
     problem = es.Problem(es.Squared(), es.Ball(1), ridge=0.3, n=300, d=3)
     X, y = records(problem)
     rows = es.Rows(problem, 0.5 * X, 0.5 * y)
-    plan = es.plan(problem, es.Pure(1.0), es.gd, iterations=20)
+    plan = es.plan(problem, es.Pure(1.0), es.gd, iterations=20, mechanism="laplace")
     sample = noise_of(es.run(plan, rows, seed=4, repetitions=40, start=3.0), rows)
     assert follows_laplace(sample)
     assert not follows_laplace(sample, 3 / 2)
@@ -60,7 +60,7 @@ def test_noise_of_a_sampled_run_follows_its_law():
     """All records are the same, so that every subset has the same gradient and the noise can be measured."""
     problem = small_problem(n=300)
     rows = es.Rows(problem, np.full((300, 3), 0.5), np.ones(300))
-    plan = es.plan(problem, es.Pure(1.0), es.nesterov, iterations=40, batch=30)
+    plan = es.plan(problem, es.Pure(1.0), es.nesterov, iterations=40, batch=30, mechanism="laplace")
     sample = noise_of(es.run(plan, rows, seed=5, repetitions=25), rows)
     assert follows_laplace(sample)
     assert not follows_laplace(sample, 2 / 3)
@@ -70,7 +70,7 @@ def test_noise_of_a_sampled_run_follows_its_law():
 def test_noise_is_independent_over_steps_coordinates_and_repetitions():
     problem = small_problem(n=300)
     rows = es.Rows(problem, *records(problem))
-    plan = es.plan(problem, es.Pure(1.0), es.gd, iterations=200, allocation="uniform")
+    plan = es.plan(problem, es.Pure(1.0), es.gd, iterations=200, allocation="uniform", mechanism="laplace")
     sample = noise_of(es.run(plan, rows, seed=6, repetitions=5), rows).reshape(200, 3, 5)
     for first, second in (
         (sample[1:], sample[:-1]),
@@ -189,7 +189,7 @@ def test_the_loop_is_the_textbooks_recursion(method):
     """Written out as the textbooks do, from the same noise."""
     problem = small_problem()
     rows = es.Rows(problem, *records(problem))
-    plan = es.plan(problem, es.Pure(1.0), method, iterations=60, allocation="uniform")
+    plan = es.plan(problem, es.Pure(1.0), method, iterations=60, allocation="uniform", mechanism="laplace")
     path = es.run(plan, rows, seed=3, start=1.0).path
     noises = Source(3).laplace(plan.scales[:, None], (60, 3))
     x = past = np.ones(3)
@@ -257,7 +257,7 @@ def test_progress_hears_of_every_step(seed, batch):
 def test_draws_do_not_miss_or_repeat_a_step_between_blocks(monkeypatch, batch):
     """Blocks of one, seven and all steps: each follows the law, and no noise or subset comes twice."""
     problem = small_problem()
-    plan = es.plan(problem, es.Pure(1.0), iterations=40, batch=batch)
+    plan = es.plan(problem, es.Pure(1.0), iterations=40, batch=batch, mechanism="laplace")
     for steps in (1, 7, 100):
         monkeypatch.setattr(experimental_runs, "_BLOCK_BYTES", steps * 8 * 2 * (3 + (batch or 0)))
         draws = experimental_runs.FloatDraws(plan, Source(5), 2)
@@ -291,10 +291,21 @@ def test_bad_runs_are_refused(options, error, message):
 
 
 def test_a_plan_for_other_records_is_refused():
+    problem = small_problem()
+    for other in (small_problem(n=201), es.Problem(es.Logistic(), es.Ball(2, norm=np.inf), ridge=0.1, n=200, d=3)):
+        rows = es.Rows(other, *records(other))
+        with pytest.raises(ValueError, match=r"the plan is for Problem.* but the records are for Problem"):
+            es.run(es.plan(problem, es.Pure(1.0), iterations=2), rows)
+
+
+@pytest.mark.parametrize("arithmetic", ["exact", "float"])
+def test_a_plan_with_another_ridge_runs_with_its_own(arithmetic):
+    """The ridge is public and no part of a record: the plan's is used, whatever the records were opened with."""
     problem, other = small_problem(), small_problem(ridge=0.3)
-    rows = es.Rows(other, *records(other))
-    with pytest.raises(ValueError, match=r"the plan is for Problem.* but the records are for Problem"):
-        es.run(es.plan(problem, es.Pure(1.0), iterations=2), rows)
+    X, y = records(problem)
+    plan = es.plan(problem, es.Pure(1.0), iterations=20)
+    paths = [es.run(plan, es.Rows(p, X, y), seed=1, arithmetic=arithmetic).path for p in (problem, other)]
+    np.testing.assert_allclose(*paths, rtol=1e-9, atol=1e-12)
 
 
 def test_a_plan_with_another_smoothness_runs_on_the_same_records():

@@ -1,11 +1,14 @@
 """Sufficient statistics: what one record moves, what the noise is, what a plan certifies, and how good the model is."""
 
+import itertools
+import json
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.sparse import csr_array
 
 import epsteps as es
 from epsteps import minima
@@ -62,8 +65,10 @@ def test_a_plan_spends_its_budget_and_survives_json(domain, intercept, budget):
     assert StatisticsPlan.from_json(plan.to_json()) == plan
     with pytest.raises(OverspentError, match="Make the plan anew"):
         replace(plan, scale=plan.scale * (1 - 1e-5))
-    with pytest.raises((PlanFormatError, OverspentError)):
-        StatisticsPlan.from_json(plan.to_json().replace('"scale": ', '"scale": 1e-3'))
+    changed = json.loads(plan.to_json())
+    for factor, error in ((0.5, OverspentError), (2.0, PlanFormatError)):
+        with pytest.raises(error):
+            StatisticsPlan.from_json(json.dumps(changed | {"scale": factor * plan.scale}))
 
 
 @pytest.mark.parametrize("budget", BUDGETS, ids=str)
@@ -82,15 +87,26 @@ def test_no_replaced_record_moves_the_integers_by_more_than_the_sensitivity(doma
     assert 0.5 * plan.sensitivity < largest <= plan.sensitivity
 
 
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_the_longest_vector_is_that_of_a_corner_of_the_domain(domain):
+    plan = plan_statistics(problem_of(domain), es.Pure(1.0))
+    ends = [(-1e9, 1e9)] * 5 if domain in ("cube", "box") else [(0.0,)] * 5
+    corners = np.array([*itertools.product(*ends), *(1e9 * np.eye(5)), *(-1e9 * np.eye(5))])
+    features = plan.problem.domain.project(corners)
+    vectors = NoisyMoments(plan).vectors(features, np.full(len(corners), 2.5)).astype(int).astype(object)
+    longest = max(sum(entry**2 for entry in vector) for vector in vectors * np.array(plan.weights, object))
+    assert plan.vectors.square * (1 - 1e-5) < longest <= plan.vectors.square
+
+
 @pytest.mark.parametrize("domain", ["l2", "cube"])
 def test_the_sensitivity_is_attained_by_orthogonal_records(domain):
-    """Opposite targets and features such that the vectors are orthogonal: nothing is given away."""
+    """Opposite targets cancel the constants, and orthogonal features make the vectors so: nothing is given away."""
     problem = problem_of(domain, n=2, d=2, intercept=True)
     weights = (10, 10, 10, 10)
     for mechanism, budget in (("wishart", es.Pure(1.0)), ("gaussian", es.Concentrated(0.5))):
         made = plan_statistics(problem, budget, mechanism=mechanism)
         plan = replace(made, weights=weights, scale=made.scale * 10)
-        if domain == "l2":  # (1, u, y) with u = ±e has u'v = -1, y'w = -1, constant 1: rotate u until the sum is 0
+        if domain == "l2":
             pair = (np.array([2.0, 0.0]), np.array([0.0, 2.0]))
         else:
             pair = (np.array([0.5, 0.5]), np.array([0.5, -0.5]))
@@ -98,6 +114,16 @@ def test_the_sensitivity_is_attained_by_orthogonal_records(domain):
         sizes = np.abs(np.linalg.eigvalsh(change))
         size = sizes.sum() if mechanism == "wishart" else np.linalg.norm(change)
         assert plan.sensitivity * (1 - 1e-5) < size <= plan.sensitivity
+
+
+def test_sparse_records_give_the_same_integers():
+    rng = np.random.default_rng(6)
+    problem = es.Problem(es.Squared(), es.Ball(1.0), ridge=0.1, n=400, d=5, intercept=True)
+    plan = plan_statistics(problem, es.Pure(1.0))
+    X, y = odd_records(rng, 400)
+    X[rng.random(X.shape) < 0.5] = 0.0
+    dense, sparse = (NoisyMoments(plan).moments(es.Rows(problem, each, y)) for each in (X, csr_array(X)))
+    assert np.all(dense == sparse)
 
 
 def test_gaussian_costs_are_those_of_moments_and_products_together():
@@ -136,17 +162,15 @@ def test_noise_has_the_planned_scale_and_no_other(budget):
     draws = np.array([release.noise(source).astype(float) * plan.step for _ in range(800)])
     assert np.all(draws == draws.transpose(0, 2, 1))
     if plan.mechanism == "gaussian":
-        law = stats.norm
+        ideal = stats.norm.cdf
         samples = (draws[:, 0, 0], draws[:, 1, 1], draws[:, 0, 1] * math.sqrt(2), draws[:, 1, 2] * math.sqrt(2))
-    else:  # the trace of W is 2c Gamma(k(k+1)/2)
-        rng = np.random.default_rng(0)
-        ideal = 2 * (rng.gamma(k * (k + 1) / 2, size=40000) - rng.gamma(k * (k + 1) / 2, size=40000))
-        law, samples = stats.ecdf(ideal).cdf, (np.trace(draws, axis1=1, axis2=2),)
-    cdf = law.cdf if plan.mechanism == "gaussian" else law.evaluate
+    else:  # the trace of W is 2c Gamma(k(k+1)/2); kstest compares two samples
+        gammas = np.random.default_rng(0).gamma(k * (k + 1) / 2, size=(2, 20_000))
+        ideal, samples = 2 * (gammas[0] - gammas[1]), (np.trace(draws, axis1=1, axis2=2),)
     for sample in samples:
-        assert stats.kstest(sample / plan.scale, cdf).pvalue > LEVEL
-        assert stats.kstest(sample / plan.scale * 1.4, cdf).pvalue < LEVEL
-        assert stats.kstest(sample / plan.scale / 1.4, cdf).pvalue < LEVEL
+        assert stats.kstest(sample / plan.scale, ideal).pvalue > LEVEL
+        assert stats.kstest(sample / plan.scale * 1.4, ideal).pvalue < LEVEL
+        assert stats.kstest(sample / plan.scale / 1.4, ideal).pvalue < LEVEL
     assert np.var(draws[:, 0, 0]) == pytest.approx(plan.deviation**2, rel=0.35)
 
 
@@ -223,3 +247,19 @@ def test_what_it_does_not_cover_is_refused():
         replace(plan, centre=(1, 0, 0, 0, 0))
     with pytest.raises(ValueError, match="weights must"):
         replace(plan, weights=(0, *plan.weights[1:]))
+
+
+def test_a_run_publishes_the_model_and_its_moments_and_charges_first(tmp_path):
+    rng = np.random.default_rng(7)
+    problem = es.Problem(es.Squared(2.5), es.Box(0, 1, one_hot=[(3, 5)]), ridge=0.01, n=3000, d=5)
+    rows = es.Rows(problem, *regression(rng, 3000))
+    plan = es.plan(problem, es.Pure(2.0), "statistics")
+    ledger = es.Ledger(tmp_path / "budget.db")
+    ledger.create("people", es.Pure(3.0))
+    found = es.run(plan, rows, ledger=ledger.account("people"))
+    assert found.path.shape == (1, 5)
+    assert found.extras["moments"].shape == (7, 7)
+    assert not found.seeded
+    assert ledger.remaining("people") == pytest.approx(1.0)
+    assert np.array_equal(es.run(plan, rows, seed=1).x, es.run(plan, rows, seed=1).x)
+    assert es.run(plan, rows, seed=1, repetitions=3).path.shape == (1, 5, 3)

@@ -25,6 +25,13 @@ class Covariance:
         variances[list(self.hull)] += self.common
         return variances
 
+    @property
+    def matrix(self) -> np.ndarray:
+        """The covariance in full."""
+        found = np.diag(self.own)
+        found[np.ix_(self.hull, self.hull)] += self.common
+        return found
+
     def trace(self, units: np.ndarray) -> float:
         """Return the trace when coordinates are stretched by these units."""
         return float(np.sum(self.own * units**2) + self.common * np.sum(units[list(self.hull)] ** 2))

@@ -77,7 +77,7 @@ class Grid:
         scale: np.ndarray | float,
         bound: np.ndarray | float,
         norm: float | str,
-        shape: Body | Hull | Ellipsoid | None = None,
+        shape: Body | Ellipsoid | None = None,
     ) -> "Release":
         """Return the integers in which a gradient sum with noise of this real scale is released.
 

@@ -122,7 +122,7 @@ class Hull:
         variances = np.array([law @ part.square for part in moments] + [law.sum() / 3])
         within = np.array([law @ part.product for part in moments] + [0.0])
         owners = self._owners
-        kinds = np.append(np.searchsorted(sizes, [len(part) for part in self.parts]), [len(sizes)] * len(self.signed))
+        kinds = np.array([*(sizes.index(len(part)) for part in self.parts), *[len(sizes)] * len(self.signed)])
         return HullCovariance(
             (variances - within)[kinds][owners], owners, (within - np.diag(between))[kinds], kinds, between
         )

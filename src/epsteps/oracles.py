@@ -55,7 +55,7 @@ class GradientRelease:
     bound: np.ndarray | float
 
     @cached_property
-    def shape(self) -> Body | Hull | Ellipsoid | None:
+    def shape(self) -> Body | Ellipsoid | None:
         """What the noise is shaped like."""
         return self.mechanism.shape(self.problem)
 

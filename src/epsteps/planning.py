@@ -172,7 +172,7 @@ class Plan:
         return self.scales[t] / self.sensitivity_bound * self.problem.sensitivity_at(point, self.mechanism.norm)
 
     @cached_property
-    def shape(self) -> Body | Hull | Ellipsoid | None:
+    def shape(self) -> Body | Ellipsoid | None:
         """What the noise is shaped like, in the domain's units; None for noise of a usual norm."""
         return self.mechanism.shape(self.problem)
 

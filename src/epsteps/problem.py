@@ -1,7 +1,7 @@
 """The problem as public facts: what is minimised, over which records, and the constants that follow."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -105,15 +105,19 @@ class Problem:
         return np.tile(np.append(self.domain.units(self.d), np.ones(int(self.intercept))), self.loss.outputs)
 
     @cached_property
-    def hull(self) -> Body | Hull | None:
-        """The smallest body known for ``product``'s purpose: the convex hull itself, for losses with one output."""
-        hull = self.domain.hull(self.d)
-        if not isinstance(hull, Hull) or self.loss.outputs > 1:
-            return self.product
-        return Hull((*hull.parts, (self.d,)), hull.signed) if self.intercept else hull
+    def exact_hull(self) -> Body | Hull | None:
+        """The smallest such body that there is noise for; ``hull`` for losses with several outputs.
+
+        And where it is the same: without one-hot blocks, or where one block is all that is never negative.
+        """
+        exact = self.domain.hull(self.d)
+        if not isinstance(exact, Hull) or self.loss.outputs > 1:
+            return self.hull
+        parts = (*exact.parts, (self.d,)) if self.intercept else exact.parts
+        return Hull(parts, exact.signed) if len(parts) > 1 else self.hull
 
     @cached_property
-    def product(self) -> Body | None:
+    def hull(self) -> Body | None:
         """A body that holds every record times a slope of at most 1, in ``units``; None for records in an L2 ball."""
         body = self.domain.body(self.d)
         if body is None:
@@ -143,7 +147,7 @@ class Problem:
     def record_size(self, norm: float | str) -> float:
         """Largest norm of a record's features, the intercept's 1 included.
 
-        "body" is the gauge of ``hull``, ``product`` or ``cube``, in which it is 1.
+        "body" is the gauge of ``hull``, ``exact_hull`` or ``cube``, in which it is 1.
         """
         if norm == BODY:
             return 1.0
@@ -207,5 +211,9 @@ class Problem:
         return self.clip is not None or math.isfinite(self.loss.slope)
 
     def same_records(self, other: "Problem") -> bool:
-        """Whether both problems describe the same records and losses, whatever ridge and L they assume."""
-        return replace(self, ridge=0.0, smoothness=None) == replace(other, ridge=0.0, smoothness=None)
+        """Whether both problems describe the same records, whatever loss of their targets, ridge and L they assume."""
+        mine, others = (
+            (p.domain, p.n, p.d, p.intercept, getattr(p.loss, "classes", None), getattr(p.loss, "bound", None))
+            for p in (self, other)
+        )
+        return mine == others

@@ -62,7 +62,8 @@ class Rows:
     ) -> None:
         _validate.choice("engine", engine, engines.NAMES)
         self.problem = problem
-        self._records = sources.open_records(problem, X, y, columns, engine, scheduler)
+        self._given: tuple[Any, ...] = (X, y, columns, engine, scheduler)
+        self._records = sources.open_records(problem, *self._given)
         if validate and (found := self._records.check()).any:
             raise ValueError(f"validate=True, and records are outside the declared domain: {found}.")
 
@@ -76,6 +77,13 @@ class Rows:
 
     def __repr__(self) -> str:
         return f"Rows({self.problem!r})"
+
+    def restated(self, problem: Problem) -> "Rows":
+        """Return the same records under another problem about them: another loss of the same targets, or ridge."""
+        if problem == self.problem:
+            return self
+        X, y, columns, engine, scheduler = self._given
+        return Rows(problem, X, y, engine=engine, columns=columns, scheduler=scheduler)
 
     def gradient(self, x: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
         """Return the exact, UNPROTECTED gradient of F at x (or each column of x): for the loop, tests and benchmarks.

@@ -90,6 +90,8 @@ def run(
     """
     if not plan.problem.same_records(data.problem):
         raise ValueError(f"the plan is for {plan.problem}, but the records are for {data.problem}.")
+    if (plan.problem.loss, plan.problem.clip) != (data.problem.loss, data.problem.clip):
+        data = data.restated(plan.problem)
     copies = 1 if repetitions is None else _validate.integer("repetitions", repetitions)
     x = _start(start, plan.problem.dimension, copies)
     source = Source(None if seed is None else _validate.integer("seed", seed, low=0))

@@ -7,6 +7,7 @@ where a release reads the records, the two datasets must differ by no more than 
 """
 
 import inspect
+import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -19,7 +20,7 @@ import numpy as np
 from epsteps import mechanisms
 from epsteps.auditing.comparing import first_difference
 from epsteps.auditing.readers import READERS, Event, Reader, Reading, ReplayError, Spent, additive, noise_loss
-from epsteps.budgets import Budget
+from epsteps.budgets import Budget, Concentrated
 from epsteps.noise import Source
 
 __all__ = [
@@ -227,6 +228,13 @@ def _check_losses(losses: Sequence[Spent], costs: np.ndarray | None, charges: Se
     units = {loss.unit for loss in losses}
     moved = np.concatenate([loss.amounts for loss in losses]) if losses else np.zeros(0)
     if len(charges) == 1 and len(units) == 1 and np.any(moved):
-        spent = charges[0].spending(moved, mechanisms.named(_USUAL[units.pop()])).amount
+        spent = _together(charges[0], moved, units.pop())
         if spent > charges[0].amount * _ROUNDING:
             raise ReplayError(f"the releases moved by {spent:.6g} together, but only {charges[0]} was charged.")
+
+
+def _together(charge: Budget, moved: np.ndarray, unit: str) -> float:
+    """Return what these losses are together, in the unit of what was charged."""
+    if isinstance(charge, Concentrated) and unit == "epsilon":
+        return math.fsum(moved) ** 2 / 2
+    return charge.spending(moved, mechanisms.named(_USUAL[unit])).amount

@@ -6,6 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from epsteps.auditing import confidence
+from epsteps.auditing.worst_case import NORMS
 from epsteps.mechanisms import Mechanism
 from epsteps.noise import Source
 from epsteps.problem import Problem
@@ -98,5 +99,5 @@ class Attack:
     def _norm(self, z: np.ndarray) -> np.ndarray:
         shape = self.mechanism.shape(self.problem)
         if shape is None:
-            return np.linalg.norm(z, ord=self.mechanism.norm, axis=0)  # pyright: ignore[reportArgumentType,reportCallIssue]
+            return np.linalg.norm(z, ord=NORMS[self.mechanism.name], axis=0)
         return shape.gauge(z)

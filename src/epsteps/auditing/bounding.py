@@ -8,10 +8,12 @@ import numpy as np
 from epsteps import _validate
 from epsteps.auditing import confidence as intervals
 from epsteps.auditing.measuring import Cell, Design, Measured, measure
+from epsteps.auditing.releasing import audit_objective
 from epsteps.auditing.report import Audit, StepBound
 from epsteps.budgets import Approximate
 from epsteps.budgets.conversions import gaussian_epsilon
 from epsteps.planning import Plan
+from epsteps.plans import ObjectivePlan
 
 # Noise values of a step on each dataset, over coordinates and repetitions, unless told otherwise.
 _POOLED, _POOLED_SAMPLED = 10_000, 4000
@@ -21,7 +23,7 @@ _VECTORS = 1000
 
 
 def audit(
-    plan: Plan,
+    plan: Plan | ObjectivePlan,
     *,
     repetitions: int | None = None,
     confidence: float = 0.95,
@@ -42,11 +44,12 @@ def audit(
 
     Parameters
     ----------
-    plan : Plan
-        What is audited; its problem may have any n, none of its records are needed.
+    plan : Plan or ObjectivePlan
+        What is audited; its problem may have any n, none of its records are needed. Of a tilted objective the minima on
+        two datasets are told apart by their exact likelihood ratio (``epsteps.auditing.crowds``).
     repetitions : int, optional
         Runs on each dataset. By default as many as give 10000 noise values per step (4000 where records are sampled),
-        4000 for Gaussian noise and 1000 for noise of a norm of the whole vector.
+        4000 for Gaussian noise, and 1000 for noise of a norm of the whole vector and for minima.
     confidence : float
         Probability that all bounds hold together.
     seed : int
@@ -57,7 +60,11 @@ def audit(
     if not 0 < _validate.number("confidence", confidence) < 1:
         raise ValueError(f"confidence must lie between 0 and 1, got {confidence!r}.")
     _validate.integer("seed", seed, low=0)
-    repetitions = _enough(plan) if repetitions is None else _validate.integer("repetitions", repetitions)
+    if repetitions is not None:
+        _validate.integer("repetitions", repetitions)
+    if isinstance(plan, ObjectivePlan):
+        return audit_objective(plan, repetitions, confidence, seed)
+    repetitions = repetitions or _enough(plan)
     design = Design(plan)
     measured = {}
     for index, records in enumerate(design.trials):
@@ -69,6 +76,7 @@ def audit(
     return Audit(
         plan=plan,
         unit=_unit(plan),
+        step_unit=plan.mechanism.unit,
         claimed=_claimed(plan),
         lower_bound=total,
         steps=steps,
@@ -77,6 +85,7 @@ def audit(
         repetitions=repetitions,
         confidence=confidence,
         seed=seed,
+        assumptions=_assumptions(plan),
     )
 
 
@@ -170,10 +179,27 @@ def _independence(design: Design, measured: dict[int, Measured]) -> float:
     sample = measured[max(design.trials, key=lambda records: design.trials[records])].first
     steps, d, repetitions = sample.shape
     over_steps = intervals.independence(sample.reshape(steps, -1))
-    if design.plan.mechanism.name in ("hull", "ellipsoid"):
+    if design.plan.mechanism.name in ("hull", "blocks", "ellipsoid"):
         return over_steps
     over_coordinates = intervals.independence(sample.transpose(1, 0, 2).reshape(d, steps * repetitions))
     return min(1.0, 2 * min(over_steps, over_coordinates))
+
+
+def _assumptions(plan: Plan) -> tuple[str, ...]:
+    """Return what the lower bound rests on besides the counts."""
+    found = ["repetitions are independent", "group privacy: k records cost k times what one does"]
+    if plan.mechanism.unit == "rho":
+        found.append("noise is Gaussian, so that rho and (epsilon, delta) follow from the mu that is bounded")
+    elif plan.mechanism.name == "laplace":
+        found.append("noise is independent over coordinates and steps, so that losses add up (its signs are tested)")
+    else:
+        found.append("noise is of its norm's law, so that epsilon follows from how well outputs are told apart")
+        found.append("noise is independent over steps, so that losses add up (its signs are tested)")
+    if not plan.sampling.is_full:
+        found.append("subsets are uniform, fresh and secret: amplification is computed, not measured")
+    if plan.expenses:
+        found.append("expenses before the steps are not audited")
+    return tuple(found)
 
 
 def _unit(plan: Plan) -> str:

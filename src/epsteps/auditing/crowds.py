@@ -20,13 +20,15 @@ from epsteps.records import Rows
 
 # Larger crowds would hold the minimum farther out, but take too long.
 _MOST_RECORDS = 4096
-_LEANS = (0.0, 0.05, 0.1, 0.2, 0.35)
+_LEANS = (0.05, 0.1, 0.2, 0.35)
 _MARGINS = (7.0, 5.0, 3.5, 2.5, 1.5)
 _SIZES = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.0)
 # Epsilons of a group of so many together are told apart best.
 _LOSS, _MU = 2.5, 3.0
-# Candidates for which a crowd is sought, the best first.
-_TRIES = 400
+# Candidates for which a crowd is sought, the best first, and ends of the domain that they are made of.
+_TRIES, _ENDS = 200, 8
+# A record of a crowd pulls at x by its slope, but along x by at most this: as it pulls, its slope falls.
+_PULL = 0.3
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,31 +78,38 @@ def _group(plan: ObjectivePlan) -> int:
     return max(1, min(round(wanted), _MOST_RECORDS // 4))
 
 
-def _candidates(
-    plan: ObjectivePlan, still: bool = False
-) -> Iterator[tuple[float, np.ndarray, np.ndarray, np.ndarray]]:
+def _candidates(plan: ObjectivePlan, still: bool = False) -> Iterator[tuple[float, np.ndarray, np.ndarray, np.ndarray]]:
     """Yield pairs of records at points, each with the share of the sensitivity that it attains there."""
-    problem, ends, labels = plan.problem, extreme_features(plan.problem), extreme_targets(plan.problem)
+    problem, labels = plan.problem, extreme_targets(plan.problem)
+    ends = extreme_features(problem)[:_ENDS]
     declared = problem.sensitivity(plan.noise.norm)
+    for pair in _pairs(ends):
+        for targets in (labels[[0, 0]], labels[[0, 1]]):
+            for x in _points(plan.minimised, pair, still):
+                gradients = record_gradients(problem, x, pair, targets)
+                moved = float(noise_norm(plan.noise, problem, gradients[:, 1] - gradients[:, 0]))
+                yield moved / declared, x, pair, targets
+
+
+def _pairs(ends: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield two ends, straight and leaning toward a third one."""
     for i, j in product(range(len(ends)), repeat=2):
-        for lean, k in product(_LEANS, range(len(ends))) if i <= j else ():
-            if lean == 0 and k > 0:
-                continue
-            pair = (1 - lean) * ends[[i, j]] + lean * ends[k]
-            for targets in product(labels, repeat=2):
-                for x in _points(problem, pair, still):
-                    gradients = record_gradients(problem, x, pair, np.array(targets))
-                    moved = float(noise_norm(plan.noise, problem, gradients[:, 1] - gradients[:, 0]))
-                    yield moved / declared, x, pair, np.array(targets)
+        if i <= j:
+            yield ends[[i, j]]
+            for lean, k in product(_LEANS, range(min(len(ends), 4))):
+                yield (1 - lean) * ends[[i, j]] + lean * ends[k]
 
 
 def _points(problem: Problem, pair: np.ndarray, still: bool) -> Iterator[np.ndarray]:
+    """Yield points where the pair has large margins, as far as the largest crowd can hold a minimum."""
     if still:
         yield np.zeros(problem.dimension)
         return
-    for signs in ((-1, -1), (-1, 1), (1, 1)):
+    farthest = np.sqrt(_PULL * _MOST_RECORDS / (problem.n * problem.ridge))
+    for signs in ((-1, -1), (-1, 1), (1, -1), (1, 1)):
         direction = far_point(problem, pair, np.array(signs, dtype=float))
-        yield from (margin * direction for margin in _MARGINS)
+        length = float(np.linalg.norm(direction))
+        yield from (margin * direction for margin in _MARGINS if margin * length <= farthest)
 
 
 def _holding(
@@ -111,8 +120,6 @@ def _holding(
     What it is short of after rounding the counts moves the minimum by little.
     """
     pull = problem.n * problem.ridge * x + replaced * record_gradients(problem, x, pair, targets).mean(axis=1)
-    if np.linalg.norm(pull) > _MOST_RECORDS * problem.loss.slope * problem.record_size(2):
-        return None
     ends, labels = extreme_features(problem), extreme_targets(problem)
     scaled = problem.domain.project(np.concatenate([size * ends for size in _SIZES]))
     features = np.repeat(scaled, len(labels), axis=0)

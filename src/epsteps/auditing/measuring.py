@@ -149,7 +149,7 @@ def measure(design: Design, records: int, repetitions: int, seed: int, on_step: 
                 arithmetic="exact",
                 on_step=on_step,
             )
-        found.append((plan.batch * released_gradients(result) - centre[None, :, None]) / scales[:, :, None])
+        found.append((plan.batch * released_gradients(plan, result) - centre[None, :, None]) / scales[:, :, None])
     return Measured(*found, distance=records * pair.difference[None, :] / scales)
 
 
@@ -192,12 +192,12 @@ def _tiny(plan: Plan, pair: Pair, scales: np.ndarray) -> Steps:
     return Steps(alpha * factor, beta, plan.steps.gamma[:count], plan.steps.restart[:count])
 
 
-def released_gradients(result: Run) -> np.ndarray:
+def released_gradients(plan: Plan, result: Run) -> np.ndarray:
     """Return the noisy gradients that a published path consists of, without the ridge's part: (T, d, repetitions)."""
-    path, steps = result.path, result.plan.steps
+    path, steps = result.path, plan.steps
     found = np.empty((len(steps), *path.shape[1:]))
     for t, (alpha, beta, gamma, restart) in enumerate(steps):
         drift = np.zeros_like(path[t]) if restart or t == 0 else path[t] - path[t - 1]
         point = path[t] + gamma * drift
-        found[t] = (path[t] - path[t + 1] + beta * drift) / alpha - result.plan.problem.ridge * point
+        found[t] = (path[t] - path[t + 1] + beta * drift) / alpha - plan.problem.ridge * point
     return found

@@ -35,7 +35,7 @@ def draw(path: Path, audit: Audit) -> None:
     steps.set_ylim(0, 1.25 * max(claimed.max(), found.max()))
     steps.set_xlabel("step")
     steps.xaxis.get_major_locator().set_params(integer=True)
-    steps.set_ylabel(f"{audit.plan.mechanism.unit} of the step")
+    steps.set_ylabel(f"{audit.step_unit} of the step")
     plan = audit.plan
     steps.set_title("each step", fontsize=11)
     figure.suptitle(

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from epsteps.auditing.comparing import short
+from epsteps.auditing.worst_case import NORMS
 from epsteps.grid import Release
 from epsteps.minima import minimum_radius
 from epsteps.noise import Source
@@ -106,7 +107,7 @@ def _integers(moved: np.ndarray, mechanism: Any, scale: Any, shape: tuple[int, .
     columns = np.broadcast_to(moved.reshape(shape[0], -1), (shape[0], int(np.prod(shape[1:]))))
     scales = np.broadcast_to(scale, shape).reshape(columns.shape)
     if body is None:
-        size = np.linalg.norm(columns / scales, ord=mechanism.norm, axis=0)
+        size = np.linalg.norm(columns / scales, ord=NORMS[mechanism.name], axis=0)
     else:
         size = body.gauge(columns) / scales[0]
     return Spent(mechanism.unit, size**2 / 2 if mechanism.unit == "rho" else size)
@@ -183,14 +184,14 @@ def _in_tilts(release: TiltedMinimum, gradient: np.ndarray) -> np.ndarray:
 
 def _log_volume(plan: ObjectivePlan, data: Rows, x: np.ndarray) -> float:
     """Return ln det of the minimised objective's second derivatives, those of the sum."""
-    more = (plan.ridge - plan.problem.ridge) * np.eye(len(x))
+    more = (plan.ridge - data.problem.ridge) * np.eye(len(x))
     return float(np.linalg.slogdet(plan.problem.n * (data.hessian(x) + more))[1])
 
 
 def _check_solver(release: TiltedMinimum, data: Rows, tilt: np.ndarray, minimum: np.ndarray) -> None:
     """Raise if the solver stopped before its tolerance."""
     plan, x = release.plan, minimum.astype(float) * release.step
-    gradient = plan.problem.n * (data.gradient(x) + (plan.ridge - plan.problem.ridge) * x) + release.tilt_size(tilt)
+    gradient = plan.problem.n * (data.gradient(x) + (plan.ridge - data.problem.ridge) * x) + release.tilt_size(tilt)
     error = 1e-9 * plan.problem.n * plan.problem.record_size(2)
     if np.linalg.norm(gradient) > plan.tolerance + error:
         raise ReplayError(

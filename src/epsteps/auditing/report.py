@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from epsteps.planning import Plan
+from epsteps.plans import PublishedPlan
 
 # Right code fails the test of independence once in a million audits.
 _INDEPENDENCE_LEVEL = 1e-6
@@ -32,14 +33,19 @@ class Audit:
     ----------
     unit : str
         What ``claimed`` and ``lower_bound`` are: epsilon, rho, or epsilon at a delta.
+    step_unit : str
+        What the bounds of steps are: epsilon, rho or mu.
+    assumptions : tuple of str
+        What the lower bound rests on besides the counts.
     share : float
         How much of the declared sensitivity the audited pair of records attains: no more than that can be found.
     independence : float
         p-value for noise that is independent over steps and coordinates.
     """
 
-    plan: Plan
+    plan: Plan | PublishedPlan
     unit: str
+    step_unit: str
     claimed: float
     lower_bound: float
     steps: tuple[StepBound, ...]
@@ -48,6 +54,7 @@ class Audit:
     repetitions: int
     confidence: float
     seed: int
+    assumptions: tuple[str, ...]
 
     @property
     def violations(self) -> tuple[str, ...]:
@@ -61,39 +68,25 @@ class Audit:
             step = self.steps[worst]
             found.append(
                 f"{len(above)} of {len(self.steps)} steps cost more than claimed; step {worst + 1} costs "
-                f"{self.plan.mechanism.unit} >= {step.lower_bound:.6g}, but claims {step.claimed:.6g}"
+                f"{self.step_unit} >= {step.lower_bound:.6g}, but claims {step.claimed:.6g}"
             )
         if self.independence < _INDEPENDENCE_LEVEL:
             found.append(f"the noise is not independent over steps or coordinates (p = {self.independence:.1e})")
         return tuple(found)
 
     @property
+    def noise(self) -> str:
+        """Name of the noise."""
+        mechanism = getattr(self.plan, "mechanism", "")
+        return mechanism if isinstance(mechanism, str) else mechanism.name
+
+    @property
     def consistent(self) -> bool:
         """Whether nothing was found that contradicts the claim."""
         return not self.violations
 
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """What the lower bound rests on besides the counts."""
-        found = ["repetitions are independent", "group privacy: k records cost k times what one does"]
-        if self.plan.mechanism.unit == "rho":
-            found.append("noise is Gaussian, so that rho and (epsilon, delta) follow from the mu that is bounded")
-        elif self.plan.mechanism.name == "laplace":
-            found.append(
-                "noise is independent over coordinates and steps, so that losses add up (its signs are tested)"
-            )
-        else:
-            found.append("noise is of its norm's law, so that epsilon follows from how well outputs are told apart")
-            found.append("noise is independent over steps, so that losses add up (its signs are tested)")
-        if not self.plan.sampling.is_full:
-            found.append("subsets are uniform, fresh and secret: amplification is computed, not measured")
-        if self.plan.expenses:
-            found.append("expenses before the steps are not audited")
-        return tuple(found)
-
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data."""
-        plan = self.plan
         return {
             "unit": self.unit,
             "claimed": self.claimed,
@@ -106,14 +99,15 @@ class Audit:
             "sensitivity_share": self.share,
             "independence_pvalue": self.independence,
             "assumptions": list(self.assumptions),
-            "plan": {"method": plan.method, "iterations": plan.iterations, "mechanism": plan.mechanism.name},
+            "plan": {"method": self.plan.method, "iterations": len(self.steps), "mechanism": self.noise},
             "steps": [asdict(step) for step in self.steps],
         }
 
     def __str__(self) -> str:
         verdict = "consistent with the claim" if self.consistent else "VIOLATED: " + "; ".join(self.violations)
         lines = [
-            f"Audit of {self.plan.method}, {self.plan.iterations} steps, {self.plan.mechanism.name} noise: {verdict}",
+            f"Audit of {self.plan.method}, {len(self.steps)} {'steps' if isinstance(self.plan, Plan) else 'releases'}, "
+            f"{self.noise} noise: {verdict}",
             f"  claimed      {self.unit} = {self.claimed:.6g}",
             f"  lower bound  {self.unit} >= {self.lower_bound:.6g} ({self.confidence:.3g} confidence, "
             f"{self.repetitions} runs on each dataset)",

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 import epsteps as es
 from epsteps.budgets import Budget
+from epsteps.methods import Method
 
 
 class LossName(StrEnum):
@@ -32,7 +33,7 @@ class MethodName(StrEnum):
     restarted_nesterov = "restarted-nesterov"
 
     @property
-    def function(self) -> Any:
+    def function(self) -> Method:
         """The method itself."""
         return getattr(es, self.name)
 
@@ -49,7 +50,12 @@ class MechanismName(StrEnum):
 
     auto = "auto"
     laplace = "laplace"
+    l2 = "l2"
+    linf = "linf"
+    blocks = "blocks"
+    hull = "hull"
     gaussian = "gaussian"
+    ellipsoid = "ellipsoid"
 
 
 class EngineName(StrEnum):

@@ -1,6 +1,5 @@
 """How a budget is divided between the curvature and the gradients, from public numbers or released ones."""
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,8 +9,8 @@ from epsteps.designs.whitening import USABLE, error_of, spreads
 
 # Shares of the curvature: as much as a relative error of _AIM takes, within limits. Where noise is too large for that,
 # more of it if all columns are then usable, at _BARELY.
-_AIM = 0.2
-_LEAST, _MOST, _EXTENDED, _BARELY = 0.03, 0.10, 0.30, 0.7
+_AIM = 0.12
+_LEAST, _MOST, _EXTENDED, _BARELY = 0.04, 0.10, 0.30, 0.7
 # Shares of the gradients where only some columns have a known covariance.
 _CAUTIOUS = (0.15, 0.3, 0.55)
 _GAUSSIAN_STEPS = 4
@@ -50,22 +49,23 @@ def divide(moments: Moments, unit: str, curvature: float, ridge: float, n: int, 
 def _parts(unit: str, error: float) -> tuple[float, ...]:
     """Return what the gradients' costs are proportional to."""
     if unit == "rho":
-        ratio = min(max(0.1 + 0.5 * error, 0.15), 0.5)
+        ratio = min(0.2 + 0.5 * error, 0.5)
         return tuple(ratio**power for power in reversed(range(_GAUSSIAN_STEPS)))
     if error > USABLE:
         return _CAUTIOUS
-    ratio = min(max(0.1 + 0.5 * error, 0.12), 0.4)
+    ratio = min(0.2 + 0.6 * error, 0.4)
     return (ratio**2, ratio, 1.0)
 
 
 def predicted_excess(division: Division, unit: str, limit: float, total: float, start_gap: float) -> float:
-    """Return the error after the last gradient: e_t = limit (total/cost_t)^k + q² e_(t-1), where k is 2 or 1.
+    """Return the error after the last gradient: each adds noise of limit (total/cost)^k, k = 2 or 1, and q² stays.
 
     ``limit`` is the error of one gradient with the whole budget. q is typically a quarter of the largest error of the
-    Hessian, and at least 0.05, as records are not Gaussian.
+    Hessian; for noise it is taken as at least 0.08, as records are not Gaussian.
     """
-    q = min(max(division.error / 4, 0.05), 1.0)
-    excess = start_gap
+    q = min(division.error / 4, 1.0)
+    noise, start = 0.0, start_gap
     for cost in division.gradients:
-        excess = min(limit * (total / cost) ** (2 if unit == "epsilon" else 1) + q**2 * excess, start_gap)
-    return excess if math.isfinite(excess) else start_gap
+        noise = limit * (total / cost) ** (2 if unit == "epsilon" else 1) + max(q, 0.08) ** 2 * noise
+        start *= q**2
+    return min(noise + start, start_gap)

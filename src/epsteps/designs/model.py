@@ -4,7 +4,7 @@ For u ~ N(m, C) and v = u'x, Stein's lemma gives E[h(v) u] = E[h(v)] m + E[h'(v)
 these losses only through a constant, which a released gradient supplies.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
@@ -14,6 +14,8 @@ from epsteps.losses import Logistic, Loss, Squared
 _NODES, _WEIGHTS = hermegauss(41)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 _STEPS, _HALVINGS = 30, 20
+# A change that is smaller along the step than this share of the model's own is not believed.
+_LEAST_CURVATURE = 0.1
 
 
 def typical_curvature(loss: Loss) -> float:
@@ -30,33 +32,37 @@ def typical_curvature(loss: Loss) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """F for Gaussian records of this mean and covariance, up to a linear function."""
+    """F for Gaussian records of this mean and covariance, up to a linear function.
+
+    ``correction`` is added to the Hessian: what released gradients say about it beyond that (``corrected``).
+    """
 
     loss: Logistic | Squared
     mean: np.ndarray
     covariance: np.ndarray
     ridge: float
+    correction: np.ndarray | float = 0.0
 
     def gradient(self, x: np.ndarray) -> np.ndarray:
         """Return the gradient at x without the labels' part."""
-        return self._derivatives(x)[0]
+        return self.derivatives(x)[0]
 
-    def _derivatives(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return gradient and Hessian."""
+    def derivatives(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return gradient and Hessian at x."""
         m, spread = self.mean, self.covariance @ x
-        ridge = self.ridge * np.eye(len(x))
+        extra = self.ridge * np.eye(len(x)) + self.correction
         if isinstance(self.loss, Squared):
-            hessian = self.covariance + np.outer(m, m) + ridge
+            hessian = self.covariance + np.outer(m, m) + extra
             return hessian @ x, hessian
         size = max(float(spread @ x), 1e-12)
         v = m @ x + np.sqrt(size) * _NODES
         slope = 0.5 * np.tanh(v / 2)
         weights = (0.25 - slope**2) * _WEIGHTS
         flat, tilt, bend = weights.sum(), weights @ _NODES / np.sqrt(size), weights @ (_NODES**2 - 1) / size
-        gradient = (slope @ _WEIGHTS) * m + flat * spread + self.ridge * x
+        gradient = (slope @ _WEIGHTS) * m + flat * spread + extra @ x
         cross = np.outer(m, spread)
         hessian = flat * (self.covariance + np.outer(m, m)) + tilt * (cross + cross.T) + bend * np.outer(spread, spread)
-        return gradient, hessian + ridge
+        return gradient, hessian + extra
 
     def minimum(self, x: np.ndarray, gradient: np.ndarray) -> np.ndarray:
         """Minimise the model, corrected by a linear function so that it has this gradient at x.
@@ -64,14 +70,14 @@ class Model:
         By Newton's method from x, with steps halved until the gradient shrinks. If it stops early the result is less
         accurate, and no less private.
         """
-        own, hessian = self._derivatives(x)
+        own, hessian = self.derivatives(x)
         correction = gradient - own
         residual = gradient
         for _ in range(_STEPS):
             step, size = np.linalg.solve(hessian, residual), np.linalg.norm(residual)
             for halving in range(_HALVINGS):
                 trial = x - 0.5**halving * step
-                own, curvature = self._derivatives(trial)
+                own, curvature = self.derivatives(trial)
                 if np.linalg.norm(own + correction) <= (1 - 0.1 * 0.5**halving) * size:
                     break
             else:
@@ -80,3 +86,23 @@ class Model:
             if np.linalg.norm(residual) < 1e-12:
                 break
         return x
+
+    def corrected(self, before: np.ndarray, after: np.ndarray, change: np.ndarray, noise: np.ndarray) -> "Model":
+        """Return a model whose gradient changes from one point to the other as released gradients did.
+
+        By the formula of Broyden, Fletcher, Goldfarb and Shanno, for a change that is shrunk toward the model's own as
+        James and Stein do: ``noise`` is a covariance that the noise in it rarely exceeds. Where the change is all
+        noise, or leaves no positive Hessian, the model stays as it is.
+        """
+        step, own = after - before, self.gradient(after) - self.gradient(before)
+        hessian = self.derivatives(after)[1]
+        inverse = np.linalg.inv(hessian)
+        surprise = change - own
+        kept = max(0.0, 1 - float(np.sum(inverse * noise)) / max(float(surprise @ inverse @ surprise), 1e-300))
+        seen = own + kept * surprise
+        if not step @ seen > _LEAST_CURVATURE * (step @ own) > 0:
+            return self
+        more = np.outer(seen, seen) / (step @ seen) - np.outer(own, own) / (step @ own)
+        if np.linalg.eigvalsh(hessian + more)[0] <= 0:
+            return self
+        return replace(self, correction=self.correction + more)

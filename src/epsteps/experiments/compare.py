@@ -11,6 +11,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 import epsteps as es
+from epsteps.sampling import Sampling
 
 # What is plotted and tabled: name, method, and how the budget is split. The -opt variants also choose T.
 ALGORITHMS = (
@@ -67,6 +68,12 @@ def paper_data(n: int, d: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return X, np.where(X @ rng.standard_normal(d) >= 0, 1, -1)
 
 
+def _paper_noise(problem: es.Problem, settings: Settings) -> str:
+    """Return the noise that the paper has, independent over coordinates, or its Gaussian counterpart."""
+    sampling = Sampling(problem.n, settings.batch or problem.n)
+    return "laplace" if settings.budget.unit(sampling) == "epsilon" else "gaussian"
+
+
 def plans(problem: es.Problem, settings: Settings) -> list[tuple[str, es.Plan]]:
     """Return the six plans: -opt variants choose their number of iterations up to the given one."""
     return [
@@ -80,6 +87,7 @@ def plans(problem: es.Problem, settings: Settings) -> list[tuple[str, es.Plan]]:
                 iterations="auto" if allocation == "optimal" else settings.iterations,
                 max_iterations=settings.iterations,
                 batch=settings.batch,
+                mechanism=_paper_noise(problem, settings),
                 start_gap=settings.start_gap,
                 c=settings.c,
             ),

@@ -109,7 +109,16 @@ def published_plan(algorithm: str, problem: es.Problem, *, T: int, m: int, c: fl
     scales = [es.budgets.required_scale(S, epsilon * share, n, m) / np.sqrt(2) for share in shares]
     spent = fsum(es.budgets.epsilon_of(S, scale, n, m) for scale in scales) * (1 + 1e-12)
     method, allocation = _METHODS[algorithm]
-    base = es.plan(problem, es.Pure(spent), es.gd, allocation="uniform", iterations=1, batch=m, start_gap=GUESSED_GAP)
+    base = es.plan(
+        problem,
+        es.Pure(spent),
+        es.gd,
+        allocation="uniform",
+        iterations=1,
+        batch=m,
+        mechanism="laplace",
+        start_gap=GUESSED_GAP,
+    )
     name = f"{method.__name__}, as published"
     return replace(base, method=name, steps=steps, scales=np.array(scales), allocation=allocation)
 
@@ -134,6 +143,7 @@ def corrected_plan(
         iterations="auto" if allocation == "optimal" else T,
         max_iterations=T,
         batch=m,
+        mechanism="laplace",
         start_gap=start_gap,
         c=c,
     )

@@ -10,6 +10,7 @@ from epsteps.ledger.books import Book, find, open_books
 from epsteps.ledger.chain import GENESIS, Entry, follow
 from epsteps.ledger.errors import LedgerError
 from epsteps.ledger.terms import Cost, Terms, checked, dump_cost, dump_terms
+from epsteps.minima import Corners
 
 _LONGEST_NAME = 200
 _LONGEST_NOTE = 2000
@@ -73,7 +74,7 @@ class Ledger:
 
         return store.append(self.path, decide, create=True)
 
-    def charge(self, name: str, cost: Budget, *, note: str = "", key: str | None = None) -> Entry:
+    def charge(self, name: str, cost: Budget | Corners, *, note: str = "", key: str | None = None) -> Entry:
         """Charge a cost to a dataset, durably, or raise; there is no refund.
 
         Raises :class:`BudgetExceededError` if it does not fit, :class:`LedgerError` if the file cannot be used. After
@@ -83,8 +84,8 @@ class Ledger:
         ----------
         name : str
             The dataset.
-        cost : Pure, Concentrated or Approximate
-            What the release promises.
+        cost : Pure, Concentrated, Approximate or Corners
+            What the release promises; ``Corners`` are the list of a tilted minimum, ``ObjectivePlan.cost``.
         note : str
             For people.
         key : str, optional
@@ -177,7 +178,7 @@ class Account:
     def __repr__(self) -> str:
         return f"{self.ledger!r}.account({self.name!r})"
 
-    def charge(self, cost: Budget, *, note: str = "", key: str | None = None) -> None:
+    def charge(self, cost: Budget | Corners, *, note: str = "", key: str | None = None) -> None:
         """Charge the dataset, durably, or raise: see :meth:`Ledger.charge`."""
         self.ledger.charge(self.name, cost, note=note, key=key)
 

@@ -11,7 +11,6 @@ import numpy as np
 from epsteps import _validate
 from epsteps.bodies import Body, Covariance, Ellipsoid
 from epsteps.bounds import Prediction
-from epsteps.hulls import Hull, HullCovariance
 from epsteps.mechanisms import gaussian, knorm
 from epsteps.mechanisms.gaussian import Gaussian
 from epsteps.mechanisms.knorm import KNorm
@@ -37,7 +36,7 @@ class Mechanism(Protocol):
         """What costs are counted in: "epsilon" or "rho"."""
         ...
 
-    def shape(self, problem: Problem) -> Body | Hull | Ellipsoid | None:
+    def shape(self, problem: Problem) -> Body | Ellipsoid | None:
         """Return what the noise is shaped like, in the domain's units; None for noise of a usual norm."""
         ...
 
@@ -45,7 +44,7 @@ class Mechanism(Protocol):
         """Whether there is such noise for the problem."""
         ...
 
-    def covariance(self, problem: Problem) -> tuple[Covariance | HullCovariance, np.ndarray]:
+    def covariance(self, problem: Problem) -> tuple[Covariance, np.ndarray]:
         """Return the covariance of noise of scale 1, and the units that it is in."""
         ...
 
@@ -86,7 +85,9 @@ def smallest(problem: Problem, unit: str) -> Mechanism:
     """
     found = [named(name) for name in NAMES]
     fitting = [mechanism for mechanism in found if mechanism.unit == unit and mechanism.covers(problem)]
-    return min(fitting, key=lambda noise: risk(noise, problem.typical_sensitivity(noise.norm), problem))
+    risks = [risk(noise, problem.typical_sensitivity(noise.norm), problem) for noise in fitting]
+    # The first within a hair: shapes that are the same but for rounding go by their plainest name.
+    return next(noise for noise, size in zip(fitting, risks, strict=True) if size <= min(risks) * (1 + 1e-9))
 
 
 def risk(noise: Mechanism, scale: float, problem: Problem) -> float:

@@ -44,14 +44,14 @@ class Gaussian:
 
     def shape(self, problem: Problem) -> Ellipsoid | None:
         """Return the ellipsoid that the noise is shaped like, if it has one."""
-        if self.name == "gaussian" or problem.product is None:
+        if self.name == "gaussian" or problem.hull is None:
             return None
         spread, _ = problem.guessed_curvature
-        return problem.product.ellipsoid(problem.units**2 / spread)
+        return problem.hull.ellipsoid(problem.units**2 / spread)
 
     def covers(self, problem: Problem) -> bool:
         """Whether there is such noise for the problem: an L2 ball is its own ellipsoid, "gaussian" fits it."""
-        return self.name == "gaussian" or problem.product is not None
+        return self.name == "gaussian" or problem.hull is not None
 
     def costs(self, sensitivity: float, scales: np.ndarray, sampling: Sampling) -> np.ndarray:
         """Return the rho of each step."""

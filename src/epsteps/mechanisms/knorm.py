@@ -28,8 +28,8 @@ class KNorm:
     Formal guarantee: added to a value that neighbours move by at most s in that norm it has privacy loss at most s/b:
     |w - v| <= |w| + |v| by the triangle inequality, and shifted densities have the same normaliser. (Where a hull has
     signed coordinates besides one-hot blocks its density is another one, whose logarithm changes no faster.) On the
-    mean of a secret sample the loss is amplified as ``Sampling`` says. The paper's published code draws Laplace noise of scale
-    b/√2 instead, and so spends √2 times its epsilon or more.
+    mean of a secret sample the loss is amplified as ``Sampling`` says. The paper's published code draws Laplace noise
+    of scale b/√2 instead, and so spends √2 times its epsilon or more.
 
     The variance falls as 1/epsilon², so that full-batch steps with error weights a_t are best given
     epsilon_t ~ a_t^(1/3).
@@ -55,12 +55,12 @@ class KNorm:
         if self.name == "linf":
             return problem.cube
         if self.name == "blocks":
-            return problem.product
-        return problem.hull if self.name == "hull" else None
+            return problem.hull
+        return problem.exact_hull if self.name == "hull" else None
 
     def covers(self, problem: Problem) -> bool:
         """Whether there is such noise for the problem: an L2 ball has no hull of this kind, "l2" fits it."""
-        return self.name not in ("hull", "blocks") or problem.product is not None
+        return self.name not in ("hull", "blocks") or problem.hull is not None
 
     def costs(self, sensitivity: float, scales: np.ndarray, sampling: Sampling) -> np.ndarray:
         """Return the epsilon of each step."""

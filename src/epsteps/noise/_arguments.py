@@ -23,8 +23,9 @@ def law(mechanism: Mechanism, shape: tuple[int, ...], body: Body | Hull | Ellips
     if len(shape) not in (1, 2):
         raise ValueError(f"shape must be (d,) or (d, columns) for {name!r} noise, got {shape}.")
     if kinds and (body is None or not isinstance(body, kinds) or body.d != shape[0]):
-        wanted = " or a ".join(kind.__name__ for kind in kinds)
-        raise ValueError(f"body must be a {wanted} of {shape[0]} coordinates for {name!r} noise, got {body!r}.")
+        wanted, *others = (kind.__name__ for kind in kinds)
+        more = "".join(f" A {other} fits as well." for other in others)
+        raise ValueError(f"body must be a {wanted} of {shape[0]} coordinates for {name!r} noise, got {body!r}.{more}")
     return name
 
 

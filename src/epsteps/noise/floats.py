@@ -7,7 +7,7 @@ The coordinates of a vector lie along the last axis but one; each index of the o
 from collections.abc import Callable
 
 import numpy as np
-from scipy.special import comb, gammaincinv, ndtri
+from scipy.special import gammaincinv, gammaln, ndtri
 
 from epsteps.bodies import Body, Ellipsoid
 from epsteps.hulls import Hull
@@ -93,7 +93,7 @@ def _part_points(uniform: Uniforms, shape: tuple[int, int], above: np.ndarray, b
     """
     (count, k), (*others, _, columns) = shape, above.shape
     j = np.arange(k + 1)
-    logs = 2 * np.log(comb(k, j)) + j * np.log(above / below)[..., None]
+    logs = j * np.log(above / below)[..., None] - 2 * (gammaln(j + 1) + gammaln(k - j + 1))
     totals = np.cumsum(np.exp(logs - logs.max(axis=-1, keepdims=True)), axis=-1)
     threshold = uniform((*others, count, columns)) * totals[..., -1]
     ups = np.sum(threshold[..., None] >= totals, axis=-1)[..., None, :]

@@ -34,11 +34,11 @@ import numpy as np
 
 from epsteps.hulls import Hull
 from epsteps.noise.bits import Bits
-from epsteps.noise.fast import wrapped
-from epsteps.noise.laplace import geometric
+from epsteps.noise.fast import split, wrapped
+from epsteps.noise.laplace import _geometric
 from epsteps.noise.reals import Uniform
-from epsteps.noise.shaped import simplex_points
-from epsteps.noise.uniform import uniform_below
+from epsteps.noise.shaped import _distinct
+from epsteps.noise.uniform import ordered_below, uniform_below
 
 _PATIENCE = 4.0  # at the smallest scale levels are accepted once in about e^4 times
 
@@ -47,7 +47,7 @@ def hull_noise(bits: Bits, layout: "Layout", scale: float, widen: float = 1.0) -
     """Return integers with the law above, modulo 2^64."""
     while True:
         signs = layout.signs(bits)
-        found = geometric(bits, scale, layout.d + 2, widen).tolist()
+        found = _geometrics(bits, scale, layout.d + 2, widen)
         ups = signs.up.total + 1
         above, below = sum(found[:ups]), sum(found[ups:])
         if is_accepted(Uniform(bits, int(bits.words(1)[0]), 64), signs, above, below):
@@ -109,7 +109,7 @@ def points(bits: Bits, layout: "Layout", signs: Signs, above: int, below: int, w
     z = np.empty(layout.d, np.int64)
     for half, level, mask in ((signs.up, above, 0), (signs.down, below, -1)):
         for j, columns in half.columns.items():
-            z[columns] = simplex_points(bits, (len(columns) // j, j), level, widen).reshape(-1) ^ mask
+            z[columns] = _simplices(bits, (len(columns) // j, j), level, widen).reshape(-1) ^ mask
     if len(layout.signed):
         size, words = above + below + 1, bits.words(2 * len(layout.signed)).reshape(2, -1)
         z[layout.signed] = uniform_below(bits, words, 2 * size, widen) - np.array([wrapped(size)])
@@ -220,8 +220,27 @@ class Layout:
         return np.isin(np.arange(self.d), self.signed)
 
 
+def _geometrics(bits: Bits, scale: float, count: int, widen: float) -> list[int]:
+    """Return independent integers with P(k) ~ e^(-k/t)."""
+    scales = np.broadcast_to(np.float64(scale), (count,))
+    reduced, shift = split(scales)
+    words = bits.words((1 + bool(shift.any())) * count).reshape(-1, count)
+    return _geometric(bits, words, scales, reduced, shift, widen).tolist()
+
+
+def _simplices(bits: Bits, shape: tuple[int, int], level: int, widen: float) -> np.ndarray:
+    """Return uniform m_1, ..., m_j >= 0 with a sum within the level, modulo 2^64, in each row: as ``shaped`` does."""
+    j = shape[1]
+    places = ordered_below(bits, bits.words(2 * shape[0] * j).reshape(2, -1), level + j, widen).reshape(shape)
+    places.sort(axis=1)
+    for row in np.flatnonzero((places[:, 1:] == places[:, :-1]).any(axis=1)):
+        places[row] = _distinct(bits, places[row], level + j)
+    m = np.diff(places, axis=1, prepend=-1) - 1
+    return m if m.dtype == np.int64 else np.vectorize(wrapped, otypes=[np.int64])(m)
+
+
 def _index(uniform: Uniform, totals: Sequence[int]) -> int:
-    """Return i with a probability ~ its weight, of which ``totals`` are the sums; bits are drawn until it is certain."""
+    """Return i with a probability ~ its weight, for the sums of all weights; bits are drawn until it is certain."""
     known = 64
     while True:
         first, whole = uniform.leading(known), totals[-1]

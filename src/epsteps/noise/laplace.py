@@ -21,14 +21,6 @@ def discrete_laplace(bits: Bits, scales: np.ndarray, widen: float = 1.0) -> np.n
     return first - second
 
 
-def geometric(bits: Bits, scale: float, count: int, widen: float = 1.0) -> np.ndarray:
-    """Return so many independent integers with P(k) = (1-q) q^k, q = e^(-1/t), modulo 2^64."""
-    scales = np.broadcast_to(np.float64(scale), (count,))
-    reduced, shift = split(scales)
-    words = bits.words((1 + bool(shift.any())) * count).reshape(-1, count)
-    return _geometric(bits, words, scales, reduced, shift, widen)
-
-
 def _geometric(
     bits: Bits, words: np.ndarray, scales: np.ndarray, reduced: np.ndarray, shift: np.ndarray, widen: float
 ) -> np.ndarray:

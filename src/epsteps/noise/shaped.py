@@ -120,14 +120,7 @@ def points(bits: Bits, parts: Parts, r: int, widen: float = 1.0) -> np.ndarray:
 
 
 def _block_points(bits: Bits, shape: tuple[int, int], r: int, widen: float) -> np.ndarray:
-    """Return uniform points with m_1 + ... + m_k <= r, one in each row, and signs."""
-    m = simplex_points(bits, shape, r, widen)
-    signs = np.unpackbits(bits.words(-(-m.size // 64)).view(np.uint8))[: m.size].reshape(shape)
-    return m ^ -signs.astype(np.int64)  # -1 - m where the sign is set
-
-
-def simplex_points(bits: Bits, shape: tuple[int, int], r: int, widen: float = 1.0) -> np.ndarray:
-    """Return uniform m_1, ..., m_k >= 0 with a sum of at most r, one in each row: gaps between k of r + k places.
+    """Return uniform points with m_1 + ... + m_k <= r, one in each row: gaps between k of r + k places, and signs.
 
     Places that coincide are drawn again, one by one: how often that happens tells next to nothing about the radius.
     """
@@ -139,7 +132,8 @@ def simplex_points(bits: Bits, shape: tuple[int, int], r: int, widen: float = 1.
     m = np.diff(places, axis=1, prepend=-1) - 1
     if m.dtype == object:
         m = np.array([wrapped(integer) for integer in m.flat], dtype=np.int64).reshape(shape)
-    return m
+    signs = np.unpackbits(bits.words(-(-m.size // 64)).view(np.uint8))[: m.size].reshape(shape)
+    return m ^ -signs.astype(np.int64)  # -1 - m where the sign is set
 
 
 def _distinct(bits: Bits, places: np.ndarray, bound: int) -> np.ndarray:

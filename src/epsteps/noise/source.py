@@ -173,9 +173,11 @@ class Source:
             noise = floats.l2(self._uniform, full)
         elif isinstance(body, Ellipsoid):
             noise = floats.ellipsoid(self._uniform, body, full)
+        elif isinstance(body, Hull):
+            noise = floats.hull(self._uniform, body, full)
         else:
             assert body is not None
-            noise = (floats.hull if isinstance(body, Hull) else floats.shaped)(self._uniform, body, full)
+            noise = floats.shaped(self._uniform, body, full)
         return np.asarray(scale) * noise.reshape(shape)
 
     def _ellipsoid(self, body: Ellipsoid, sigmas: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

@@ -2,7 +2,19 @@
 
 from epsteps.plans.choice import plan
 from epsteps.plans.objective import ObjectivePlan
+from epsteps.plans.output import OutputPlan, plan_output
 from epsteps.plans.perturbing import plan_objective
 from epsteps.plans.published import Item, PublishedPlan
+from epsteps.plans.statistics import StatisticsPlan, plan_statistics
 
-__all__ = ["Item", "ObjectivePlan", "PublishedPlan", "plan", "plan_objective"]
+__all__ = [
+    "Item",
+    "ObjectivePlan",
+    "OutputPlan",
+    "PublishedPlan",
+    "StatisticsPlan",
+    "plan",
+    "plan_objective",
+    "plan_output",
+    "plan_statistics",
+]

@@ -28,7 +28,7 @@ class CurvaturePlan:
 
     Means and squares of the columns are released first; then the second moment of records that are whitened by them and
     shortened; then gradients, each at the minimum of a model of F for Gaussian records of that mean and covariance,
-    corrected by the gradient before. Every released number is published.
+    corrected by the gradients before. Every released number is published.
 
     Formal guarantee: each release is a sum of integers with exact noise of its own sensitivity. Pure noise: the costs
     of the second moment and the gradients are computed from the released moments, and add up to at most ``rest``
@@ -119,6 +119,18 @@ class CurvaturePlan:
         mean, covariance = np.append(spread.mean, np.ones(more)), np.pad(spread.covariance, (0, more))
         return Model(loss, mean, covariance, self.ridge)
 
+    def noise_at(self, x: np.ndarray, cost: float) -> np.ndarray:
+        """Return a covariance that the noise in a released gradient at x rarely exceeds.
+
+        It is that of the noise, and three standard deviations of a square of its size: √(2/d) of it for Gaussian noise,
+        √(6/d) for noise of a norm, whose radius is random, too.
+        """
+        rarely = 1 + 3 * math.sqrt((2 if self.noise.unit == "rho" else 6) / self.problem.dimension)
+        covariance, units = self.noise.covariance(self.problem)
+        sensitivity = float(self.problem.sensitivity_at(x, self.noise.norm))
+        scale = float(self.noise.scales(sensitivity, np.array(cost), _FULL)) / self.problem.n
+        return rarely * scale**2 * covariance.matrix * np.outer(units, units)
+
     def held(self, x: np.ndarray) -> np.ndarray:
         """Return x, shortened to where the minimum must lie: F(0) bounds ridge/2 |x|²."""
         largest = math.sqrt(2 * self.problem.start_gap / self.ridge)
@@ -129,7 +141,7 @@ class CurvaturePlan:
     def error(self) -> float:
         """A guess of E F(x) - F*, the larger ridge's bias included; nothing is proved of it."""
         total = self.moments + self.rest
-        limit = mechanisms.risk(self.noise, self._scale(total), self.minimised)
+        limit = mechanisms.risk(self.noise, self.scale(total), self.minimised)
         excess = designs.predicted_excess(self.expected, self.noise.unit, limit, total, self.problem.start_gap)
         return excess + (self.ridge - self.problem.ridge) / 2 * _LENGTH**2
 
@@ -158,14 +170,15 @@ class CurvaturePlan:
         count = len(self.expected.gradients)
         if unit == "epsilon":
             what = f"second moment, {count} gradients"
-            return (*found, Item(what, self.rest, unit, self._scale(self.rest), f"{matrix}; {self.mechanism}"))
+            return (*found, Item(what, self.rest, unit, self.scale(self.rest), f"{matrix}; {self.mechanism}"))
         moment = designs.matrix_noise(unit, self.problem.d + 1, 1.0, 1, self.expected.curvature)
         found.append(Item("second moment, records of norm 1", self.expected.curvature, unit, moment.scale, matrix))
         for number, cost in enumerate(self.expected.gradients, start=1):
-            found.append(Item(f"gradient {number}", cost, unit, self._scale(cost), self.mechanism))
+            found.append(Item(f"gradient {number}", cost, unit, self.scale(cost), self.mechanism))
         return tuple(found)
 
-    def _scale(self, cost: float) -> float:
+    def scale(self, cost: float) -> float:
+        """Return the scale of the noise on a gradient's sum at this cost, where slopes are typical."""
         sensitivity = self.problem.typical_sensitivity(self.noise.norm)
         return float(self.noise.scales(sensitivity, np.array(cost), _FULL))
 

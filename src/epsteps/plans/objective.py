@@ -8,12 +8,13 @@ from functools import cached_property
 import numpy as np
 
 from epsteps import _validate, mechanisms, minima
-from epsteps.budgets import Approximate, Budget, Concentrated, Pure
+from epsteps.budgets import Approximate, Budget
 from epsteps.losses import Logistic, Loss, PseudoHuber, SmoothedHinge, Softmax
 from epsteps.mechanisms import Mechanism
 from epsteps.minima import Corners, Saturation, saturations
 from epsteps.planning import OverspentError
 from epsteps.plans.published import Item, describe, dumps, loads
+from epsteps.plans.spending import of_pure
 from epsteps.problem import Problem
 
 # Bits of the integers that the tilt and the noise on the output are drawn in.
@@ -141,7 +142,16 @@ class ObjectivePlan:
         if not isinstance(self.budget, Approximate):
             raise ValueError(f"Gaussian tilts need an Approximate budget, got {self.budget!r}.")
         left = self.budget.epsilon - math.fsum(self.output_costs)
-        return _composed_corners(self.costs, self.kappa, self.saturation, left)
+        return composed_corners(self.kappa, self.saturation, left, self.costs)
+
+    @property
+    def cost(self) -> Budget | Corners:
+        """What a ledger may be charged instead of ``spending()``: the corners, which compose better."""
+        if self.noise.unit == "epsilon":
+            return self.spending()
+        outputs = math.fsum(self.output_costs) * _OUTWARD
+        shifts = tuple(shift + outputs for shift in self.corners.shifts)
+        return Corners(self.corners.multiplicities, self.corners.ratios, shifts)
 
     @cached_property
     def spent(self) -> float:
@@ -154,7 +164,7 @@ class ObjectivePlan:
             assert isinstance(self.budget, Approximate)
             epsilon = self.corners.epsilon(1.0, self.budget.delta) + math.fsum(self.output_costs) * _OUTWARD
             return Approximate(epsilon * repetitions, self.budget.delta * repetitions)
-        return _of_pure(self.budget, math.fsum(self.costs) * repetitions * _OUTWARD)
+        return of_pure(self.budget, math.fsum(self.costs) * repetitions * _OUTWARD)
 
     @property
     def weights(self) -> np.ndarray:
@@ -229,20 +239,14 @@ def _step(scale: float, bits: int) -> float:
 
 def cell_size(noise: Mechanism, problem: Problem) -> float:
     """Return what a cell of the tilt's integers adds to its sensitivity: nothing where an ideal law was rounded."""
-    if noise.name in ("linf", "hull", "blocks"):
+    if noise.name in ("linf", "hull"):
         shape = noise.shape(problem)
         assert shape is not None
         return shape.cube
     return float(problem.dimension) if noise.name == "laplace" else 0.0
 
 
-def _composed_corners(mus: Sequence[float], kappa: float, saturation: Saturation, epsilon: float) -> Corners:
-    share = max(epsilon, 1e-9)
-    return minima.composed([saturation.corners(kappa, mu, share).scaled(mu) for mu in mus])
-
-
-def _of_pure(budget: Budget, epsilon: float) -> Budget:
-    """Return pure epsilon as a budget of the given kind; rho = epsilon²/2 (Bun, Steinke 2016)."""
-    if isinstance(budget, Concentrated):
-        return Concentrated(epsilon**2 / 2 * _OUTWARD)
-    return Approximate(epsilon, budget.delta) if isinstance(budget, Approximate) else Pure(epsilon)
+def composed_corners(kappa: float, saturation: Saturation, epsilon: float, mus: Sequence[float]) -> Corners:
+    """Return the corners of Gaussian tilts with these mus together: the best for their total at this epsilon."""
+    best = saturation.corners(kappa, math.hypot(*mus), max(epsilon, 1e-9))
+    return minima.composed([best.scaled(mu) for mu in mus])

@@ -1,16 +1,20 @@
 """Choosing the plan of objective perturbation from public numbers."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from epsteps import _validate, mechanisms, minima
-from epsteps.budgets import Approximate, Budget, Concentrated
+from epsteps.budgets import Approximate, Budget
+from epsteps.losses import PseudoHuber, Squared
 from epsteps.mechanisms import Mechanism
-from epsteps.plans.objective import TILT_BITS, ObjectivePlan, cell_size, saturation_of
+from epsteps.minima import Corners
+from epsteps.plans.objective import TILT_BITS, ObjectivePlan, cell_size, composed_corners, saturation_of
 from epsteps.plans.precision import rounding, worst_rounding
+from epsteps.plans.spending import pure_epsilon
 from epsteps.problem import Problem
 from epsteps.sampling import Sampling
 
@@ -21,6 +25,8 @@ _WASTE, _MOST_WASTE = 1e-4, 1e-2
 # What predictions assume of the solution: its norm for the ridge, and its size for rounding errors. Never privacy.
 _SOLUTION_NORM, _SOLUTION_SIZE = 3.0, 10.0
 _INWARD = 1 - 1e-9
+# From which share of the targets' bound on pseudo-Huber loss, in the place of squared loss, grows slowly.
+HUBER_SHARE = 0.4
 
 
 def plan_objective(
@@ -29,8 +35,11 @@ def plan_objective(
     """Plan the release of a tilted objective's minimum, or of several with these shares of the budget.
 
     "auto" takes the noise whose public trace E|b|² is smallest. Under (epsilon, delta) a pure release is a candidate
-    too: in few dimensions it often needs less noise than a Gaussian one.
+    too: in few dimensions it often needs less noise than a Gaussian one. In the place of squared loss, whose slope has
+    no bound, pseudo-Huber loss is minimised: nearly the same where residuals are small.
     """
+    if isinstance(problem.loss, Squared):
+        problem = replace(problem, loss=PseudoHuber(problem.loss.bound, c=HUBER_SHARE * problem.loss.bound))
     _validate.choice("mechanism", mechanism, ("auto", *mechanisms.NAMES))
     if not all(share > 0 for share in shares) or not math.isclose(math.fsum(shares), 1.0, rel_tol=1e-9):
         raise ValueError(f"shares must be positive and add up to 1, got {tuple(shares)!r}.")
@@ -64,8 +73,7 @@ def minimax_ridge(problem: Problem, budget: Budget, noise: Mechanism) -> float:
 
 def _planned(problem: Problem, budget: Budget, noise: Mechanism, shares: tuple[float, ...]) -> ObjectivePlan:
     if noise.unit == "epsilon":
-        epsilon = math.sqrt(2 * budget.amount) if isinstance(budget, Concentrated) else budget.amount
-        costs = [share * epsilon * _INWARD for share in shares]
+        costs = [share * pure_epsilon(budget) for share in shares]
         ridge, scales = _pure_scales(problem, noise, costs)
     elif isinstance(budget, Approximate):
         costs = [share * budget.epsilon for share in shares]
@@ -104,20 +112,52 @@ def _gaussian_scales(
     problem: Problem, noise: Mechanism, budget: Approximate, shares: tuple[float, ...]
 ) -> tuple[float, list[float]]:
     """Return the ridge that pays, and the scale of each Gaussian tilt; shares are of mu²."""
-    saturation, size, sensitivity = saturation_of(problem.loss), problem.record_size(2), problem.sensitivity(noise.norm)
-    epsilon = budget.epsilon * (1 - _OUTPUT_SHARE) * _INWARD
-    ridge = minimax_ridge(problem, budget, noise)
-    while True:
-        kappa = minima.record_weight(size, problem.n, ridge)
-        try:
-            best = minima.calibrated(epsilon, budget.delta, kappa, saturation)
-            mu = best.mu
-            if len(shares) > 1:
-                mu = minima.shared([best.corners] * len(shares), shares).mu(epsilon, budget.delta)
-            break
-        except ValueError:
-            ridge *= 2  # one record weighs too much for any noise
-    return ridge, [sensitivity / (mu * math.sqrt(share)) * (1 + 1e-9) for share in shares]
+    sensitivity, least = problem.sensitivity(noise.norm), max(problem.ridge, 1e-12)
+    energy = 2 * float(noise.half_power(sensitivity / problem.n, problem))
+    best = (math.inf, least, 0.0)
+    ridge = least
+    # A larger ridge costs bias, and helps twice: noise is divided by it, and one record weighs less against it.
+    while (ridge - least) * _SOLUTION_NORM**2 / 2 < best[0]:
+        mu = _largest_mu(replace(problem, ridge=ridge), budget, shares)
+        if mu > 0:
+            loss = (ridge - least) * _SOLUTION_NORM**2 / 2 + energy / (2 * mu**2 * ridge)
+            best = min(best, (loss, ridge, mu))
+        ridge *= 1.25
+    return best[1], [sensitivity / (best[2] * math.sqrt(share)) * (1 + 1e-9) for share in shares]
+
+
+def _largest_mu(problem: Problem, budget: Approximate, shares: tuple[float, ...]) -> float:
+    """Return the largest total mu of tilts with these shares; 0 if the Jacobians alone cost more than epsilon."""
+    saturation, epsilon = saturation_of(problem.loss), budget.epsilon * (1 - _OUTPUT_SHARE) * _INWARD
+    kappa = minima.record_weight(problem.record_size(2), problem.n, problem.ridge)
+    try:
+        mu = minima.calibrated(epsilon, budget.delta, kappa, saturation).mu
+    except ValueError:
+        return 0.0
+    return _shared_mu(mu, shares, partial(composed_corners, kappa, saturation, epsilon), epsilon, budget.delta)
+
+
+def _shared_mu(
+    most: float,
+    shares: tuple[float, ...],
+    corners: Callable[[Sequence[float]], Corners],
+    epsilon: float,
+    delta: float,
+) -> float:
+    """Return the largest total mu, at most that of a single release, that is (epsilon, delta)-private when shared."""
+
+    def excess(mu: float) -> float:
+        return corners([mu * math.sqrt(share) for share in shares]).delta(1.0, epsilon) - delta
+
+    if len(shares) == 1:
+        return most
+    low, high = most * 1e-3, most
+    if excess(low) > 0:
+        return 0.0
+    while high / low > 1 + 1e-7:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if excess(middle) > 0 else (middle, high)
+    return low
 
 
 def _tolerance(problem: Problem, noise: Mechanism, scale: float, output: float) -> float:

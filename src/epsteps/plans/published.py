@@ -52,6 +52,10 @@ class PublishedPlan(Protocol):
         """Lines of the plan's page: what each release does, and what error is expected."""
         ...
 
+    def to_json(self) -> str:
+        """Return the plan as JSON."""
+        ...
+
     def spending(self, repetitions: int = 1) -> Budget:
         """Return what so many runs cost together: computed from the scales and rounded up."""
         ...

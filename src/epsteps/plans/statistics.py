@@ -136,8 +136,8 @@ class StatisticsPlan:
             "Problem": f"{type(problem.loss).__name__} loss, ridge {problem.ridge:g}, n = {problem.n}, "
             f"d = {problem.d}{', intercept' * problem.intercept}; records in {problem.domain}",
             "Published": "noisy second moments of the centred, weighed records, and the model that is solved from them",
-            "Solver": f"eigenvalues of the mean below {self.floor / problem.n:.3g} are raised to about that",
-            "Error": f"about {predicted_risk(self):.3g} for records that are spread evenly, and at most moderate noise",
+            "Solver": f"small eigenvalues of the sums are raised to about {self.floor:.3g}, in the noise's units",
+            "Error": f"a guess of F(x) - F* is {predicted_risk(self):.3g}, for records that fill the domain evenly",
         }
 
     def to_json(self) -> str:

@@ -3,16 +3,21 @@
 import numpy as np
 
 from epsteps.noise import Source
-from epsteps.plans import ObjectivePlan, PublishedPlan
+from epsteps.plans import ObjectivePlan, OutputPlan, PublishedPlan, StatisticsPlan
 from epsteps.records import Rows
-from epsteps.releases.objective import release_objective, require_precision
+from epsteps.releases import objective, output, statistics
 
 
 def prepare(plan: PublishedPlan, data: Rows) -> None:
     """Read the records once: what cannot be read, or computed here, fails before anything is charged."""
     if isinstance(plan, ObjectivePlan):
-        require_precision(plan)
+        objective.require_precision(plan)
         data.value(np.zeros(plan.problem.dimension))
+    elif isinstance(plan, OutputPlan):
+        output.require_precision(plan)
+        data.value(np.zeros(plan.problem.dimension))
+    elif isinstance(plan, StatisticsPlan):
+        statistics.require_readable(data)
     else:
         data.prepare()
 
@@ -20,7 +25,11 @@ def prepare(plan: PublishedPlan, data: Rows) -> None:
 def publish(plan: PublishedPlan, data: Rows, source: Source) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Return the published points, one row each, and what else was published."""
     if isinstance(plan, ObjectivePlan):
-        return release_objective(plan, data, source), {}
+        return objective.release_objective(plan, data, source), {}
+    if isinstance(plan, OutputPlan):
+        return output.release_output(plan, data, source), {}
+    if isinstance(plan, StatisticsPlan):
+        return statistics.release_statistics(plan, data, source)
     raise TypeError(f"plan must come from epsteps.plan, got {type(plan).__name__}.")
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from epsteps.designs import Moments, Spread, covariance, decode_moments, whitening_of
+from epsteps.designs import Model, Moments, Spread, covariance, decode_moments, whitening_of
 from epsteps.noise import Source
 from epsteps.oracles import noisy_gradient
 from epsteps.plans.curvature_plan import CurvaturePlan
@@ -21,14 +21,24 @@ def release_curvature(plan: CurvaturePlan, data: Rows, source: Source) -> tuple[
     moments, published = _moments(plan, data, source)
     division = plan.divide(moments)
     spread, more = _spread(plan, moments, division.curvature, data, source)
-    model = plan.model(spread)
-    path, gradients = [np.zeros(plan.problem.dimension)], []
-    for cost in division.gradients:
-        gradients.append(noisy_gradient(plan.minimised, plan.noise, cost, path[-1], data, source))
-        path.append(plan.held(model.minimum(path[-1], gradients[-1])))
+    path, gradients = _path(plan, plan.model(spread), division.gradients, data, source)
     costs = np.array([division.curvature, *division.gradients])
-    last = {"costs": costs, "gradients": np.array(gradients), "mean": model.mean, "covariance": model.covariance}
-    return np.array(path), published | more | last
+    last = {"costs": costs, "gradients": gradients, "mean": spread.mean, "covariance": spread.covariance}
+    return path, published | more | last
+
+
+def _path(
+    plan: CurvaturePlan, model: Model, costs: tuple[float, ...], data: Rows, source: Source
+) -> tuple[np.ndarray, np.ndarray]:
+    """Release a gradient for each cost, at the minimum of the model that those before it have corrected."""
+    path, gradients = [np.zeros(plan.problem.dimension)], []
+    for t, cost in enumerate(costs):
+        gradients.append(noisy_gradient(plan.minimised, plan.noise, cost, path[t], data, source))
+        if t > 0:
+            noise = plan.noise_at(path[t - 1], costs[t - 1]) + plan.noise_at(path[t], cost)
+            model = model.corrected(path[t - 1], path[t], gradients[t] - gradients[t - 1], noise)
+        path.append(plan.held(model.minimum(path[t], gradients[t])))
+    return np.array(path), np.array(gradients)
 
 
 def _moments(plan: CurvaturePlan, data: Rows, source: Source) -> tuple[Moments, _Extras]:

@@ -66,6 +66,12 @@ class NoisyMoments:
         return found
 
 
+def require_readable(data: Rows) -> None:
+    """Read every record once: what cannot be read, as records in dask workers, fails before anything is charged."""
+    for _ in data.blocks():
+        pass
+
+
 def release_statistics(plan: StatisticsPlan, data: Rows, source: Source) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Return the model, as the one row of a path, and the noisy sums over (1, features, target) in real units."""
     release = NoisyMoments(plan)

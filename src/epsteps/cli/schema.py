@@ -1,0 +1,131 @@
+"""``epsteps schema``: what is declared of a table's columns."""
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from epsteps.cli.common import clean_errors
+from epsteps.schema import Schema, SchemaCheck, draft, read_columns
+
+schema = typer.Typer(
+    name="schema",
+    help="Declare what a table's columns hold: ranges and categories that are known without the data.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+class DelimiterName(StrEnum):
+    """Delimiters on the command line."""
+
+    comma = "comma"
+    semicolon = "semicolon"
+    tab = "tab"
+
+    @property
+    def character(self) -> str:
+        """The delimiter itself."""
+        return {"comma": ",", "semicolon": ";", "tab": "\t"}[self.value]
+
+
+_DATA = typer.Argument(..., metavar="DATA", help="The table: a .csv or .parquet file.", show_default=False)
+_SCHEMA = typer.Option(..., "--schema", help="The schema: a .toml file.", show_default=False)
+_DELIMITER = typer.Option(DelimiterName.comma, help="What stands between the fields of a .csv.")
+
+
+@schema.command("draft")
+@clean_errors
+def draft_schema(
+    data: Path = _DATA,
+    out: Path | None = typer.Option(None, help="Write to this file instead of the screen."),
+    target: str | None = typer.Option(None, help="The column to predict."),
+    delimiter: DelimiterName = _DELIMITER,
+) -> None:
+    """Draft a schema from a table, to be corrected by hand: NOT private, since its ranges are read from the data.
+
+    Replace every range and category by what is known without this data. The draft is refused until its line
+    drafted_from_data is removed.
+    """
+    if out is not None and out.exists():
+        raise FileExistsError(f"{out} exists already: name another file, or remove it first.")
+    text = draft(data, target=target, delimiter=delimiter.character)
+    if out is None:
+        typer.echo(text)
+        return
+    out.write_text(text, encoding="utf-8")
+    typer.echo(f"Wrote {out}. Its ranges and categories were READ FROM THE DATA: replace them by public ones.")
+
+
+@schema.command("show")
+@clean_errors
+def show_schema(path: Path = typer.Argument(..., metavar="SCHEMA", help="The schema: a .toml file.")) -> None:
+    """Print what a schema declares, and how many features it makes. No data is read."""
+    declared = Schema.read(path)
+    _print(_declared_table(declared))
+    columns = len(declared.features)
+    typer.echo(f"{declared.d} features from {columns} column{'s' if columns > 1 else ''}.")
+
+
+@schema.command("check")
+@clean_errors
+def check_schema(data: Path = _DATA, path: Path = _SCHEMA, delimiter: DelimiterName = _DELIMITER) -> None:
+    """Count what of a table is outside what its schema declares: for the data holder's own eyes, on a terminal only.
+
+    The counts tell about single records. A schema that is changed because of them is no longer public knowledge.
+    """
+    declared = Schema.read(path)
+    if not on_terminal():
+        raise ValueError(
+            "the counts of epsteps schema check tell about single records: they are shown on a terminal only, "
+            "and not written to a file or a pipe."
+        )
+    names = list(declared.columns)
+    _print(_check_table(declared, declared.check(read_columns(data, names, delimiter=delimiter.character))))
+    typer.echo("For the data holder's own eyes: not private. A run clips and maps these values, and says nothing.")
+
+
+def on_terminal() -> bool:
+    """Return whether what is printed is seen on a terminal, and nowhere else."""
+    return sys.stdout.isatty()
+
+
+def _declared_table(declared: Schema) -> Table:
+    table = Table("column", "declared", "features")
+    for name, column in declared.columns.items():
+        table.add_row(
+            Text(_shown(name)), Text(_shown(str(column))), "target" if name == declared.target else str(column.width)
+        )
+    return table
+
+
+def _check_table(declared: Schema, found: SchemaCheck) -> Table:
+    table = Table("column", "declared", title=f"{found.rows} rows", title_justify="left")
+    for heading in ("empty", "unknown", "below", "above"):
+        table.add_column(heading, justify="right")
+    table.add_column("most frequent unknown values")
+    for column in found.columns:
+        counts = (column.empty, column.unknown, column.below, column.above)
+        table.add_row(
+            Text(_shown(column.name)),
+            Text(_shown(str(declared.columns[column.name]))),
+            *(str(count) if count else "" for count in counts),
+            Text(", ".join(_shown(example[:40]) for example in column.examples)),
+        )
+    return table
+
+
+def _shown(text: str) -> str:
+    """Return text that cannot steer a terminal."""
+    return text if text.isprintable() else ascii(text)
+
+
+def _print(table: Table) -> None:
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)  # a pipe has no width
+    console.print(table)

@@ -1,0 +1,19 @@
+"""Estimators for scikit-learn (``epsteps[sklearn]``): linear models whose ``fit`` is differentially private.
+
+Whatever the guarantee needs of the data is a declared, public parameter: bounds of the rows, classes, range of the
+targets. It is enforced, and never inferred.
+"""
+
+from epsteps.estimators import _scikit as _scikit
+from epsteps.estimators.classification import PrivateLinearSVC, PrivateLogisticRegression
+from epsteps.estimators.evaluation import Evaluation, evaluate
+from epsteps.estimators.regression import PrivateHuberRegressor, PrivateRidge
+
+__all__ = [
+    "Evaluation",
+    "PrivateHuberRegressor",
+    "PrivateLinearSVC",
+    "PrivateLogisticRegression",
+    "PrivateRidge",
+    "evaluate",
+]

@@ -1,0 +1,141 @@
+"""Classifiers: classes are declared, never read off the labels."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Number
+from typing import Any, Self
+
+import numpy as np
+from scipy.special import expit, softmax
+from sklearn.base import ClassifierMixin
+
+from epsteps.estimators._shared import PrivateLinearModel, with_common_parameters
+from epsteps.losses import Logistic, Loss, SmoothedHinge, Softmax
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
+    """What classifiers share: declared classes, and labels that are none of them."""
+
+    classes: Sequence[Any] = (0, 1)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = np.size(self.classes) > 2
+        tags.classifier_tags.poor_score = True  # on the few hundred records that scikit-learn tries
+        return tags
+
+    def _more_tags(self) -> dict[str, Any]:
+        """Return the same for scikit-learn before 1.6."""
+        return {"binary_only": np.size(self.classes) <= 2, "poor_score": True}
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit the model privately to rows X with labels y."""
+        coefficients, constants = self._run(X, y)
+        self.classes_, order = np.unique(np.array(self._labels()), return_index=True)
+        if coefficients.shape[1] == 1:
+            # The loss's second class has the positive margins, whichever of the two comes first when sorted.
+            sign = 1.0 if order[0] == 0 else -1.0
+            coefficients, constants = sign * coefficients, sign * constants
+        else:
+            coefficients, constants = coefficients[:, order], constants[:, order]
+        self._publish(coefficients, constants)
+        return self
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return each row's margin: for the second of two classes, or one for each of more."""
+        margins = self._margins(X)
+        return margins[:, 0] if margins.shape[1] == 1 else margins
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return each row's class."""
+        margins = self.decision_function(X)
+        return self.classes_[(margins > 0).astype(int) if margins.ndim == 1 else margins.argmax(axis=1)]
+
+    def _labels(self) -> tuple[Any, ...]:
+        if isinstance(self.classes, str) or np.ndim(self.classes) != 1:
+            raise ValueError(f"classes must be a sequence of labels, such as (0, 1), got {self.classes!r}.")
+        return tuple(np.asarray(self.classes).tolist())
+
+    def comparable(self, y: np.ndarray) -> np.ndarray:
+        """Return the labels as the loss takes them; those of no class stay so."""
+        return comparable_labels(self._labels(), y)
+
+
+@with_common_parameters
+@dataclass(eq=False, repr=False, kw_only=True)
+class PrivateLogisticRegression(PrivateClassifier):
+    """Logistic regression with differential privacy: of two classes, or of more in one run by the softmax loss.
+
+    >>> import numpy as np
+    >>> from epsteps.estimators import PrivateLogisticRegression
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(0, 1, (20_000, 3))
+    >>> y = np.where(X[:, 0] > X[:, 1], "yes", "no")
+    >>> model = PrivateLogisticRegression(epsilon=1.0, bounds=(0, 1), classes=("no", "yes")).fit(X, y)
+    >>> bool(model.score(X, y) > 0.8), bool(model.certificate_["spent"] <= 1.0)
+    (True, True)
+
+    Parameters
+    ----------
+    classes : sequence of labels
+        Declared, all text or all numbers. A label that is none of them counts as the first, and is never reported:
+        ``check`` counts such labels for the data holder.
+    """
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return each row's probability of each class, in the order of ``classes_``."""
+        margins = self.decision_function(X)
+        if margins.ndim == 1:
+            return np.column_stack([expit(-margins), expit(margins)])
+        return softmax(margins, axis=1)
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Return the logarithm of ``predict_proba``."""
+        return np.log(self.predict_proba(X))
+
+    def loss(self) -> Loss:
+        """Return the loss of the declared classes."""
+        classes = self._labels()
+        return Softmax(classes) if len(classes) > 2 else Logistic(classes)  # pyright: ignore[reportArgumentType]
+
+
+@with_common_parameters
+@dataclass(eq=False, repr=False, kw_only=True)
+class PrivateLinearSVC(PrivateClassifier):
+    """Linear support vector machine with differential privacy, of two classes: the hinge with a smooth corner.
+
+    Parameters
+    ----------
+    classes : pair of labels
+        Declared, both text or both numbers. A label that is neither counts as the first, and is never reported:
+        ``check`` counts such labels for the data holder.
+    width : float
+        Width of the hinge's corner; the narrower, the closer to the hinge, and the more noise.
+    """
+
+    width: float = 0.5
+
+    def loss(self) -> Loss:
+        """Return the loss of the declared classes."""
+        return SmoothedHinge(self._labels(), self.width)  # pyright: ignore[reportArgumentType]
+
+
+def comparable_labels(classes: tuple[Any, ...], y: np.ndarray) -> np.ndarray:
+    """Return labels in an array of the classes' kind, or raise if the array's type can hold none of them.
+
+    Labels in an array of Python's objects, where anything may be, are looked up one by one.
+    """
+    is_text = isinstance(classes[0], str)
+    kinds, wanted = ("OUT", "text") if is_text else ("Obiuf", "numbers")
+    if y.dtype.kind not in kinds:
+        raise TypeError(
+            f"y must hold {wanted}, as the declared classes {classes!r} do, got dtype {y.dtype}. "
+            "Declare classes=... as they are in y, or convert y."
+        )
+    if y.dtype.kind in "Ubiuf":
+        return y
+    known = {label: label for label in classes}
+    unknown = "".join(classes) + "?" if is_text else np.nan  # equal to no class
+    found = [known.get(value, unknown) if isinstance(value, str | Number | np.generic) else unknown for value in y]
+    return np.array(found, dtype=str if is_text else float)

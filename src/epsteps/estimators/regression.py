@@ -1,0 +1,126 @@
+"""Regressors: the range of the targets is declared, never read off them."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import RegressorMixin
+
+from epsteps import _validate
+from epsteps.estimators._shared import PrivateLinearModel, with_common_parameters
+from epsteps.losses import Loss, PseudoHuber, Squared
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class PrivateRegressor(RegressorMixin, PrivateLinearModel):
+    """What regressors share: targets that are clipped into a declared range, and scaled to [-1, 1]."""
+
+    target_bounds: tuple[float, float] = (-1.0, 1.0)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = True  # on the few hundred records that scikit-learn tries
+        return tags
+
+    def _more_tags(self) -> dict[str, Any]:
+        """Return the same for scikit-learn before 1.6."""
+        return {"poor_score": True}
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit the model privately to rows X with targets y."""
+        coefficients, constants = self._run(X, y)
+        middle, half = self._range()
+        self._publish(half * coefficients[:, 0], middle + half * constants[:, 0])
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return each row's value, in the targets' units."""
+        return self._margins(X)[:, 0]
+
+    def _range(self) -> tuple[float, float]:
+        """Return the middle of the targets' range and half its width; without an intercept the middle is 0."""
+        low, high = self._ends()
+        if not self.intercept:
+            return 0.0, max(abs(low), abs(high))
+        return (low + high) / 2, (high - low) / 2
+
+    def _ends(self) -> tuple[float, float]:
+        if np.shape(self.target_bounds) != (2,):
+            raise ValueError(f"target_bounds must be a pair (low, high), got {self.target_bounds!r}.")
+        low, high = (_validate.number("target_bounds", end) for end in self.target_bounds)
+        if low >= high:
+            raise ValueError(f"target_bounds must be a pair (low, high) with low < high, got {self.target_bounds!r}.")
+        return low, high
+
+    @np.errstate(all="ignore")  # a warning would tell something about a record
+    def comparable(self, y: np.ndarray) -> np.ndarray:
+        """Return the targets in the scaled units that the loss takes; those outside the range stay so."""
+        if y.dtype.kind not in "Obiuf":
+            raise TypeError(f"y must hold numbers, got dtype {y.dtype}. Convert it before.")
+        middle, half = self._range()
+        return (numbers(y) - middle) / half
+
+
+def numbers(y: np.ndarray) -> np.ndarray:
+    """Return targets as floats; what is no number among Python's objects becomes NaN, but for text, which raises."""
+    if y.dtype.kind != "O":
+        return y.astype(float)
+    return np.array([_number(value) for value in y], dtype=float)
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, str):
+        raise TypeError("y must hold numbers, got text. Convert it before.")
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return np.nan
+
+
+@with_common_parameters
+@dataclass(eq=False, repr=False, kw_only=True)
+class PrivateRidge(PrivateRegressor):
+    """Least squares with a ridge and differential privacy.
+
+    >>> import numpy as np
+    >>> from epsteps.estimators import PrivateRidge
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(0, 1, (20_000, 3))
+    >>> y = 20 + 30 * X[:, 0] + rng.normal(0, 1, 20_000)
+    >>> model = PrivateRidge(epsilon=1.0, bounds=(0, 1), target_bounds=(0, 100)).fit(X, y)
+    >>> bool(model.score(X, y) > 0.8)
+    True
+
+    Parameters
+    ----------
+    target_bounds : pair (low, high)
+        Range of the targets, publicly known; targets outside are clipped, and NaN counts as its middle. Without an
+        intercept it is widened to [-m, m], for the larger end m.
+    """
+
+    def loss(self) -> Loss:
+        """Return the loss of the scaled targets."""
+        return Squared(1.0)
+
+
+@with_common_parameters
+@dataclass(eq=False, repr=False, kw_only=True)
+class PrivateHuberRegressor(PrivateRegressor):
+    """Robust regression with differential privacy: the pseudo-Huber loss, squared near 0 and linear beyond.
+
+    Parameters
+    ----------
+    target_bounds : pair (low, high)
+        Range of the targets, publicly known; targets outside are clipped, and NaN counts as its middle. Without an
+        intercept it is widened to [-m, m], for the larger end m. The noise is that of ``transition``, however wide.
+    transition : float, optional
+        The residual around which the loss turns linear, in the targets' units; a tenth of their range by default.
+    """
+
+    transition: float | None = None
+
+    def loss(self) -> Loss:
+        """Return the loss of the scaled targets."""
+        low, high = self._ends()
+        transition = (high - low) / 10 if self.transition is None else _validate.positive("transition", self.transition)
+        return PseudoHuber(1.0, c=transition / self._range()[1])
