@@ -12,7 +12,7 @@ SOURCE = Path(epsteps.__file__).parent
 # From left to right. The public side ends with `targets`; nothing up to there has data in it.
 ROOMS = (
     {"_validate", "_extras"},
-    {"levels", "bodies"},
+    {"levels", "bodies", "hulls"},
     {"losses", "domain", "sampling"},
     {"problem"},
     {"grid"},
@@ -21,12 +21,13 @@ ROOMS = (
     {"mechanisms"},
     {"budgets"},
     {"minima"},
+    {"designs"},
     {"plan_json", "plan_table"},
     {"planning"},
     {"choosing"},
     {"plans"},
     {"targets"},
-    {"noise", "engines", "tables", "ledger"},
+    {"noise", "engines", "tables", "ledger", "schema"},
     {"sources"},
     {"records"},
     {"oracles", "accounts"},
@@ -34,12 +35,13 @@ ROOMS = (
     {"checkpoints"},
     {"releases"},
     {"running"},
+    {"estimators"},
     {"auditing"},
     {"testing"},
     {"experiments"},
     {"cli"},
 )
-PUBLIC_SIDE = set().union(*ROOMS[:15])
+PUBLIC_SIDE = set().union(*ROOMS[:16])
 RANK = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}
 # These use the library as its users do, through `import epsteps`.
 OUTSIDE = {"experiments", "cli"}

@@ -116,7 +116,7 @@ def test_two_records_can_use_all_of_the_second_moments_sensitivity():
 
 
 def has_unit_variance(ratios: np.ndarray) -> bool:
-    return 0.6 < np.mean(ratios**2) < 1.6
+    return bool(0.6 < np.mean(ratios**2) < 1.6)
 
 
 @pytest.mark.parametrize(("name", "unit"), list(itertools.product(DOMAINS, UNITS)))
@@ -165,7 +165,9 @@ class Readings:
     """What releases read: recorded on one dataset, and given again, whatever the records, on another."""
 
     def __init__(self, patch) -> None:
-        self.recorded, self.moved, self.place = [], [], None
+        self.recorded: list[np.ndarray] = []
+        self.moved: list[tuple[object, np.ndarray]] = []
+        self.place: int | None = None
         for owner in (StatisticRelease, SecondMomentRelease, es.Rows):
             patch.setattr(owner, "sums", self._frozen(owner.sums))
 

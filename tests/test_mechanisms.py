@@ -192,8 +192,7 @@ def test_an_ellipsoid_holds_its_body_and_touches_it(domain):
         np.testing.assert_allclose(problem.hull.gauge(corners).max(), 1)
         assert 0.999 < ellipsoid.gauge(corners).max() <= 1 + 1e-9
         covariance = ellipsoid.covariance
-        matrix = np.diag(covariance.own)
-        matrix[np.ix_(covariance.hull, covariance.hull)] += covariance.common
+        matrix = covariance.matrix
         z = np.random.default_rng(0).standard_normal((problem.dimension, 20))
         np.testing.assert_allclose(ellipsoid.gauge(z) ** 2, np.sum(z * np.linalg.solve(matrix, z), axis=0))
 

@@ -93,8 +93,7 @@ def test_the_error_is_that_of_one_noisy_gradient_with_the_whole_budget():
     for budget in (es.Pure(1.0), es.Approximate(2.0, 1e-6)):
         plan = es.plan(problem, budget, release="final")
         covariance, units = plan.noise.covariance(problem)
-        full = np.diag(covariance.own)
-        full[np.ix_(covariance.hull, covariance.hull)] += covariance.common
+        full = covariance.matrix
         full = np.outer(units, units) * full * plan.scales[0] ** 2 / problem.n**2
         limit = 0.5 * np.trace(np.linalg.solve(rows.hessian(best), full))
         gaps = rows.value(es.run(plan, rows, seed=2, repetitions=200).x) - rows.value(best)

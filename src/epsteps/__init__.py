@@ -11,7 +11,7 @@ from epsteps.ledger import BudgetExceededError, Ledger, LedgerError
 from epsteps.losses import Logistic, PseudoHuber, SmoothedHinge, Softmax, Squared
 from epsteps.methods import Steps, gd, heavy_ball, multistage, nesterov, restarted_nesterov
 from epsteps.planning import OverspentError, Plan
-from epsteps.plans import ObjectivePlan, plan
+from epsteps.plans import CurvaturePlan, ObjectivePlan, OutputPlan, StatisticsPlan, plan
 from epsteps.problem import Problem
 from epsteps.records import Rows, check
 from epsteps.releases.smoothness import SmoothnessEstimate, estimate_smoothness
@@ -26,6 +26,7 @@ __all__ = [
     "BudgetExceededError",
     "CheckpointError",
     "Concentrated",
+    "CurvaturePlan",
     "Expense",
     "Ledger",
     "LedgerError",
@@ -33,6 +34,7 @@ __all__ = [
     "MissingExtraError",
     "NoBoundError",
     "ObjectivePlan",
+    "OutputPlan",
     "OverspentError",
     "Plan",
     "Problem",
@@ -44,6 +46,7 @@ __all__ = [
     "SmoothnessEstimate",
     "Softmax",
     "Squared",
+    "StatisticsPlan",
     "Steps",
     "UnreachableError",
     "audit",

@@ -49,7 +49,7 @@ def plan_steps(
         Number of steps, or the one up to ``max_iterations`` with the smallest predicted error.
     batch : int, optional
         Records per step, drawn afresh without replacement; all by default (which is always more accurate).
-    mechanism : "auto", "laplace", "l2", "linf", "hull", "gaussian" or "ellipsoid"
+    mechanism : "auto", "laplace", "l2", "linf", "hull", "blocks", "gaussian" or "ellipsoid"
         The noise; "auto" is the one with the smallest public trace among those that the budget is made for.
     sensitivity : "auto", "global" or "state"
         Scale the noise for all x, or for the public point of each step; "auto" is global where that is finite.

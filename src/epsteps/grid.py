@@ -14,6 +14,7 @@ import numpy as np
 
 from epsteps import levels
 from epsteps.bodies import Body, Ellipsoid
+from epsteps.hulls import Hull
 from epsteps.problem import Problem
 
 # A feature at the domain's largest value is this many steps.
@@ -77,7 +78,7 @@ class Grid:
         scale: np.ndarray | float,
         bound: np.ndarray | float,
         norm: float | str,
-        shape: Body | Ellipsoid | None = None,
+        shape: Body | Hull | Ellipsoid | None = None,
     ) -> "Release":
         """Return the integers in which a gradient sum with noise of this real scale is released.
 

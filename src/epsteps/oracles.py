@@ -8,6 +8,7 @@ import numpy as np
 
 from epsteps.bodies import Body, Ellipsoid
 from epsteps.grid import Grid, Points, Release
+from epsteps.hulls import Hull
 from epsteps.mechanisms import Mechanism
 from epsteps.noise import Source
 from epsteps.planning import Plan
@@ -55,7 +56,7 @@ class GradientRelease:
     bound: np.ndarray | float
 
     @cached_property
-    def shape(self) -> Body | Ellipsoid | None:
+    def shape(self) -> Body | Hull | Ellipsoid | None:
         """What the noise is shaped like."""
         return self.mechanism.shape(self.problem)
 

@@ -11,6 +11,7 @@ from epsteps._extras import MissingExtraError
 from epsteps.bodies import Body, Ellipsoid
 from epsteps.bounds import Bound, ExactError, NoBoundError
 from epsteps.budgets import Budget, Expense
+from epsteps.hulls import Hull
 from epsteps.mechanisms import Mechanism
 from epsteps.methods import Steps
 from epsteps.problem import Problem
@@ -172,7 +173,7 @@ class Plan:
         return self.scales[t] / self.sensitivity_bound * self.problem.sensitivity_at(point, self.mechanism.norm)
 
     @cached_property
-    def shape(self) -> Body | Ellipsoid | None:
+    def shape(self) -> Body | Hull | Ellipsoid | None:
         """What the noise is shaped like, in the domain's units; None for noise of a usual norm."""
         return self.mechanism.shape(self.problem)
 

@@ -91,10 +91,7 @@ class Attack:
     def _precision(self) -> np.ndarray:
         """The inverse of the covariance of noise of scale 1."""
         covariance, _ = self.mechanism.covariance(self.problem)
-        matrix = np.diag(covariance.own)
-        hull = list(covariance.hull)
-        matrix[np.ix_(hull, hull)] += covariance.common
-        return np.linalg.inv(matrix)
+        return np.linalg.inv(covariance.matrix)
 
     def _norm(self, z: np.ndarray) -> np.ndarray:
         shape = self.mechanism.shape(self.problem)

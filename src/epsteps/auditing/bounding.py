@@ -104,7 +104,9 @@ def _laplace(design: Design, measured: dict[int, Measured], level: float) -> tup
     for cell in cells:
         hits, misses, trials = _tails(design, cell, measured[cell.records])
         per_record = intervals.log_ratio(hits, misses, trials, level / len(cells)) / cell.records
-        losses[cell.step] += len(cell.coordinates) * per_record
+        # Where coordinates move by a little less than the largest of them, they lose as much less.
+        sizes = np.abs(design.pair.difference[cell.coordinates])
+        losses[cell.step] += sizes.sum() / sizes.max() * per_record
         counts[cell.step] += (0, hits, misses, trials)
         counts[cell.step, 0] = max(counts[cell.step, 0], cell.records)
     bounds = plan.sampling.amplified_epsilon(losses)

@@ -104,7 +104,7 @@ def _mu(crowd: Crowd, hits: int, misses: int, trials: int, level: float) -> floa
     """
     p, q = intervals.lower(hits, trials, level / 2), intervals.upper(misses, trials, level / 2)
     k, plan = crowd.replaced, crowd.plan
-    epsilons = np.linspace(0.0, max(math.log(max(p, 1e-300) / q), 0.0), 12)[:-1]
+    epsilons = np.linspace(0.0, max(math.log(max(p, 1e-300) / q), 0.0), 7)[:-1]
     # What the noise on the output may add to every loss.
     outputs = k * max(plan.output_costs)
 
@@ -118,7 +118,7 @@ def _mu(crowd: Crowd, hits: int, misses: int, trials: int, level: float) -> floa
     low, high = 0.0, 4 * max(plan.costs)
     if len(epsilons) == 0 or p <= q or not refuted(1e-6 * high):
         return 0.0
-    for _ in range(20):
+    for _ in range(10):
         middle = (low + high) / 2
         low, high = (middle, high) if refuted(middle) else (low, middle)
     return low

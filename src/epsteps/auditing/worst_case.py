@@ -37,9 +37,9 @@ class Pair:
         return self.gradients[:, 1] - self.gradients[:, 0]
 
     def groups(self) -> list[np.ndarray]:
-        """Return the coordinates that move, those together that move by the same amount."""
+        """Return the coordinates that move, those together that move by nearly the same amount."""
         size = np.abs(self.difference)
-        level = np.rint(1000 * size / size.max())
+        level = np.rint(40 * size / size.max())
         return [np.flatnonzero(level == value) for value in np.unique(level) if value > 0]
 
 

@@ -199,7 +199,7 @@ def _planned(model: PrivateLinearModel, problem: Problem) -> Plan | PublishedPla
     budget: Budget = Pure(model.epsilon) if model.delta == 0 else Approximate(model.epsilon, model.delta)
     if callable(model.method):
         start = {"start_gap": problem.start_gap}  # every fit starts at 0
-        return plan(problem, budget, model.method, **start, **options, **of_steps)
+        return plan(problem, budget, model.method, release=model.release, **start, **options, **of_steps)
     chosen = plan(problem, budget, model.method, release=model.release, **options)
     if not of_steps:
         return chosen

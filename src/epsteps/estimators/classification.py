@@ -6,7 +6,7 @@ from numbers import Number
 from typing import Any, Self
 
 import numpy as np
-from scipy.special import expit, softmax
+from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.base import ClassifierMixin
 
 from epsteps.estimators._shared import PrivateLinearModel, with_common_parameters
@@ -92,7 +92,10 @@ class PrivateLogisticRegression(PrivateClassifier):
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Return the logarithm of ``predict_proba``."""
-        return np.log(self.predict_proba(X))
+        margins = self.decision_function(X)
+        if margins.ndim == 1:
+            return np.column_stack([log_expit(-margins), log_expit(margins)])
+        return log_softmax(margins, axis=1)
 
     def loss(self) -> Loss:
         """Return the loss of the declared classes."""

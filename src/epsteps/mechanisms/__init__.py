@@ -11,6 +11,7 @@ import numpy as np
 from epsteps import _validate
 from epsteps.bodies import Body, Covariance, Ellipsoid
 from epsteps.bounds import Prediction
+from epsteps.hulls import Hull, HullCovariance
 from epsteps.mechanisms import gaussian, knorm
 from epsteps.mechanisms.gaussian import Gaussian
 from epsteps.mechanisms.knorm import KNorm
@@ -36,7 +37,7 @@ class Mechanism(Protocol):
         """What costs are counted in: "epsilon" or "rho"."""
         ...
 
-    def shape(self, problem: Problem) -> Body | Ellipsoid | None:
+    def shape(self, problem: Problem) -> Body | Hull | Ellipsoid | None:
         """Return what the noise is shaped like, in the domain's units; None for noise of a usual norm."""
         ...
 
@@ -44,7 +45,7 @@ class Mechanism(Protocol):
         """Whether there is such noise for the problem."""
         ...
 
-    def covariance(self, problem: Problem) -> tuple[Covariance, np.ndarray]:
+    def covariance(self, problem: Problem) -> tuple[Covariance | HullCovariance, np.ndarray]:
         """Return the covariance of noise of scale 1, and the units that it is in."""
         ...
 

@@ -6,10 +6,11 @@ from typing import Any, overload
 from epsteps import _validate, mechanisms
 from epsteps.budgets import Approximate, Budget
 from epsteps.choosing import plan_steps
-from epsteps.losses import Squared
+from epsteps.losses import Logistic, Squared
 from epsteps.methods import Method, nesterov
 from epsteps.planning import Plan
 from epsteps.plans import perturbing, statistics
+from epsteps.plans.curvature import plan_curvature, prefers_descent
 from epsteps.plans.objective import saturation_of
 from epsteps.plans.output import plan_output
 from epsteps.plans.perturbing import HUBER_SHARE, minimax_ridge, plan_objective
@@ -96,7 +97,7 @@ def plan(
 def _chosen(problem: Problem, budget: Budget, release: str) -> str:
     """Return the method that "auto" stands for."""
     if release == "iterates":
-        return "descent"
+        return _chosen_for_iterates(problem, budget)
     if isinstance(problem.loss, Squared):
         return _chosen_for_squares(problem, budget)
     try:
@@ -104,6 +105,12 @@ def _chosen(problem: Problem, budget: Budget, release: str) -> str:
     except ValueError:
         return "output"
     return "objective"
+
+
+def _chosen_for_iterates(problem: Problem, budget: Budget) -> str:
+    """Return the method when everything is published: curvature first, unless noise drowns it."""
+    covered = type(problem.loss) in (Logistic, Squared) and problem.clip is None
+    return "curvature" if covered and not prefers_descent(problem, budget) else "descent"
 
 
 def _chosen_for_squares(problem: Problem, budget: Budget) -> str:
@@ -145,6 +152,7 @@ _PLANNERS = {
     "objective": plan_objective,
     "output": plan_output,
     "statistics": plan_statistics,
+    "curvature": plan_curvature,
     "sequential": _plan_sequential,
     "descent": _plan_descent,
 }

@@ -239,7 +239,7 @@ def _step(scale: float, bits: int) -> float:
 
 def cell_size(noise: Mechanism, problem: Problem) -> float:
     """Return what a cell of the tilt's integers adds to its sensitivity: nothing where an ideal law was rounded."""
-    if noise.name in ("linf", "hull"):
+    if noise.name in ("linf", "hull", "blocks"):
         shape = noise.shape(problem)
         assert shape is not None
         return shape.cube

@@ -3,9 +3,9 @@
 import numpy as np
 
 from epsteps.noise import Source
-from epsteps.plans import ObjectivePlan, OutputPlan, PublishedPlan, StatisticsPlan
+from epsteps.plans import CurvaturePlan, ObjectivePlan, OutputPlan, PublishedPlan, StatisticsPlan
 from epsteps.records import Rows
-from epsteps.releases import objective, output, statistics
+from epsteps.releases import curvature, objective, output, statistics
 
 
 def prepare(plan: PublishedPlan, data: Rows) -> None:
@@ -30,6 +30,8 @@ def publish(plan: PublishedPlan, data: Rows, source: Source) -> tuple[np.ndarray
         return output.release_output(plan, data, source), {}
     if isinstance(plan, StatisticsPlan):
         return statistics.release_statistics(plan, data, source)
+    if isinstance(plan, CurvaturePlan):
+        return curvature.release_curvature(plan, data, source)
     raise TypeError(f"plan must come from epsteps.plan, got {type(plan).__name__}.")
 
 
