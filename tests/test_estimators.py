@@ -262,6 +262,15 @@ def test_rows_outside_are_projected_in_fit_and_in_prediction(name):
     assert not clone(one).check(inside, y).rows_outside
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_fitted_models_do_not_follow_their_parameters(name):
+    X, y = records_for(name)
+    model = repeatable(name).fit(X, y)
+    before = model.predict(X)
+    model.set_params(bounds=None, row_norm=0.01, intercept=False)
+    np.testing.assert_array_equal(model.predict(X), before)
+
+
 def test_declared_order_of_classes_decides_only_about_unknown_labels():
     X, y = records_for("logistic")
     forward, backward = repeatable("logistic").fit(X, 1 - y), repeatable("logistic", classes=(1, 0)).fit(X, y)
@@ -358,6 +367,14 @@ def test_methods_with_steps_publish_their_path(delta):
     if delta == 0:
         assert named.fit(X, y).plan_.batch == 100
         assert len(set(named.plan_.scales)) == 1
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_each_record_counts_once(name):
+    """Weights would change the sensitivity: there are none."""
+    X, y = records_for(name, 50)
+    with pytest.raises(TypeError, match="sample_weight"):
+        clone(MODELS[name]).fit(X, y, sample_weight=np.ones(50))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from itertools import groupby
 
 import epsteps as es
-from epsteps.bodies import Body
 
 
 @dataclass(frozen=True)
@@ -36,16 +35,6 @@ class Encoding:
     def box(self) -> "es.Box":
         """Return the library's domain."""
         return es.Box(self.low, self.high, one_hot=self.one_hot)
-
-    def body(self) -> Body:
-        """Return the tightest body that the library's noise can have: hull of [0, 1] columns, blocks, signed columns.
-
-        Every column of the benchmark's data has 1 as its largest absolute value, as bodies are defined for.
-        """
-        assert all(max(abs(a), abs(b)) == 1 for a, b in zip(self.low, self.high, strict=True))
-        hull = tuple(column for column in self.singles if self.low[column] >= 0)
-        signed = tuple((column,) for column in self.singles if self.low[column] < 0)
-        return Body(hull, (*signed, *(tuple(range(start, stop)) for start, stop in self.one_hot)))
 
 
 def unit_cube(d: int) -> Encoding:

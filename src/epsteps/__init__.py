@@ -1,5 +1,8 @@
 """epsteps: differentially private convex optimisation, planned in public and run in private."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from epsteps import bounds, budgets
 from epsteps._extras import MissingExtraError
 from epsteps.auditing import Audit, audit
@@ -17,6 +20,25 @@ from epsteps.records import Rows, check
 from epsteps.releases.smoothness import SmoothnessEstimate, estimate_smoothness
 from epsteps.running import Run, run
 from epsteps.targets import UnreachableError, required_epsilon, required_n
+
+if TYPE_CHECKING:
+    from epsteps.estimators import (
+        PrivateHuberRegressor,
+        PrivateLinearSVC,
+        PrivateLogisticRegression,
+        PrivateRidge,
+        evaluate,
+    )
+
+_ESTIMATORS = ("PrivateHuberRegressor", "PrivateLinearSVC", "PrivateLogisticRegression", "PrivateRidge", "evaluate")
+
+
+def __getattr__(name: str) -> Any:
+    """Return an estimator when it is asked for: plans and runs do not wait for scikit-learn to be imported."""
+    if name in _ESTIMATORS:
+        return getattr(import_module("epsteps.estimators"), name)
+    raise AttributeError(f"module 'epsteps' has no attribute {name!r}")
+
 
 __all__ = [
     "Approximate",
@@ -37,6 +59,10 @@ __all__ = [
     "OutputPlan",
     "OverspentError",
     "Plan",
+    "PrivateHuberRegressor",
+    "PrivateLinearSVC",
+    "PrivateLogisticRegression",
+    "PrivateRidge",
     "Problem",
     "PseudoHuber",
     "Pure",
@@ -54,6 +80,7 @@ __all__ = [
     "budgets",
     "check",
     "estimate_smoothness",
+    "evaluate",
     "gd",
     "heavy_ball",
     "multistage",

@@ -119,14 +119,14 @@ def replay(
     data: Any,
     neighbour: Any,
     *,
-    costs: np.ndarray | None = None,
+    costs: Sequence[float] | np.ndarray | Callable[[Any], Sequence[float] | np.ndarray] | None = None,
     readers: Sequence[Reader] = READERS,
 ) -> Replay:
     """Run a fit on ``data``, then on ``neighbour`` with its releases frozen, and raise unless all else is the same.
 
     Raises :class:`ReplayError`, with the first difference, if draws (kind, scale, shape, order), charges, warnings,
-    exceptions or results differ; if noise is drawn or records are read before anything is charged; or if a release
-    moves by more than its cost, or all of them by more than was charged.
+    exceptions or results differ; if noise is drawn or records are read before anything is charged; if a release moves
+    by more than its cost, or all of them by more than was charged; or if the costs add up to more than that.
 
     Parameters
     ----------
@@ -134,8 +134,9 @@ def replay(
         ``fit(data, account)`` publishes its return value and charges ``account``; unseeded, or in exact arithmetic.
     data, neighbour
         What ``fit`` is called with: datasets that differ in one record.
-    costs : array, optional
-        The declared cost of each release, in the mechanism's unit, in order.
+    costs : array or callable, optional
+        The declared cost of each release, in the mechanism's unit, in order; or a function of the fit's result, where
+        costs are published with it.
     readers : sequence of Reader
         The methods through which releases read records.
     """
@@ -155,7 +156,7 @@ def replay(
     charges = tuple(event.facts[0] for event in first.events if event.kind == "charge")
     if outcome["exception"] == "none":
         _check_charges(first.events)
-        _check_losses(second.losses, costs, charges)
+        _check_losses(second.losses, costs(outcome["result"]) if callable(costs) else costs, charges)
     losses = np.array([loss.amounts for loss in second.losses]) if second.losses else np.zeros((0, 1))
     return Replay(tuple(first.events), losses, charges, outcome["result"])
 
@@ -214,8 +215,10 @@ def _check_charges(events: Sequence[Event]) -> None:
         raise ReplayError(f"{events[0]} happened before anything was charged.")
 
 
-def _check_losses(losses: Sequence[Spent], costs: np.ndarray | None, charges: Sequence[Budget]) -> None:
-    """Raise if a release moved by more than its cost, or all of them by more than what was charged."""
+def _check_losses(
+    losses: Sequence[Spent], costs: Sequence[float] | np.ndarray | None, charges: Sequence[Budget]
+) -> None:
+    """Raise if a release moved by more than its cost, or all of them, or their costs, by more than what was charged."""
     if costs is not None:
         if len(costs) != len(losses):
             raise ReplayError(f"{len(costs)} releases were declared, but {len(losses)} were made.")
@@ -226,11 +229,19 @@ def _check_losses(losses: Sequence[Spent], costs: np.ndarray | None, charges: Se
                     f"release {index} moved by {largest:.6g} of its noise, but is declared as {cost:.6g}."
                 )
     units = {loss.unit for loss in losses}
-    moved = np.concatenate([loss.amounts for loss in losses]) if losses else np.zeros(0)
-    if len(charges) == 1 and len(units) == 1 and np.any(moved):
-        spent = _together(charges[0], moved, units.pop())
-        if spent > charges[0].amount * _ROUNDING:
-            raise ReplayError(f"the releases moved by {spent:.6g} together, but only {charges[0]} was charged.")
+    if len(charges) != 1 or len(units) != 1:
+        return
+    unit = units.pop()
+    moved = np.concatenate([loss.amounts for loss in losses])
+    _check_together("the releases moved by", charges[0], moved, unit)
+    if costs is not None:
+        _check_together("the releases are declared as", charges[0], np.asarray(costs, dtype=float), unit)
+
+
+def _check_together(what: str, charge: Budget, amounts: np.ndarray, unit: str) -> None:
+    spent = _together(charge, amounts, unit) if np.any(amounts) else 0.0
+    if spent > charge.amount * _ROUNDING:
+        raise ReplayError(f"{what} {spent:.6g} together, but only {charge} was charged.")
 
 
 def _together(charge: Budget, moved: np.ndarray, unit: str) -> float:

@@ -12,9 +12,14 @@ from epsteps.auditing.worst_case import NORMS
 from epsteps.grid import Release
 from epsteps.minima import minimum_radius
 from epsteps.noise import Source
-from epsteps.plans.objective import ObjectivePlan
+from epsteps.plans import ObjectivePlan, OutputPlan
+from epsteps.plans.statistics import WISHART
 from epsteps.records import Rows
+from epsteps.releases.moments import StatisticRelease
 from epsteps.releases.objective import TiltedMinimum
+from epsteps.releases.output import NoisyMinimum
+from epsteps.releases.second_moment import SecondMomentRelease
+from epsteps.releases.statistics import NoisyMoments
 from epsteps.sampling import Sampling
 
 _ROUNDING = 1 + 1e-9
@@ -163,8 +168,9 @@ def tilted_minimum(reading: Reading) -> Spent:
     release: TiltedMinimum = reading.second[0]
     plan, tilt, output = release.plan, *reading.noises(2)
     data, other = reading.first[1], reading.second[1]
-    _check_solver(release, data, tilt.value, reading.value)
-    _check_solver(release, other, tilt.value, reading.again())
+    pull = release.tilt_size(tilt.value)
+    _check_solver(plan, data, pull, reading.value.astype(float) * release.step)
+    _check_solver(plan, other, pull, reading.again().astype(float) * release.step)
     x = reading.value.astype(float) * release.step
     hidden = _output_loss(plan, release, output)
     unit, sizes = noise_loss(_in_tilts(release, plan.problem.n * (other.gradient(x) - data.gradient(x))), tilt)
@@ -188,10 +194,9 @@ def _log_volume(plan: ObjectivePlan, data: Rows, x: np.ndarray) -> float:
     return float(np.linalg.slogdet(plan.problem.n * (data.hessian(x) + more))[1])
 
 
-def _check_solver(release: TiltedMinimum, data: Rows, tilt: np.ndarray, minimum: np.ndarray) -> None:
+def _check_solver(plan: ObjectivePlan | OutputPlan, data: Rows, tilt: np.ndarray | float, x: np.ndarray) -> None:
     """Raise if the solver stopped before its tolerance."""
-    plan, x = release.plan, minimum.astype(float) * release.step
-    gradient = plan.problem.n * (data.gradient(x) + (plan.ridge - data.problem.ridge) * x) + release.tilt_size(tilt)
+    gradient = plan.problem.n * (data.gradient(x) + (plan.ridge - data.problem.ridge) * x) + tilt
     error = 1e-9 * plan.problem.n * plan.problem.record_size(2)
     if np.linalg.norm(gradient) > plan.tolerance + error:
         raise ReplayError(
@@ -210,6 +215,24 @@ def _output_loss(plan: ObjectivePlan, release: TiltedMinimum, output: Event) -> 
     return loss
 
 
+def noisy_minimum(reading: Reading) -> Spent:
+    """Return the loss of releasing a minimum with noise on it: how far it moved, if the solver reached its tolerance.
+
+    A solver that stops early would move it by what the noise is not scaled for.
+    """
+    release: NoisyMinimum = reading.second[0]
+    for data, found in ((reading.first[1], reading.value), (reading.second[1], reading.again())):
+        _check_solver(release.plan, data, 0.0, found.astype(float) * release.plan.step)
+    return additive(lambda _, minimum: minimum)(reading)
+
+
+def _matrix(release: NoisyMoments | SecondMomentRelease, matrix: np.ndarray) -> np.ndarray:
+    """Return the entries of a symmetric matrix that noise is drawn for: all of them where it is Wishart's."""
+    if isinstance(release, NoisyMoments):
+        return matrix if release.plan.mechanism == WISHART else matrix[np.triu_indices(len(matrix))]
+    return matrix if release.unit == "epsilon" else matrix[np.tril_indices(len(matrix))]
+
+
 def _eigenvalue(rows: Rows, moment: np.ndarray) -> np.ndarray:
     """Return the largest eigenvalue as ``estimate_smoothness`` releases it: in 2^-20 of what one record can move."""
     problem = rows.problem
@@ -220,4 +243,8 @@ READERS: Sequence[Reader] = (
     Reader(Release, "rounded", additive(lambda _, sums: sums)),
     Reader(Rows, "second_moment", additive(_eigenvalue)),
     Reader(TiltedMinimum, "minimum", tilted_minimum),
+    Reader(NoisyMinimum, "minimum", noisy_minimum),
+    Reader(NoisyMoments, "moments", additive(_matrix)),
+    Reader(StatisticRelease, "sums", additive(lambda _, sums: sums)),
+    Reader(SecondMomentRelease, "sums", additive(_matrix)),
 )

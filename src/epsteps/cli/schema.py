@@ -104,7 +104,8 @@ def _declared_table(declared: Schema) -> Table:
 
 
 def _check_table(declared: Schema, found: SchemaCheck) -> Table:
-    table = Table("column", "declared", title=f"{found.rows} rows", title_justify="left")
+    table = Table("column", title=f"{found.rows} rows", title_justify="left")
+    table.add_column("declared", no_wrap=True, overflow="ellipsis")
     for heading in ("empty", "unknown", "below", "above"):
         table.add_column(heading, justify="right")
     table.add_column("most frequent unknown values")

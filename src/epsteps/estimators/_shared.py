@@ -1,6 +1,7 @@
 """What the estimators share: their public parameters, the plan that follows from them, and the fit."""
 
 import inspect
+from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, TypeVar
@@ -27,13 +28,14 @@ _STEP_DEFAULTS = {"iterations": "auto", "allocation": "optimal", "batch": None}
 
 
 @dataclass(eq=False, repr=False)
-class PrivateLinearModel(BaseEstimator):
+class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
     """Parameters that all estimators have.
 
     Formal guarantee: with ``random_state=None``, all attributes after ``fit`` are together (epsilon, delta)-private
     when one record is replaced, as ``certificate_`` says. The number of records, the number and names of columns, and
     all parameters are public. A record's values never raise or warn: rows outside the declared set are moved into it,
-    NaN counts as 0, an unknown label as the first class. Structure does raise: shapes, types, lengths.
+    NaN counts as 0 (or as the low end of bounds that do not hold 0), an unknown label as the first class. Structure
+    does raise: shapes, types, lengths.
 
     Parameters
     ----------
@@ -84,6 +86,8 @@ class PrivateLinearModel(BaseEstimator):
         Published points, one per row: coefficients, then intercepts. The last one is the model.
     n_iter_ : int
         Number of steps, or of releases of a method without steps: public, and decided by the plan.
+    declared_ : Declared
+        The set that rows are projected into, here and in prediction, and its units.
     n_features_in_, feature_names_in_
         Columns of the data, and their names if they have any.
     """
@@ -131,13 +135,13 @@ class PrivateLinearModel(BaseEstimator):
         y = _scikit.targets(self, X, y)
         return check(self._problem(*X.shape), self._declared(X.shape[1]).scaled(X), self.comparable(y))
 
+    @abstractmethod
     def loss(self) -> Loss:
         """Return the loss, with what is declared of the targets."""
-        raise NotImplementedError
 
+    @abstractmethod
     def comparable(self, y: np.ndarray) -> np.ndarray:
         """Return the targets as the loss takes them, before it maps them inside."""
-        raise NotImplementedError
 
     def _declared(self, d: int) -> Declared:
         names = ("bounds", "one_hot", "row_norm", "norm", "domain", "intercept")
@@ -151,7 +155,7 @@ class PrivateLinearModel(BaseEstimator):
         chosen, declared = self.plan(*X.shape), self._declared(X.shape[1])
         rows = Rows(chosen.problem, declared.scaled(X), y, engine=self.engine)
         result = run(chosen, rows, seed=seed, ledger=self.ledger)
-        self.plan_ = chosen
+        self.plan_, self.declared_ = chosen, declared
         self.certificate_ = certificate(result, self.ledger)
         self.n_iter_ = chosen.iterations if isinstance(chosen, Plan) else len(chosen.items)
         points = result.path.reshape(len(result.path), chosen.problem.loss.outputs, chosen.problem.width)
@@ -167,11 +171,10 @@ class PrivateLinearModel(BaseEstimator):
     def _margins(self, X: Any) -> np.ndarray:
         """Return the model's values at rows, projected as the fit's were; one column for each output."""
         _scikit.require_fitted(self)
-        X = _scikit.features(self, X, reset=False)
-        declared = self._declared(X.shape[1])
+        X = self.declared_.projected(_scikit.features(self, X, reset=False))
         coefficients = np.atleast_2d(self.coef_)
-        constants = self.intercept_ + coefficients @ declared.shift
-        return declared.projected(X) @ (coefficients * declared.unit).T + constants
+        constants = self.intercept_ + coefficients @ self.declared_.shift
+        return X @ (coefficients * self.declared_.unit).T + constants
 
 
 def certificate(result: Run, ledger: Account | None) -> dict[str, Any]:

@@ -6,7 +6,7 @@ coordinate. ``saturations`` has what a loss contributes; all functions take plai
 
 from epsteps.minima import saturations
 from epsteps.minima.averaging import averaging_loss, averaging_weights
-from epsteps.minima.calibration import Calibrated, calibrated
+from epsteps.minima.calibration import Calibrated, calibrated, calibrated_or_none
 from epsteps.minima.corners import GAUSSIAN, Corners, composed, shared
 from epsteps.minima.covariance import BoxVariances, box_variances
 from epsteps.minima.minimum import (
@@ -37,6 +37,7 @@ __all__ = [
     "ball_scale",
     "box_variances",
     "calibrated",
+    "calibrated_or_none",
     "composed",
     "gaussian_sigma",
     "gradient_tolerance",

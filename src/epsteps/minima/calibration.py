@@ -40,6 +40,16 @@ def calibrated(epsilon: float, delta: float, kappa: float, saturation: Saturatio
     >>> round(calibrated(1.0, 1e-5, kappa=1.0, saturation=Sigmoid()).mu, 6)
     0.250768
     """
+    found = calibrated_or_none(epsilon, delta, kappa, saturation, mu_out)
+    if found is None:
+        raise ValueError(_refusal(epsilon, delta, kappa, saturation, mu_out))
+    return found
+
+
+def calibrated_or_none(
+    epsilon: float, delta: float, kappa: float, saturation: Saturation, mu_out: float = 0.0
+) -> Calibrated | None:
+    """Return what ``calibrated`` does, or None where the ridge is too small for any noise."""
     _validate.positive("kappa", kappa)
     if _validate.number("mu_out", mu_out) < 0:
         raise ValueError(f"mu_out must not be negative, got {mu_out!r}.")
@@ -48,7 +58,7 @@ def calibrated(epsilon: float, delta: float, kappa: float, saturation: Saturatio
         raise ValueError(f"mu_out must be below {plain:.6g}, all that epsilon and delta allow, got {mu_out!r}.")
     best = Calibrated(_SMALLEST * plain, saturation.corners(kappa, _SMALLEST * plain, epsilon, mu_out), mu_out)
     if best.corners.delta(best.mu, epsilon, mu_out) > delta:
-        raise ValueError(_refusal(epsilon, delta, kappa, saturation, mu_out))
+        return None
     # The best corners at one mu allow a larger mu, and so on: it only rises, and soon stops.
     for _ in range(_MOST_ROUNDS):
         corners = saturation.corners(kappa, best.mu, epsilon, mu_out)

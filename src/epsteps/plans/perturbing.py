@@ -130,11 +130,10 @@ def _largest_mu(problem: Problem, budget: Approximate, shares: tuple[float, ...]
     """Return the largest total mu of tilts with these shares; 0 if the Jacobians alone cost more than epsilon."""
     saturation, epsilon = saturation_of(problem.loss), budget.epsilon * (1 - _OUTPUT_SHARE) * _INWARD
     kappa = minima.record_weight(problem.record_size(2), problem.n, problem.ridge)
-    try:
-        mu = minima.calibrated(epsilon, budget.delta, kappa, saturation).mu
-    except ValueError:
+    single = minima.calibrated_or_none(epsilon, budget.delta, kappa, saturation)
+    if single is None:
         return 0.0
-    return _shared_mu(mu, shares, partial(composed_corners, kappa, saturation, epsilon), epsilon, budget.delta)
+    return _shared_mu(single.mu, shares, partial(composed_corners, kappa, saturation, epsilon), epsilon, budget.delta)
 
 
 def _shared_mu(

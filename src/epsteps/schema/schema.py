@@ -26,7 +26,8 @@ class Schema:
 
     Tables are those of pandas, polars and pyarrow, dicts of columns, or two-dimensional arrays with exactly the
     declared columns, in their order. What a cell holds never raises, warns, or changes a shape or a type; a column
-    that is not there does.
+    that is not there does. Read files with ``load``: other readers guess types, dates above all, from all values of a
+    column, so that one record may change what becomes of the others.
 
     Formal guarantee: the features of a record depend on that record's cells alone, and lie in ``domain()``.
 
