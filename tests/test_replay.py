@@ -136,7 +136,10 @@ def published_fits():
             yield f"{name}-curvature", published_of(logistic, budget, "curvature")
             yield f"{name}-descent", published_of(logistic, budget, "descent", iterations=4)
         for budget in large:
-            yield f"{name_of(domain)}-{type(budget).__name__}-large-curvature", published_of(logistic, budget, "curvature")
+            yield (
+                f"{name_of(domain)}-{type(budget).__name__}-large-curvature",
+                published_of(logistic, budget, "curvature"),
+            )
         yield f"{name_of(domain)}-Pure-sequential", published_of(logistic, BUDGETS[0], "sequential")
     ball = problem_of(es.Logistic(), BALLS[1], True)
     yield "Approximate-sequential", published_of(ball, BUDGETS[2], "sequential")

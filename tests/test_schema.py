@@ -9,6 +9,7 @@ import math
 import pickle
 import sys
 from decimal import Decimal
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -22,9 +23,10 @@ from sklearn.preprocessing import MinMaxScaler, OneHotEncoder
 from typer.testing import CliRunner
 
 import epsteps as es
-from epsteps.cli import schema as command
 from epsteps.schema import Category, Numeric, Schema, draft, read_columns
 from epsteps.schema.transformer import SchemaTransformer
+
+command = import_module("epsteps.cli.schema")
 
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")

@@ -19,6 +19,7 @@ from epsteps.problem import Problem
 from epsteps.records import Rows, check
 from epsteps.releases.smoothness import SmoothnessEstimate, estimate_smoothness
 from epsteps.running import Run, run
+from epsteps.schema import Category, Numeric, Schema
 from epsteps.targets import UnreachableError, required_epsilon, required_n
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ __all__ = [
     "Ball",
     "Box",
     "BudgetExceededError",
+    "Category",
     "CheckpointError",
     "Concentrated",
     "CurvaturePlan",
@@ -55,6 +57,7 @@ __all__ = [
     "Logistic",
     "MissingExtraError",
     "NoBoundError",
+    "Numeric",
     "ObjectivePlan",
     "OutputPlan",
     "OverspentError",
@@ -68,6 +71,7 @@ __all__ = [
     "Pure",
     "Rows",
     "Run",
+    "Schema",
     "SmoothedHinge",
     "SmoothnessEstimate",
     "Softmax",

@@ -7,13 +7,14 @@ import numpy as np
 
 from epsteps import _validate
 from epsteps.auditing import confidence as intervals
+from epsteps.auditing.additive import audit_additive
 from epsteps.auditing.measuring import Cell, Design, Measured, measure
 from epsteps.auditing.releasing import audit_objective
 from epsteps.auditing.report import Audit, StepBound
 from epsteps.budgets import Approximate
 from epsteps.budgets.conversions import gaussian_epsilon
 from epsteps.planning import Plan
-from epsteps.plans import ObjectivePlan
+from epsteps.plans import CurvaturePlan, ObjectivePlan, OutputPlan, PublishedPlan, StatisticsPlan
 
 # Noise values of a step on each dataset, over coordinates and repetitions, unless told otherwise.
 _POOLED, _POOLED_SAMPLED = 10_000, 4000
@@ -23,7 +24,7 @@ _VECTORS = 1000
 
 
 def audit(
-    plan: Plan | ObjectivePlan,
+    plan: Plan | PublishedPlan,
     *,
     repetitions: int | None = None,
     confidence: float = 0.95,
@@ -44,12 +45,13 @@ def audit(
 
     Parameters
     ----------
-    plan : Plan or ObjectivePlan
+    plan : Plan or another that ``epsteps.plan`` returns
         What is audited; its problem may have any n, none of its records are needed. Of a tilted objective the minima on
-        two datasets are told apart by their exact likelihood ratio (``epsteps.auditing.crowds``).
+        two datasets are told apart by their exact likelihood ratio (``epsteps.auditing.crowds``). Other releases, those
+        of curvature first among them, are audited one by one (``epsteps.auditing.parts``).
     repetitions : int, optional
         Runs on each dataset. By default as many as give 10000 noise values per step (4000 where records are sampled),
-        4000 for Gaussian noise, and 1000 for noise of a norm of the whole vector and for minima.
+        4000 for Gaussian noise, and 1000 for noise of a norm of the whole vector or matrix and for minima.
     confidence : float
         Probability that all bounds hold together.
     seed : int
@@ -64,6 +66,12 @@ def audit(
         _validate.integer("repetitions", repetitions)
     if isinstance(plan, ObjectivePlan):
         return audit_objective(plan, repetitions, confidence, seed)
+    if isinstance(plan, OutputPlan | StatisticsPlan | CurvaturePlan):
+        return audit_additive(plan, repetitions, confidence, seed)
+    if not isinstance(plan, Plan):
+        raise TypeError(
+            f"plan must come from epsteps.plan, got {type(plan).__name__}. Check others by epsteps.testing.replay."
+        )
     repetitions = repetitions or _enough(plan)
     design = Design(plan)
     measured = {}

@@ -1,4 +1,4 @@
-"""Datasets on which a tilted objective's minimum tells most: two records, and a crowd that holds the minimum far out.
+"""Datasets on which a published minimum tells most: two records, and a crowd that holds the minimum far out.
 
 Privacy does not depend on n beyond n times the ridge. So the audited plan has the plan's own tilt, output noise, solver
 tolerance and product of n and ridge, and as many records as it takes to hold the minimum where both records of the
@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
+from typing import Generic, TypeVar
 
 import numpy as np
 from scipy.optimize import linprog
 
 from epsteps.auditing.worst_case import extreme_features, extreme_targets, far_point, noise_norm, record_gradients
-from epsteps.plans.objective import ObjectivePlan
+from epsteps.plans import ObjectivePlan, OutputPlan
 from epsteps.problem import Problem
 from epsteps.records import Rows
 
@@ -31,11 +32,14 @@ _TRIES, _ENDS = 200, 8
 _PULL = 0.3
 
 
+_P = TypeVar("_P", ObjectivePlan, OutputPlan)
+
+
 @dataclass(frozen=True, eq=False)
-class Crowd:
+class Crowd(Generic[_P]):
     """Two datasets: ``counts`` copies of each record that they share, and ``replaced`` copies of either of the pair."""
 
-    plan: ObjectivePlan
+    plan: _P
     features: np.ndarray
     targets: np.ndarray
     counts: np.ndarray
@@ -43,7 +47,7 @@ class Crowd:
     share: float
 
     @cached_property
-    def audited(self) -> ObjectivePlan:
+    def audited(self) -> _P:
         """The plan for so many records, with the same noise, and the same product of n and ridge."""
         plan, n = self.plan, int(self.counts.sum()) + self.replaced
         ratio = plan.problem.n / n
@@ -57,28 +61,36 @@ class Crowd:
         return Rows(self.audited.problem, self.features[index], self.targets[index], engine="numpy")
 
 
-def crowded(plan: ObjectivePlan) -> Crowd:
+def crowded(plan: ObjectivePlan) -> Crowd[ObjectivePlan]:
     """Return datasets that differ by the largest share of the sensitivity at their minima, among those tried."""
+    return next(crowds_of(plan))
+
+
+def crowds_of(plan: _P, spread: int = 1) -> Iterator[Crowd[_P]]:
+    """Yield datasets that differ much at their minima, by the share of the sensitivity; every ``spread``-th of them."""
     problem = plan.minimised
     replaced = _group(plan)
     found = sorted(_candidates(plan), key=lambda candidate: -candidate[0])
-    for share, x, features, targets in found[:_TRIES]:
+    for share, x, features, targets in found[: spread * _TRIES : spread]:
         crowd = _holding(problem, x, features, targets, replaced)
         if crowd is not None:
             others, labels, counts = crowd
             everyone, everything = np.concatenate([features, others]), np.concatenate([targets, labels])
-            return Crowd(plan, everyone, everything, counts, replaced, share)
+            yield Crowd(plan, everyone, everything, counts, replaced, share)
     share, _, features, targets = max(_candidates(plan, still=True), key=lambda candidate: candidate[0])
-    return Crowd(plan, features, targets, np.zeros(0, dtype=int), max(replaced, 2), share)
+    yield Crowd(plan, features, targets, np.zeros(0, dtype=int), max(replaced, 2), share)
 
 
-def _group(plan: ObjectivePlan) -> int:
+def _group(plan: ObjectivePlan | OutputPlan) -> int:
     """Return how many records are replaced at once: about as many as are told apart half of the time."""
-    wanted = (_LOSS if plan.noise.unit == "epsilon" else _MU) / float(np.median(plan.costs))
+    costs = plan.costs if isinstance(plan, ObjectivePlan) else plan.cost
+    wanted = (_LOSS if plan.noise.unit == "epsilon" else _MU) / float(np.median(costs))
     return max(1, min(round(wanted), _MOST_RECORDS // 4))
 
 
-def _candidates(plan: ObjectivePlan, still: bool = False) -> Iterator[tuple[float, np.ndarray, np.ndarray, np.ndarray]]:
+def _candidates(
+    plan: ObjectivePlan | OutputPlan, still: bool = False
+) -> Iterator[tuple[float, np.ndarray, np.ndarray, np.ndarray]]:
     """Yield pairs of records at points, each with the share of the sensitivity that it attains there."""
     problem, labels = plan.problem, extreme_targets(plan.problem)
     ends = extreme_features(problem)[:_ENDS]
@@ -134,7 +146,7 @@ def _holding(
     return features[used], own[used], counts[used]
 
 
-def log_ratio(crowd: Crowd, number: int, x: np.ndarray) -> np.ndarray:
+def log_ratio(crowd: Crowd[ObjectivePlan], number: int, x: np.ndarray) -> np.ndarray:
     """Return ln of the density of each minimum (a column of x) on the first dataset over that on the second, exactly.
 
     The density of x is that of the tilt that leads to it, times the Jacobian. Noise on the output is left out: it is
@@ -147,13 +159,13 @@ def log_ratio(crowd: Crowd, number: int, x: np.ndarray) -> np.ndarray:
     return second - first + _log_volumes(crowd, 0, x) - _log_volumes(crowd, 1, x)
 
 
-def recovered_tilts(crowd: Crowd, which: int, x: np.ndarray) -> np.ndarray:
+def recovered_tilts(crowd: Crowd[ObjectivePlan], which: int, x: np.ndarray) -> np.ndarray:
     """Return the tilts that lead to these minima on one of the datasets."""
     plan, data = crowd.audited, crowd.rows(which)
     return -plan.problem.n * (data.gradient(x) + (plan.ridge - plan.problem.ridge) * x)
 
 
-def _log_volumes(crowd: Crowd, which: int, x: np.ndarray) -> np.ndarray:
+def _log_volumes(crowd: Crowd[ObjectivePlan], which: int, x: np.ndarray) -> np.ndarray:
     """Return ln det of the second derivatives at each column of x, from the distinct records and their counts."""
     plan = crowd.audited
     problem, loss = plan.problem, plan.problem.loss

@@ -77,7 +77,7 @@ def audit_objective(plan: ObjectivePlan, repetitions: int | None, confidence: fl
     )
 
 
-def _step(crowd: Crowd, number: int, scores: Scores, level: float) -> StepBound:
+def _step(crowd: Crowd[ObjectivePlan], number: int, scores: Scores, level: float) -> StepBound:
     """Bound one release: choose the threshold by the first runs, then count the others."""
     pilot, rest = scores.split()
     bound = _mu if crowd.plan.noise.unit == "rho" else _epsilon
@@ -93,11 +93,11 @@ def _step(crowd: Crowd, number: int, scores: Scores, level: float) -> StepBound:
     return StepBound(crowd.plan.costs[number], found, crowd.replaced, hits, misses, trials)
 
 
-def _epsilon(crowd: Crowd, hits: int, misses: int, trials: int, level: float) -> float:
+def _epsilon(crowd: Crowd[ObjectivePlan], hits: int, misses: int, trials: int, level: float) -> float:
     return intervals.log_ratio(hits, misses, trials, level) / crowd.replaced
 
 
-def _mu(crowd: Crowd, hits: int, misses: int, trials: int, level: float) -> float:
+def _mu(crowd: Crowd[ObjectivePlan], hits: int, misses: int, trials: int, level: float) -> float:
     """Return the smallest mu of one record's noise that allows an event to be so likely, and so unlikely.
 
     k equal records act as one of k times the gradient and curvature, so that ``Corners`` hold with k mu and k kappa.

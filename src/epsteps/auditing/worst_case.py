@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
+from typing import Protocol
 
 import numpy as np
 
 from epsteps.mechanisms import Mechanism
-from epsteps.planning import Plan
 from epsteps.problem import Problem
 
 # Records lean by this share of their size toward another, so that a point can have large margins with both.
@@ -16,6 +16,34 @@ _MARGIN = 16.0
 # The norms that noise of these laws is paid in, whatever a mechanism says of itself.
 NORMS = {"laplace": 1, "l2": 2, "gaussian": 2}
 _FAR = 1e6  # a vector of this length is projected to the domain's end in its direction
+
+
+class Noised(Protocol):
+    """What releases gradients: a plan of steps is one. ``sensitivity`` is "global" or "state"."""
+
+    @property
+    def problem(self) -> Problem:
+        """The public facts."""
+        ...
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """The noise."""
+        ...
+
+    @property
+    def sensitivity(self) -> str:
+        """What the noise is scaled for: every point, or the point itself."""
+        ...
+
+
+@dataclass(frozen=True)
+class Stated:
+    """Gradients of a problem with this noise, scaled as ``sensitivity`` says."""
+
+    problem: Problem
+    mechanism: Mechanism
+    sensitivity: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +79,7 @@ def noise_norm(mechanism: Mechanism, problem: Problem, moved: np.ndarray) -> np.
     return shape.gauge(moved / problem.units.reshape(-1, *[1] * (moved.ndim - 1)))
 
 
-def worst_pair(plan: Plan) -> Pair:
+def worst_pair(plan: Noised) -> Pair:
     """Return the pair with the largest share among extreme records of the domain, at 0 and at far points.
 
     At a far point both records may have a saturated slope although they point away from each other: it is the shortest
@@ -70,7 +98,7 @@ def worst_pair(plan: Plan) -> Pair:
     return best
 
 
-def _largest(plan: Plan) -> float:
+def _largest(plan: Noised) -> float:
     """Return what no pair exceeds, found without the declared sensitivity; infinite where that is not known."""
     problem = plan.problem
     if problem.loss.outputs > 1 or problem.clip is not None or not np.isfinite(problem.loss.slope):
@@ -148,7 +176,7 @@ def record_gradients(problem: Problem, x: np.ndarray, features: np.ndarray, targ
     return gradients
 
 
-def _pair(plan: Plan, x: np.ndarray, features: np.ndarray, targets: np.ndarray) -> Pair | None:
+def _pair(plan: Noised, x: np.ndarray, features: np.ndarray, targets: np.ndarray) -> Pair | None:
     problem, norm = plan.problem, plan.mechanism.norm
     gradients = record_gradients(problem, x, features, targets)
     moved = float(noise_norm(plan.mechanism, problem, gradients[:, 1] - gradients[:, 0]))

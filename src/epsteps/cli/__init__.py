@@ -1,4 +1,4 @@
-"""The command line: ``epsteps compare``, ``epsteps plan`` and ``epsteps reproduce``."""
+"""The command line: one module for each command."""
 
 import typer
 
@@ -8,6 +8,7 @@ from epsteps.cli.compare import compare
 from epsteps.cli.ledger import ledger
 from epsteps.cli.plan import plan
 from epsteps.cli.reproduce import reproduce
+from epsteps.cli.schema import schema
 
 app = typer.Typer(
     name="epsteps",
@@ -22,6 +23,7 @@ app.command()(compare)
 app.add_typer(ledger)
 app.command()(plan)
 app.command()(reproduce)
+app.add_typer(schema)
 
 
 def _print_version(wanted: bool) -> None:

@@ -74,7 +74,7 @@ def _plan(problem: es.Problem, budget, method: MethodName, iterations: int, batc
 
 
 def _table(found: es.Audit) -> Table:
-    unit = found.plan.mechanism.unit
+    unit = found.step_unit
     table = Table()
     for heading in ("step", f"{unit} claimed", "lower bound", "share", "records", "hits", "misses", "of"):
         table.add_column(heading, justify="right")

@@ -105,7 +105,7 @@ def _declared_table(declared: Schema) -> Table:
 
 def _check_table(declared: Schema, found: SchemaCheck) -> Table:
     table = Table("column", title=f"{found.rows} rows", title_justify="left")
-    table.add_column("declared", no_wrap=True, overflow="ellipsis")
+    table.add_column("declared", no_wrap=True, overflow="ellipsis", max_width=24)
     for heading in ("empty", "unknown", "below", "above"):
         table.add_column(heading, justify="right")
     table.add_column("most frequent unknown values")

@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from scipy.optimize import root_scalar
@@ -85,7 +86,8 @@ class Corners:
         weights = counts * _chances(shifts + (a - 0.5) * mus**2 - level, mus)
         exponents = np.concatenate([exponents, (a - 1) * level], axis=-1)
         weights = np.concatenate([weights, np.full_like(a, rest)], axis=-1)
-        return np.maximum(logsumexp(exponents, axis=-1, b=weights), 0.0) / (orders - 1) * (1 + 1e-12)
+        moments = cast(np.ndarray, logsumexp(exponents, axis=-1, b=weights))
+        return np.maximum(moments, 0.0) / (orders - 1) * (1 + 1e-12)
 
     def mu(self, epsilon: float, delta: float, mu_out: float = 0.0) -> float:
         """Return the largest mu at which the release is (epsilon, delta)-private, rounded down and checked again."""
