@@ -81,7 +81,7 @@ def differences(reference: Any, found: Any, x: np.ndarray, points: Points, rows:
         return not np.linalg.norm(a - b) <= 1e-5 * np.linalg.norm(a)
 
     wrong = [what for what in ("mean_gradient", "mean_loss") if far(what, x)]
-    wrong += ["mean_gradient of a subset"] * far("mean_gradient", x, rows) + ["second_moment"] * far("second_moment")
+    wrong += ["mean_gradient of a subset"] * far("mean_gradient", x, rows) + ["hessian"] * far("hessian", x[:, 0])
     for name, arguments in (("sum", (points,)), ("sum of a subset", (points, rows))):
         if not np.array_equal(*(pair[1].gradient(*arguments) for pair in (reference, found))):
             wrong.append(name)

@@ -45,10 +45,22 @@
 | noise on the output missing                          | replay_minima: noise was drawn once         |
 | noise on the output of a tenth of its scale          | replay_minima: the output costs more        |
 | solver's effort published                            | replay_minima: the result differs           |
+| noise on a minimum scaled for n, not n times ridge   | audit_output                                |
+| noise on a minimum without the solver's tolerance    | outputs_cost_what_is_computed_by_hand       |
+| a published minimum's solver stops early             | replay_published: the solver stopped early  |
+| one Wishart matrix instead of a difference of two    | audit_statistics                            |
+| Wishart noise of half its scale                      | audit_statistics                            |
+| second moment's Wishart noise of half its scale      | audit_curvature                             |
+| Gaussian matrix with half its noise off the diagonal | audit_matrix                                |
+| records not shortened before their second moment     | replay_published: a release moves too far   |
+| whitening fitted to the data                         | replay_published: the result differs        |
+| shares of the curvature's budget add up above 1      | replay_published: costs above the charge    |
+| noise on the columns' moments of half its scale      | replay_published: a release moves too far   |
 
 Checks are the suite's own, the audit and the replay. They raise AssertionError, and nothing on right code: tested here
 for one seed, and for twenty by the slow test. An audit accuses right code with a chance of at most 5 % by its guarantee
-(in fact below 0.2 %, as its two bounds seldom fail together); the other statistical checks with at most 1e-4.
+(in fact below 0.2 %, as its two bounds seldom fail together); those of single releases and the other statistical checks
+with at most 1e-4.
 """
 
 import dataclasses
@@ -65,15 +77,19 @@ from scipy import stats
 
 import epsteps as es
 import epsteps.auditing.measuring
-from epsteps import engines, grid, levels, minima
+from epsteps import designs, engines, grid, levels, minima
 from epsteps.bodies import Body, Ellipsoid
 from epsteps.budgets import additive
 from epsteps.losses import PseudoHuber
 from epsteps.mechanisms import Gaussian, knorm
 from epsteps.minima import pure
 from epsteps.noise import Source, source
-from epsteps.plans import ObjectivePlan, plan_objective
+from epsteps.plans import ObjectivePlan, OutputPlan, plan_objective
+from epsteps.releases import second_moment
 from epsteps.releases.objective import TiltedMinimum
+from epsteps.releases.output import NoisyMinimum
+from epsteps.releases.second_moment import SecondMomentRelease
+from epsteps.releases.statistics import NoisyMoments
 from epsteps.sampling import Sampling
 from epsteps.testing import replay
 
@@ -81,6 +97,7 @@ LEVEL = 1e-4
 CUBE = es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.1, n=1000, d=5)
 BOX = es.Problem(es.Logistic(), es.Box(0, 1), ridge=0.1, n=1000, d=3)
 HEAVY = es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.1, n=40, d=2)
+LEAST_SQUARES = es.Problem(es.Squared(2.0), es.Ball(1, norm=np.inf), ridge=0.1, n=40, d=2)
 SMALL_AND_INTERCEPT = es.Problem(es.Logistic(), es.Ball(0.2), ridge=0.1, n=1000, d=2, intercept=True)
 
 
@@ -178,6 +195,50 @@ def minima_cost_what_is_computed_by_hand(seed):
         assert plan.costs[0] == pytest.approx(by_hand, rel=1e-5)
 
 
+def audit_release(problem, budget, method, seed, repetitions):
+    """Audit at a confidence that accuses right code with a chance of at most 1e-4: a single count decides."""
+    found = es.audit(es.plan(problem, budget, method), seed=seed, repetitions=repetitions, confidence=1 - LEVEL)
+    assert found.consistent, found.violations
+
+
+def audit_output(seed):
+    audit_release(HEAVY, es.Concentrated(0.1), "output", seed, 1000)
+
+
+def audit_statistics(seed):
+    audit_release(LEAST_SQUARES, es.Pure(1.0), "statistics", seed, 500)
+
+
+def audit_matrix(seed):
+    audit_release(LEAST_SQUARES, es.Concentrated(0.1), "statistics", seed, 2000)
+
+
+def audit_curvature(seed):
+    audit_release(HEAVY, es.Pure(1.0), "curvature", seed, 200)
+
+
+def outputs_cost_what_is_computed_by_hand(seed):
+    """2 (S + tolerance)/(n ridge) over the scale, S = √d + 1 in a cube with intercept: the slope is at most 1."""
+    problem = es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.1, n=100, d=3, intercept=True)
+    for tolerance, name in ((1e-3, "l2"), (0.5, "gaussian")):
+        plan = OutputPlan(problem, es.Approximate(1e3, 1e-5), name, 0.2, 3.0, tolerance)
+        by_hand = 2 * (2.0 + tolerance) / (100 * 0.2) / 3.0
+        assert plan.cost >= by_hand
+        assert plan.cost == pytest.approx(by_hand, rel=1e-9)
+
+
+def replay_published(seed):
+    """Minima, second moments and curvature first; with a large budget it releases the records' second moment, too."""
+    box, ball = (test_replay.problem_of(es.Logistic(), domain, True) for domain in (test_replay.BOXES[1], es.Ball(1.3)))
+    for fit in (
+        test_replay.published_of(ball, es.Pure(1.0), "output"),
+        test_replay.published_of(box, es.Pure(200.0), "curvature"),
+        test_replay.published_of(ball, es.Concentrated(500.0), "curvature"),
+        test_replay.published_of(ball, es.Pure(1.0), "curvature"),
+    ):
+        test_replay.replay_all(fit, seed)
+
+
 def replay_runs(seed):
     """Runs on neighbours, and a release at a point where neighbours are as far apart as they can be."""
     cube, squared = test_replay.PROBLEM, test_replay.problem_of(es.Squared(0.7), es.Ball(1.3), intercept=True)
@@ -265,6 +326,12 @@ CHECKS = (
     levels_stay_within_their_limit,
     sums_are_exact,
     gaussian_noise_is_what_rho_asks_for,
+    audit_output,
+    audit_statistics,
+    audit_matrix,
+    audit_curvature,
+    outputs_cost_what_is_computed_by_hand,
+    replay_published,
 )
 
 
@@ -589,6 +656,86 @@ def published_iterations(patch):
     replace_run(patch, change)
 
 
+def scaled_for_n_alone(patch):
+    patch.setattr(minima, "minimum_sensitivity", lambda size, n, ridge: 2 * size / n)
+
+
+def free_tolerance(patch):
+    patch.setattr(minima, "minimum_radius", lambda tolerance, n, ridge: 0.0)
+
+
+def impatient_minimum(patch):
+    right = NoisyMinimum.minimum
+    patch.setattr(
+        NoisyMinimum,
+        "minimum",
+        lambda self, data: np.array([int(entry * (1 + 1e-2)) for entry in right(self, data)], dtype=object),
+    )
+
+
+def one_wishart(patch):
+    rng = np.random.default_rng(0)
+
+    def drawn(self, k, c):
+        vectors = rng.standard_normal((k, k + 1))
+        return np.rint(c * vectors @ vectors.T).astype(np.int64)
+
+    patch.setattr(Source, "wishart_difference", drawn)
+
+
+def smaller_wishart(patch):
+    right = Source.wishart_difference
+    patch.setattr(Source, "wishart_difference", lambda self, k, c: right(self, k, c / 2))
+
+
+def smaller_off_the_diagonal(patch):
+    right = NoisyMoments.noise
+
+    def noise(self, source):
+        found = right(self, source)
+        return np.where(np.eye(len(found), dtype=bool), found, found // 2)
+
+    patch.setattr(NoisyMoments, "noise", noise)
+
+
+def unshortened_records(patch):
+    def encode(self, features):
+        whitening = self.whitening
+        a = np.full((len(features), self.k), whitening.constant)
+        a[:, :-1] = (features[:, whitening.columns] - whitening.mean) * whitening.weights
+        return np.rint(a * (second_moment.STEPS / np.sqrt(whitening.whole)))
+
+    patch.setattr(SecondMomentRelease, "encode", encode)
+
+
+def whitening_by_the_data(patch):
+    """Records are weighed by their own variances instead of the released ones, and so is what is solved from them."""
+    right = SecondMomentRelease.sums
+
+    def sums(self, data):
+        features = np.concatenate([block for block, _ in data.blocks()])
+        variances = features[:, self.whitening.columns].var(axis=0)
+        object.__setattr__(self.whitening, "weights", 1 / np.sqrt(0.2 * variances + 0.2))
+        return right(self, data)
+
+    patch.setattr(SecondMomentRelease, "sums", sums)
+
+
+def generous_shares(patch):
+    right = designs.divide
+
+    def divide(*facts):
+        found = right(*facts)
+        return dataclasses.replace(found, gradients=tuple(1.2 * cost for cost in found.gradients))
+
+    patch.setattr(designs, "divide", divide)
+
+
+def smaller_moments_noise(patch):
+    right = designs.Statistic.scale.fget
+    patch.setattr(designs.Statistic, "scale", property(lambda self: right(self) / 2))
+
+
 BUGS = {
     "Laplace scale b/√2": (smaller_scale("laplace"), audit_laplace),
     "Gaussian deviation σ/√2": (smaller_scale("gaussian"), audit_gaussian),
@@ -633,6 +780,17 @@ BUGS = {
     "noise on the output missing": (no_output_noise, replay_minima),
     "noise on the output of a tenth of its scale": (smaller_output_noise, replay_minima),
     "solver's effort published": (published_iterations, replay_minima),
+    "noise on a minimum scaled for n alone": (scaled_for_n_alone, audit_output),
+    "noise on a minimum without the solver's tolerance": (free_tolerance, outputs_cost_what_is_computed_by_hand),
+    "a published minimum's solver stops early": (impatient_minimum, replay_published),
+    "one Wishart matrix instead of a difference of two": (one_wishart, audit_statistics),
+    "Wishart noise of half its scale": (smaller_wishart, audit_statistics),
+    "second moment's Wishart noise of half its scale": (smaller_wishart, audit_curvature),
+    "Gaussian matrix with half its noise off the diagonal": (smaller_off_the_diagonal, audit_matrix),
+    "records not shortened": (unshortened_records, replay_published),
+    "whitening fitted to the data": (whitening_by_the_data, replay_published),
+    "shares of the curvature's budget add up above 1": (generous_shares, replay_published),
+    "noise on the columns' moments of half its scale": (smaller_moments_noise, replay_published),
 }
 
 

@@ -189,6 +189,21 @@ def test_neighbours_change_nothing_but_the_releases(name):
     assert any(np.any(one.losses > 0) for one in found)
 
 
+@pytest.mark.parametrize("budget", ["Pure", "Concentrated", "Approximate"])
+def test_a_large_budget_releases_the_second_moment(budget):
+    """So that the fits above hold it against its cost: two statistics, the second moment, gradients."""
+    problem, fit, costs = FITS[f"Linf-{budget}-large-curvature"]
+    found = replay(fit, *next(neighbours(problem)), costs=costs)
+    assert found.result.extras["released_second_moment"].shape == (D + 1, D + 1)
+    assert len(found.losses) == 2 + 1 + len(found.result.extras["gradients"])
+    assert np.all(found.losses[2] > 0)
+
+
+def test_costs_that_add_up_to_more_than_the_charge_are_found():
+    with pytest.raises(ReplayError, match=r"the releases are declared as 1\.5 together, but only pure epsilon = 1 was"):
+        replay(private, *next(neighbours(PROBLEM)), costs=lambda result: 1.5 * result.plan.costs)
+
+
 def test_a_far_neighbour_uses_most_of_the_sensitivity():
     """The check of losses has teeth: opposite corners at a point where both slopes are 1 take nearly all of it."""
     problem = es.Problem(es.Logistic(), es.Ball(1, norm=1), ridge=0.2, n=2, d=2)

@@ -103,7 +103,8 @@ def _sufficient(plan: StatisticsPlan) -> Part:
         rows = Rows(few, features[index], targets[index], engine="numpy")
         return NoisyMoments(replace(plan, problem=few)).moments(rows)
 
-    return _matrix(release, plan.cost, plan.scale / plan.step, plan.mechanism == WISHART, sums)
+    law = Traces(len(plan.weights) + 1) if plan.mechanism == WISHART else Gaussians()
+    return _matrix(release, law, plan.cost, plan.scale / plan.step, sums)
 
 
 def _second_moment(plan: CurvaturePlan) -> Part:
@@ -112,32 +113,32 @@ def _second_moment(plan: CurvaturePlan) -> Part:
     features, targets = records_of(plan.problem)
     release = SecondMomentRelease(whitening, unit, plan.problem.n, cost)
     chosen = widest_matrices(release.encode(features))
-    pure = unit == "epsilon"
-    claimed, scale = (cost, STEPS**2 / cost) if pure else (math.sqrt(2 * cost), STEPS**2 / math.sqrt(cost))
 
     def sums(which: int, records: int) -> np.ndarray:
         index = np.full(records, chosen[which])
         rows = Rows(replace(plan.problem, n=records), features[index], targets[index], engine="numpy")
         return replace(release, n=records).sums(rows)
 
-    return _matrix(release, claimed, scale, pure, sums)
+    if unit == "epsilon":
+        return _matrix(release, Traces(release.k + 1), cost, STEPS**2 / cost, sums)
+    return _matrix(release, Gaussians(), math.sqrt(2 * cost), STEPS**2 / math.sqrt(cost), sums)
 
 
 def _matrix(
     release: NoisyMoments | SecondMomentRelease,
+    law: Traces | Gaussians,
     claimed: float,
     scale: float,
-    pure: bool,
     sums: Callable[[int, int], np.ndarray],
 ) -> Part:
     """Return the release of a symmetric matrix of integers, ``sums(which, records)``, with noise of this scale."""
     one = (sums(1, 2) - sums(0, 2)).astype(float) / 2
-    law: Law = Traces(len(one) + 1) if pure else Gaussians()
-    cost = float(np.linalg.norm(one, ord="nuc") / 2 if pure else np.linalg.norm(one)) / scale
+    traces = isinstance(law, Traces)
+    cost = float(np.linalg.norm(one, ord="nuc") / 2 if traces else np.linalg.norm(one)) / scale
     records = _group(law, cost)
     found = [sums(which, records) for which in (0, 1)]
     change = (found[1] - found[0]).astype(float)
-    read = partial(_trace, _sign(change)) if pure else _entries
+    read = partial(_trace, _sign(change)) if traces else _entries
 
     def draw(which: int, source: Source) -> np.ndarray:
         return read((found[which] - found[0] + release.noise(source)).astype(float)) / scale
@@ -162,7 +163,10 @@ def _sign(change: np.ndarray) -> np.ndarray:
 
 
 def _whitening(plan: CurvaturePlan) -> Whitening:
-    """Return that of features spread evenly; of all columns where the run would rather do without."""
+    """Return that of features spread evenly; as if there were more records, where these are too few for any.
+
+    Records may be no longer than the longest of those that are tried, so that these attain all that a record may.
+    """
     mean, variance = plan.problem.domain.even_moments(plan.problem.d)
     moments, n = Moments(mean, variance, np.zeros_like(mean), np.zeros_like(mean)), plan.problem.n
     weigh, cost = partial(whitening_of, moments, plan.noise.unit, plan.curvature, plan.ridge), plan.expected.curvature

@@ -14,22 +14,21 @@ FACTOR = 3
 
 @dataclass(frozen=True)
 class Selection:
-    """The best of K independent trials, where K is geometric with mean ``trials``: P(K = k) = g (1-g)^(k-1), g = 1/mean.
+    """The best of K independent trials, K geometric with mean ``trials``: P(K = k) = g (1-g)^(k-1) with g = 1/trials.
 
     Formal guarantee: if one trial (whatever it is, its score included) is epsilon-private, publishing the trial with
     the largest score, and nothing else, is 3 epsilon-private, however large the mean (Liu, Talwar 2019; Papernot,
     Steinke 2022, with eta = 1). It takes for granted that trials draw their randomness afresh, that K does not depend
     on the records, and that K stays secret: best of a known number k may cost up to k epsilon.
 
-    Proof: let an outcome o have probability q(o) in one trial, and let u and v be the chances that a trial's score is at
-    least that of o, and larger. Summed over K, with the first among equals taken, o is published with probability
-    q(o) g / ((g + (1-g) u) (g + (1-g) v)). Neighbours change each of q(o), u and v by a factor of at most e^epsilon, in
-    whatever direction, hence the fraction by at most e^(3 epsilon).
+    Proof: let an outcome o have probability (or density) q(o) in one trial, and let u and v be the chances that a
+    trial's score is at least that of o, and larger. Summed over K, with the first among equals taken, o is published
+    with probability q(o) g / ((g + (1-g) u) (g + (1-g) v)). Neighbours change each of q(o), u and v by a factor of at
+    most e^epsilon, in whatever direction, hence the fraction by at most e^(3 epsilon). No smaller constant holds for
+    every g: some trials come as near to 3 as one likes when g is small.
 
-    The constant is sharp: some trials reach it as g goes to 0.
-
-    >>> Selection(trials=20).cost(Pure(0.25)), Selection(trials=20).trial(Pure(3.0))
-    (Pure(epsilon=0.7500000000000001), Pure(epsilon=0.9999999999999998))
+    >>> str(Selection(trials=20).cost(Pure(0.25))), str(Selection(trials=20).trial(Pure(3.0)))
+    ('pure epsilon = 0.75', 'pure epsilon = 1')
     """
 
     trials: int

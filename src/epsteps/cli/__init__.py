@@ -5,8 +5,10 @@ import typer
 import epsteps
 from epsteps.cli.audit import audit
 from epsteps.cli.compare import compare
+from epsteps.cli.fit import fit
 from epsteps.cli.ledger import ledger
 from epsteps.cli.plan import plan
+from epsteps.cli.predict import predict
 from epsteps.cli.reproduce import reproduce
 from epsteps.cli.schema import schema
 
@@ -20,8 +22,10 @@ app = typer.Typer(
 )
 app.command()(audit)
 app.command()(compare)
+app.command()(fit)
 app.add_typer(ledger)
 app.command()(plan)
+app.command()(predict)
 app.command()(reproduce)
 app.add_typer(schema)
 

@@ -10,6 +10,7 @@ from typing import Any
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
 
 import epsteps as es
 from epsteps.budgets import Budget
@@ -139,3 +140,16 @@ def make_problem(
 ) -> es.Problem:
     """Return the problem that the options declare; ``facts`` are those of ``Problem`` itself."""
     return es.Problem(make_loss(loss, classes, target_bound), es.Ball(radius, norm=norm.number), **facts)
+
+
+def shown(text: str) -> str:
+    """Return text that cannot steer a terminal."""
+    return text if text.isprintable() else ascii(text)
+
+
+def print_table(table: Table) -> None:
+    """Print a table, wide enough for a pipe, which has no width."""
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)
+    console.print(table)

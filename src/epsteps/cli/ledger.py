@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 import epsteps as es
-from epsteps.cli.common import clean_errors, make_budget
+from epsteps.cli.common import clean_errors, make_budget, print_table, shown
 from epsteps.ledger import Book, Entry
 
 ledger = typer.Typer(
@@ -49,7 +48,7 @@ def create(
     if json:
         _print_json(entry.to_dict())
         return
-    typer.echo(f"{path}: dataset {_shown(name)} may spend {budget}, for one record replaced.")
+    typer.echo(f"{path}: dataset {shown(name)} may spend {budget}, for one record replaced.")
 
 
 @ledger.command()
@@ -64,14 +63,14 @@ def show(path: Path = _PATH, json: bool = _JSON) -> None:
     for book in books:
         share = book.spent / book.budget.amount
         table.add_row(
-            Text(_shown(book.name)),
+            Text(shown(book.name)),
             str(book.budget),
             str(len(book.charges)),
             f"{book.spent:.6g}",
             f"{book.remaining:.6g}",
             f"{'█' * round(share * _BAR):<{_BAR}} {share:>6.1%}",
         )
-    _print(table)
+    print_table(table)
 
 
 @ledger.command()
@@ -85,8 +84,8 @@ def history(path: Path = _PATH, name: str = _NAME, json: bool = _JSON) -> None:
     table = _table(">entry", "time (UTC)", "cost", "note", "key")
     for entry in book.charges:
         time = entry.time[:19].replace("T", " ")
-        table.add_row(str(entry.seq), time, str(entry.cost), Text(_shown(entry.note)), Text(_shown(entry.key or "")))
-    _print(table)
+        table.add_row(str(entry.seq), time, str(entry.cost), Text(shown(entry.note)), Text(shown(entry.key or "")))
+    print_table(table)
     typer.echo(f"Spent {book.spent:.6g}, remaining {book.remaining:.6g}, of {book.budget}.")
 
 
@@ -149,18 +148,6 @@ def _table(*headings: str) -> Table:
     for heading in headings:
         table.add_column(heading.lstrip(">"), justify="right" if heading.startswith(">") else "left")
     return table
-
-
-def _shown(text: str) -> str:
-    """Return text that cannot steer a terminal."""
-    return text if text.isprintable() else ascii(text)
-
-
-def _print(table: Table) -> None:
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=200)  # a pipe has no width
-    console.print(table)
 
 
 def _print_json(value: Any) -> None:

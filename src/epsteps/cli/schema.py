@@ -5,11 +5,10 @@ from enum import StrEnum
 from pathlib import Path
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from epsteps.cli.common import clean_errors
+from epsteps.cli.common import clean_errors, print_table, shown
 from epsteps.schema import Schema, SchemaCheck, draft, read_columns
 
 schema = typer.Typer(
@@ -66,7 +65,7 @@ def draft_schema(
 def show_schema(path: Path = typer.Argument(..., metavar="SCHEMA", help="The schema: a .toml file.")) -> None:
     """Print what a schema declares, and how many features it makes. No data is read."""
     declared = Schema.read(path)
-    _print(_declared_table(declared))
+    print_table(_declared_table(declared))
     columns = len(declared.features)
     typer.echo(f"{declared.d} features from {columns} column{'s' if columns > 1 else ''}.")
 
@@ -85,7 +84,7 @@ def check_schema(data: Path = _DATA, path: Path = _SCHEMA, delimiter: DelimiterN
             "and not written to a file or a pipe."
         )
     names = list(declared.columns)
-    _print(_check_table(declared, declared.check(read_columns(data, names, delimiter=delimiter.character))))
+    print_table(_check_table(declared, declared.check(read_columns(data, names, delimiter=delimiter.character))))
     typer.echo("For the data holder's own eyes: not private. A run clips and maps these values, and says nothing.")
 
 
@@ -98,7 +97,7 @@ def _declared_table(declared: Schema) -> Table:
     table = Table("column", "declared", "features")
     for name, column in declared.columns.items():
         table.add_row(
-            Text(_shown(name)), Text(_shown(str(column))), "target" if name == declared.target else str(column.width)
+            Text(shown(name)), Text(shown(str(column))), "target" if name == declared.target else str(column.width)
         )
     return table
 
@@ -112,21 +111,9 @@ def _check_table(declared: Schema, found: SchemaCheck) -> Table:
     for column in found.columns:
         counts = (column.empty, column.unknown, column.below, column.above)
         table.add_row(
-            Text(_shown(column.name)),
-            Text(_shown(str(declared.columns[column.name]))),
+            Text(shown(column.name)),
+            Text(shown(str(declared.columns[column.name]))),
             *(str(count) if count else "" for count in counts),
-            Text(", ".join(_shown(example[:40]) for example in column.examples)),
+            Text(", ".join(shown(example[:40]) for example in column.examples)),
         )
     return table
-
-
-def _shown(text: str) -> str:
-    """Return text that cannot steer a terminal."""
-    return text if text.isprintable() else ascii(text)
-
-
-def _print(table: Table) -> None:
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=200)  # a pipe has no width
-    console.print(table)

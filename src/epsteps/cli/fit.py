@@ -1,0 +1,216 @@
+"""``epsteps fit``: from a table and its schema to a private model and a report for the data holder."""
+
+import json as json_module
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import typer
+
+import epsteps as es
+from epsteps import models
+from epsteps.budgets import Budget
+from epsteps.cli.common import clean_errors, progress_bar
+from epsteps.cli.schema import DelimiterName
+from epsteps.minima import Corners
+from epsteps.plans import PublishedPlan
+from epsteps.schema import Schema, SchemaCheck
+
+MODEL, REPORT = "model.json", "report.html"
+_MOST_COLUMNS = 12
+
+
+class FitMethodName(StrEnum):
+    """Methods that make their own choices."""
+
+    auto = "auto"
+    objective = "objective"
+    output = "output"
+    statistics = "statistics"
+    sequential = "sequential"
+    curvature = "curvature"
+    descent = "descent"
+
+
+class ReleaseName(StrEnum):
+    """What is published."""
+
+    final = "final"
+    iterates = "iterates"
+
+
+@clean_errors
+def fit(
+    data: Path = typer.Argument(..., metavar="DATA", help="The table: a .csv or .parquet file.", show_default=False),
+    schema: Path = typer.Option(..., help="What is declared of its columns: a .toml file.", show_default=False),
+    epsilon: float = typer.Option(..., help="Privacy budget, for one record replaced.", show_default=False),
+    target: str | None = typer.Option(None, help="The column to predict, if the schema does not name it."),
+    delta: float | None = typer.Option(None, help="Makes the budget (epsilon, delta) instead of pure epsilon."),
+    ridge: float = typer.Option(1e-4, help="Ridge: mean loss + ridge/2 |x|^2, for features scaled to [0, 1]."),
+    release: ReleaseName = typer.Option(ReleaseName.final, help="Publish the model alone, or every point on the way."),
+    method: FitMethodName = typer.Option(FitMethodName.auto, help="auto is the most accurate one for the release."),
+    ledger: Path | None = typer.Option(None, help="Charge this ledger before noise is drawn; see epsteps ledger."),
+    dataset: str | None = typer.Option(None, help="The ledger's name for these records; goes with --ledger."),
+    test: Path | None = typer.Option(None, help="Score on this table of other records, which it does not protect."),
+    delimiter: DelimiterName = typer.Option(DelimiterName.comma, help="What stands between the fields of a .csv."),
+    seed: int | None = typer.Option(None, help="Makes the fit repeatable and NOT private: for experiments."),
+    yes: bool = typer.Option(False, "--yes", help="Run the plan without asking."),
+    json: bool = typer.Option(False, "--json", help="Print model.json to stdout, and the plan to stderr."),
+    out: Path = typer.Option(Path("model"), help="Folder for model.json and report.html."),
+) -> None:
+    """Fit a private linear model to a table: logistic for two classes, softmax for more, least squares for numbers.
+
+    The plan is printed first. It says what is guaranteed and spent, and uses the number of rows (public) but none of
+    their values. Values outside the schema never stop a fit: they are moved inside.
+    """
+    declared = _with_target(Schema.read(schema), target)
+    budget = es.Pure(epsilon) if delta is None else es.Approximate(epsilon, delta)
+    account = _account(ledger, dataset)
+    _require_free(out)
+    table, tested = _tables(declared, data, test, delimiter.character)
+    say = partial(typer.echo, err=json)
+    problem = models.problem_of(declared, len(next(iter(table.values()))), ridge)
+    replan = partial(_plan, problem, method.value, release.value)
+    planned = replan(budget)
+    say(f"{planned}\n")
+    if seed is not None:
+        say("NOT PRIVATE: a seed makes the noise repeatable. The model must be kept as secret as the records.\n")
+    if sys.stdout.isatty() and not json:
+        typer.echo(_projected(declared.check(table)))
+    _require_consent(yes, json)
+    out.mkdir(parents=True, exist_ok=True)
+    model = _run(planned, declared, table, seed, account)
+    content = models.to_dict(
+        model,
+        curve=models.error_curve(budget, replan),
+        ledger=None if account is None else account.described,
+        scores=None if tested is None else models.score(model, tested),
+        made={"by": f"epsteps {es.__version__}", "on": datetime.now(UTC).date().isoformat()},
+    )
+    text = json_module.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
+    (out / MODEL).write_text(text + "\n", encoding="utf-8")
+    (out / REPORT).write_text(models.page(content), encoding="utf-8")
+    typer.echo(text if json else _summary(content, out))
+
+
+class _Account:
+    """An account that remembers the entry of its charge."""
+
+    def __init__(self, path: Path, dataset: str) -> None:
+        self._ledger, self._dataset = es.Ledger(path), dataset
+        self._ledger.account(dataset)  # raises if there is none
+        self.described: dict[str, Any] | None = None
+
+    def charge(self, cost: Budget | Corners, *, note: str = "", key: str | None = None) -> None:
+        """Charge the dataset, durably, or raise."""
+        entry = self._ledger.charge(self._dataset, cost, note=note, key=key)
+        shown = {name: getattr(entry, name) for name in ("dataset", "seq", "time", "terms", "note", "hash")}
+        self.described = {"file": self._ledger.path.name, **shown}
+
+
+def _account(path: Path | None, dataset: str | None) -> _Account | None:
+    if (path is None) != (dataset is None):
+        missing = "--dataset" if dataset is None else "--ledger"
+        raise ValueError(f"--ledger and --dataset go together: add {missing}.")
+    return None if path is None or dataset is None else _Account(path, dataset)
+
+
+def _with_target(declared: Schema, target: str | None) -> Schema:
+    if target is None:
+        if declared.target is None:
+            raise ValueError("no target: name the column to predict with --target, or in the schema, target = ...")
+        return declared
+    if declared.target not in (None, target):
+        raise ValueError(
+            f"--target is {target!r}, but the schema's target is {declared.target!r}: leave --target out, or remove "
+            "the target from the schema, which makes that column a feature."
+        )
+    return declared.with_target(target)
+
+
+def _tables(declared: Schema, data: Path, test: Path | None, delimiter: str) -> tuple[Any, Any]:
+    """Read the table, and that of the test, before anything is spent."""
+    if test is not None and data.exists() and test.exists() and data.samefile(test):
+        raise ValueError(
+            f"--test is the table of the fit, {data}: scores of its records would be unprotected, and too good. "
+            "Hold some records out, in another file."
+        )
+    table = declared.load(data, delimiter=delimiter)
+    return table, None if test is None else declared.load(test, delimiter=delimiter)
+
+
+def _plan(problem: es.Problem, method: str, release: str, budget: Budget) -> es.Plan | PublishedPlan:
+    return es.plan(problem, budget, method, release=release)
+
+
+def _require_free(out: Path) -> None:
+    for name in (MODEL, REPORT):
+        if (out / name).exists():
+            raise FileExistsError(f"{out / name} exists already: name another folder with --out, or remove it first.")
+
+
+def _require_consent(yes: bool, quiet: bool) -> None:
+    """Ask the data holder on a terminal; elsewhere the option must say that the plan is agreed to."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise ValueError("nothing was run: there is no terminal to ask on. Add --yes if you agree to the plan.")
+    typer.confirm("Run this plan?", abort=True, err=quiet)
+
+
+def _projected(found: SchemaCheck) -> str:
+    """Say what the schema will change in the table: for the data holder's eyes, on a terminal only."""
+    changed = [column for column in found.columns if column.outside or column.empty]
+    if not changed:
+        return "For your eyes only: every value is inside the schema.\n"
+    lines = ["For your eyes only, of the values in the table:"]
+    for column in changed[:_MOST_COLUMNS]:
+        counts = {"empty": column.empty, "not as declared": column.unknown}
+        counts |= {"below the range": column.below, "above the range": column.above}
+        listed = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+        lines.append(f"  {column.name if column.name.isprintable() else ascii(column.name)}: {listed}")
+    if len(changed) > _MOST_COLUMNS:
+        lines.append(f"  and {len(changed) - _MOST_COLUMNS} more columns: see epsteps schema check")
+    lines.append("A fit moves them inside. If that is a mistake in the file or the schema, correct it first.\n")
+    return "\n".join(lines)
+
+
+def _run(
+    planned: es.Plan | PublishedPlan, declared: Schema, table: Any, seed: int | None, account: _Account | None
+) -> models.Model:
+    """Run behind a progress bar that counts the plan's steps, which are public."""
+    total = planned.iterations if isinstance(planned, es.Plan) else 1
+    with progress_bar("fit", total) as advance:
+        model = models.fit_model(
+            planned, declared, table, seed=seed, ledger=account, on_step=_counted(advance) if total > 1 else None
+        )
+        if total == 1:
+            advance(1)
+    return model
+
+
+def _counted(advance: Callable[[int], None]) -> Callable[[int], None]:
+    """Return what hears of the number of finished steps, and tells of the new ones."""
+    done = 0
+
+    def heard(finished: int) -> None:
+        nonlocal done
+        advance(finished - done)
+        done = finished
+
+    return heard
+
+
+def _summary(content: dict[str, Any], out: Path) -> str:
+    lines = [f"Guarantee: {content['certificate']['guarantee']}; spent {content['certificate']['spent']:.6g}."]
+    if content["scores"] is not None:
+        found = {name: value for name, value in content["scores"].items() if name != "note"}
+        lines.append("Scores: " + ", ".join(f"{name} {value:.4g}" for name, value in found.items()) + ".")
+        lines.append(content["scores"]["note"])
+    if content["ledger"] is not None:
+        lines.append(f"Charged to {content['ledger']['dataset']} in {content['ledger']['file']}.")
+    return "\n".join([*lines, f"Wrote {out / MODEL} and {out / REPORT}."])

@@ -1,0 +1,245 @@
+"""Tuning that is paid for: the best of a random number of private trials over a declared grid."""
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, is_classifier
+from sklearn.model_selection import ParameterGrid
+from sklearn.utils.metaestimators import available_if
+
+from epsteps import _validate
+from epsteps.accounts import Account
+from epsteps.budgets import Pure
+from epsteps.budgets.selection import Selection
+from epsteps.estimators import _scikit
+from epsteps.estimators._shared import PrivateLinearModel
+from epsteps.estimators.trials import COUNT, FINE, SearchPlan, Trial, best_of, make_trial, models_of, outward_scale
+from epsteps.noise import Source
+from epsteps.sampling import Sampling
+
+# By default so many trials for each candidate, on average: each is tried with a chance of 5/6 or more.
+_TRIALS_EACH = 5
+# The search itself decides these, or they say what the score means.
+_NOT_TUNED = ("epsilon", "delta", "ledger", "random_state", "classes", "target_bounds")
+
+
+def _has(name: str) -> Callable[[Any], bool]:
+    return lambda search: hasattr(search.estimator, name)
+
+
+class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
+    """Choice of an estimator's parameters with differential privacy, paid for by the same epsilon.
+
+    A random number of trials is made. Each takes a candidate from the grid at random, fits it to a random part of the
+    records, the same part in all trials, and scores it on the others with noise. The best trial is published: its
+    parameters, its model and its noisy score. Others leave no trace, and nothing is fitted again.
+
+    Formal guarantee: with ``random_state=None`` all attributes after ``fit`` are together epsilon-private when one
+    record is replaced. A trial is epsilon/3-private: given the split, a record is in the fit or in the score and never
+    in both, each is epsilon/3-private, and the split does not depend on the records. The best of a geometric number of
+    such trials is epsilon-private (Liu, Talwar 2019; Papernot, Steinke 2022; proved in
+    ``epsteps.budgets.selection.Selection``). That number must stay secret. It is published nowhere, but whoever can
+    time the fit learns about it: let nobody but the data holder do so.
+
+    Only pure epsilon is offered. Plain ``GridSearchCV`` over private estimators costs epsilon for every fit, and its
+    scores are not private at all.
+
+    Parameters
+    ----------
+    estimator : estimator of this package
+        With all that is not tuned. Its epsilon is not used: each trial has a third of the search's.
+    param_grid : dict of lists, or list of such dicts
+        Candidates, as in scikit-learn; declared without looking at the data.
+    epsilon : float
+        The budget of the whole search.
+    trials : int, optional
+        Mean number of trials; five for each candidate by default. It costs time, not privacy.
+    holdout : float
+        The part of the records that scores, between 0 and 1.
+    ledger : account, optional
+        ``Ledger(...).account(name)``: charged durably before anything is drawn.
+    random_state : int, optional
+        Makes the search repeatable, and NOT private: for experiments.
+
+    Attributes
+    ----------
+    best_params_ : dict
+        The chosen candidate.
+    best_estimator_ : estimator
+        Its model, with the certificate of the search: it was chosen, and that is part of its price.
+    best_score_ : float
+        Its noisy score on the records held out: accuracy; of regressors, 1 minus the mean squared error in units of the
+        targets' range, predictions clipped to it. Being the best of several, it is somewhat too good.
+    plan_ : SearchPlan
+        What was decided before the data was read.
+    certificate_ : dict
+        What is guaranteed, and what was spent.
+
+    >>> import numpy as np
+    >>> from epsteps.estimators import PrivateLogisticRegression
+    >>> from epsteps.estimators.search import PrivateSearch
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(0, 1, (20_000, 3))
+    >>> y = (X[:, 0] > X[:, 1]).astype(int)
+    >>> model = PrivateLogisticRegression(bounds=(0, 1))
+    >>> search = PrivateSearch(model, {"ridge": [1e-3, 1.0]}, epsilon=1.0, trials=4).fit(X, y)
+    >>> bool(search.score(X, y) > 0.7), search.certificate_["spent"] <= 1.0
+    (True, True)
+    """
+
+    def __init__(
+        self,
+        estimator: PrivateLinearModel,
+        param_grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]],
+        *,
+        epsilon: float = 1.0,
+        trials: int | None = None,
+        holdout: float = 0.2,
+        ledger: Account | None = None,
+        random_state: int | None = None,
+    ) -> None:
+        self.estimator = estimator
+        self.param_grid = param_grid
+        self.epsilon = epsilon
+        self.trials = trials
+        self.holdout = holdout
+        self.ledger = ledger
+        self.random_state = random_state
+
+    def plan(self, n: int, d: int) -> SearchPlan:
+        """Return what a search on n records with d columns would do: for the data holder to read before any data is."""
+        budget = Pure(self.epsilon)
+        candidates = _candidates(self.estimator, self.param_grid)
+        selection = Selection(_TRIALS_EACH * len(candidates) if self.trials is None else self.trials)
+        share = selection.trial(budget)
+        held_out = _held_out(self.holdout, n)
+        plans = tuple(model.plan(n - held_out, d) for model in models_of(self.estimator, candidates, share))
+        unit = COUNT if is_classifier(self.estimator) else FINE
+        scale = outward_scale(unit, share.epsilon)
+        return SearchPlan(budget, selection, candidates, plans, held_out, unit, scale)
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Search privately on rows X with targets y."""
+        X = _scikit.features(self, X, reset=True)
+        y = _scikit.targets(self, X, y)
+        plan = self.plan(*X.shape)
+        models = models_of(self.estimator, plan.candidates, plan.selection.trial(plan.budget))
+        _require_structure(models, X, y)
+        source = Source(None if self.random_state is None else _validate.integer("random_state", self.random_state, 0))
+        if self.ledger is not None:
+            self.ledger.charge(plan.spent, note=f"best of {len(models)} candidates, random number of trials")
+        is_held = np.zeros(len(y), dtype=bool)
+        is_held[source.subset(Sampling(len(y), plan.held_out))] = True
+        fitting, scoring = ((X[part], y[part]) for part in (np.flatnonzero(~is_held), np.flatnonzero(is_held)))
+        found = best_of(plan.selection, source, partial(make_trial, plan, models, source, fitting, scoring))
+        self._publish(plan, found, source.seeded)
+        return self
+
+    def _publish(self, plan: SearchPlan, found: Trial, seeded: bool) -> None:
+        place, model = found.outcome
+        self.plan_, self.best_params_, self.best_estimator_ = plan, dict(plan.candidates[place]), model
+        self.best_score_ = found.score / (plan.unit * plan.held_out)
+        self.certificate_ = _certificate(plan, self.ledger, seeded)
+        model.certificate_ = dict(self.certificate_)
+        if (names := getattr(self, "feature_names_in_", None)) is not None:
+            model.feature_names_in_ = names
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """Labels of the chosen classifier, in order."""
+        _scikit.require_fitted(self)
+        return self.best_estimator_.classes_
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the chosen model's predictions."""
+        _scikit.require_fitted(self)
+        return self.best_estimator_.predict(X)
+
+    @available_if(_has("predict_proba"))
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return each row's probability of each class."""
+        _scikit.require_fitted(self)
+        return self.best_estimator_.predict_proba(X)
+
+    @available_if(_has("decision_function"))
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return the chosen model's margins."""
+        _scikit.require_fitted(self)
+        return self.best_estimator_.decision_function(X)
+
+    def score(self, X: Any, y: Any) -> float:
+        """Return the chosen model's accuracy or R², without privacy for these records."""
+        _scikit.require_fitted(self)
+        return self.best_estimator_.score(X, y)
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import get_tags  # scikit-learn 1.6
+
+        tags, own = super().__sklearn_tags__(), get_tags(self.estimator)
+        for name in ("estimator_type", "classifier_tags", "regressor_tags", "input_tags", "target_tags"):
+            setattr(tags, name, deepcopy(getattr(own, name)))
+        return tags
+
+    @property
+    def _estimator_type(self) -> str | None:
+        """Return the same for scikit-learn before 1.6."""
+        return getattr(self.estimator, "_estimator_type", None)
+
+
+def _candidates(estimator: Any, grid: Any) -> tuple[dict[str, Any], ...]:
+    """Return the grid's candidates, or raise if it or the estimator cannot be searched."""
+    if not isinstance(estimator, PrivateLinearModel):
+        raise TypeError(
+            f"estimator must be a private estimator of this package, got {estimator!r}. Encode tables before the "
+            "search: a Schema learns nothing from them."
+        )
+    if estimator.delta != 0:
+        raise ValueError(
+            f"a search is for pure epsilon, got an estimator with delta={estimator.delta!r}. Set its delta=0; a "
+            "ledger with a delta takes a pure charge too."
+        )
+    for name in ("ledger", "random_state"):
+        if getattr(estimator, name) is not None:
+            raise ValueError(f"the estimator has {name}={getattr(estimator, name)!r}: give it to the search instead.")
+    candidates = tuple(ParameterGrid(grid))
+    for name in _NOT_TUNED:
+        if any(name in candidate for candidate in candidates):
+            raise ValueError(f"{name} cannot be tuned. Take it out of param_grid, and set it once.")
+    if not candidates:
+        raise ValueError(f"param_grid must hold at least one candidate, got {grid!r}.")
+    return candidates
+
+
+def _held_out(holdout: float, n: int) -> int:
+    if not 0 < _validate.number("holdout", holdout) < 1:
+        raise ValueError(f"holdout must lie between 0 and 1, got {holdout!r}.")
+    count = max(1, round(holdout * _validate.integer("n", n, low=2)))
+    return min(count, n - 1)
+
+
+def _require_structure(models: Sequence[Any], X: Any, y: np.ndarray) -> None:
+    """Raise before anything is charged if types or sparsity do not go with what is declared."""
+    for model in models:
+        model._declared(X.shape[1]).scaled(X[:0])
+    models[0].comparable(y)
+
+
+def _certificate(plan: SearchPlan, ledger: Account | None, seeded: bool) -> dict[str, Any]:
+    count, mean = len(plan.plans), plan.selection.trials
+    promise = f"differential privacy with {plan.budget}, when one record is replaced, if the number of trials is secret"
+    return {
+        "guarantee": "none: random_state makes the noise repeatable" if seeded else promise,
+        "adjacency": "one record is replaced; the number of records is public",
+        "epsilon": plan.budget.epsilon,
+        "delta": 0.0,
+        "spent": plan.spent.epsilon,
+        "seeded": seeded,
+        "method": f"best of {count} candidates in a random number of trials, {mean} on average",
+        "trial": plan.trial.epsilon,
+        "published": "best_params_, best_estimator_, best_score_",
+        "records": ", ".join(sorted({str(each.problem.domain) for each in plan.plans})),
+        "ledger": None if ledger is None else repr(ledger),
+    }

@@ -1,0 +1,45 @@
+"""From a table and a plan to a model."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from epsteps.accounts import Account
+from epsteps.models.model import Model
+from epsteps.planning import Plan
+from epsteps.plans import PublishedPlan
+from epsteps.problem import Problem
+from epsteps.records import Rows
+from epsteps.running import run
+from epsteps.schema import Schema
+
+
+def problem_of(schema: Schema, n: int, ridge: float) -> Problem:
+    """Return the problem of a schema's target and n records, with an intercept: public facts alone."""
+    return Problem(schema.loss(), schema.domain(), ridge=ridge, n=n, d=schema.d, intercept=True)
+
+
+def fit_model(
+    plan: Plan | PublishedPlan,
+    schema: Schema,
+    table: Any,
+    *,
+    seed: int | None = None,
+    ledger: Account | None = None,
+    on_step: Callable[[int], None] | None = None,
+) -> Model:
+    """Execute a plan on a table.
+
+    Formal guarantee: without ``seed``, the model with all its points is private as ``plan.spending()`` says when one
+    row of the table is replaced: each row is encoded by the schema alone, and what follows the run is post-processing.
+    """
+    rows = Rows(plan.problem, schema.encode(table), schema.encode_target(table))
+    result = run(plan, rows, seed=seed, ledger=ledger, on_step=on_step)
+    points = result.path.reshape(len(result.path), plan.problem.loss.outputs, plan.problem.width)
+    return Model(schema, plan, centred(points), result.seeded)
+
+
+def centred(points: np.ndarray) -> np.ndarray:
+    """Return points whose coefficients add up to 0 over several classes: noise that all share changes no prediction."""
+    return points if points.shape[1] == 1 else points - points.mean(axis=1, keepdims=True)

@@ -1,0 +1,57 @@
+"""Scores of a model on a table that was not fitted."""
+
+from typing import Any
+
+import numpy as np
+from scipy.stats import rankdata
+
+from epsteps.models.model import Model
+from epsteps.schema import Category
+
+NOTE = (
+    "The guarantee covers the records of the fit. The records that the model was scored on were read without "
+    "protection: if they are private too, so are these scores."
+)
+_TINY = 1e-15
+
+
+def score(model: Model, table: Any) -> dict[str, Any]:
+    """Return scores of a model on a table with its target, UNPROTECTED for these records, and a note that says so.
+
+    Accuracy, logarithmic loss and, of two classes that both occur, the area under the ROC curve; of numbers R², mean
+    absolute and root mean squared error. A label that is not declared counts as wrong in accuracy and as the first
+    class elsewhere; a number outside its range as the nearest end.
+    """
+    found = _of_numbers(model, table) if model.classes is None else _of_classes(model, table)
+    return {"records": len(model.margins(table)), **found, "note": NOTE}
+
+
+def _of_classes(model: Model, table: Any) -> dict[str, float]:
+    column, classes = model.schema.target_column, model.classes
+    assert isinstance(column, Category)
+    assert classes is not None
+    truth, probabilities = model.schema.encode_target(table), model.probabilities(table)
+    known = ~column.unknown(np.asarray(table[str(model.schema.target)]))
+    places = np.select([truth == label for label in classes], np.arange(len(classes)))
+    likely = np.maximum(probabilities[np.arange(len(places)), places], _TINY)
+    found = {
+        "accuracy": float(np.mean((model.predict(table) == truth) & known)),
+        "log_loss": float(-np.mean(np.log(likely))),
+    }
+    positive = int(np.sum(places == 1))
+    if len(classes) == 2 and 0 < positive < len(places):
+        ranks = rankdata(model.margins(table)[:, 0])[places == 1].sum()
+        pairs = positive * (len(places) - positive)
+        found["roc_auc"] = float((ranks - positive * (positive + 1) / 2) / pairs)
+    return found
+
+
+def _of_numbers(model: Model, table: Any) -> dict[str, float]:
+    truth = model.schema.decode_target(model.schema.encode_target(table))
+    residuals = truth - model.predict(table)
+    spread = float(np.sum((truth - truth.mean()) ** 2))
+    found = {
+        "mean_absolute_error": float(np.mean(np.abs(residuals))),
+        "root_mean_squared_error": float(np.sqrt(np.mean(residuals**2))),
+    }
+    return ({"r2": 1 - float(np.sum(residuals**2)) / spread} if spread > 0 else {}) | found
