@@ -39,5 +39,5 @@ clean:
 	touch $@
 
 .venv/dev.stamp: .venv/pip.stamp pyproject.toml
-	$(BIN)/pip install --quiet --editable '.[fast,plots,parquet,theory,accounting,dask,dev]' torch==2.13.0
+	$(BIN)/pip install --quiet --editable '.[sklearn,fast,plots,parquet,theory,accounting,dask,dev]' torch==2.13.0
 	touch $@

@@ -36,6 +36,7 @@ ROOMS = (
     {"releases"},
     {"running"},
     {"estimators"},
+    {"models"},
     {"auditing"},
     {"testing"},
     {"experiments"},

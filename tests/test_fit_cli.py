@@ -9,6 +9,8 @@ import sys
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import epsteps as es
@@ -352,6 +354,41 @@ def test_a_model_that_was_changed_is_refused(people, tmp_path, change):
     result = call("predict", tmp_path, folder / "test.csv")
     assert result.exit_code == 2
     assert result.output.startswith("Error: ")
+
+
+def places_in(value, place=()):
+    """Every place of a JSON document."""
+    yield place
+    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, entry in entries:
+        yield from places_in(entry, (*place, step))
+
+
+JUNK = st.sampled_from([None, True, -1, 0, 1e308, 10**400, "", "x", [], [[1.0]], {}, {"type": "numeric"}])
+
+
+@settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_any_other_file_is_refused_with_a_reason(people, tmp_path, data):
+    folder, _ = people
+    found = {"root": content(folder)}
+    names = ("certificate", "schema", "coefficients", "points", "plan", "private", "epsteps_model")
+    places = [place for place in places_in(found) if len(place) > 1 and place[1] in names]
+    *way, last = data.draw(st.sampled_from(places))
+    inside = found
+    for step in way:
+        inside = inside[step]
+    junk = data.draw(JUNK)
+    same = inside[last] == junk and type(inside[last]) is type(junk)
+    inside[last] = junk
+    (tmp_path / "model.json").write_text(json.dumps(found["root"]))
+    if same:
+        models.load(tmp_path)
+    else:
+        try:
+            models.load(tmp_path)
+        except models.ModelFormatError as error:
+            assert str(error).startswith(str(tmp_path))
 
 
 def assert_one_line(result, code, message):

@@ -129,7 +129,7 @@ def fitted(request):
 
 
 def test_every_number_is_that_of_the_model_file(fitted):
-    name, content, page = fitted
+    _, content, page = fitted
     assert disagreements(page, content) == []
     numbers = [tuple(place) for place, _, _ in read(page).numbers]
     for place in range(len(content["coefficients"])):
@@ -189,10 +189,10 @@ def test_a_page_needs_neither_ledger_nor_scores():
 
 @pytest.mark.parametrize("name", FITS)
 def test_the_guessed_noise_is_near_that_of_many_fits(name):
-    """On records that fill the schema evenly. Of 30 fits a deviation is off by 30 % in fewer than 1 of 100 000."""
+    """On records that fill the schema evenly. The deviation of 30 fits is off by 60 % in fewer than 1 of 10 000."""
     kind, *_ = FITS[name]
-    schema, table = schema_of(kind), table_of(kind, 20_000)
-    plan = plan_of(name, n=20_000)
+    schema, table = schema_of(kind), table_of(kind, 5_000)
+    plan = plan_of(name, n=5_000)
     rows = es.Rows(plan.problem, schema.encode(table), schema.encode_target(table))
     paths = es.run(plan, rows, seed=3, repetitions=30).path[-1]
     points = paths.T.reshape(30, plan.problem.loss.outputs, -1)
@@ -222,12 +222,15 @@ def test_more_budget_means_less_error_and_less_noise():
         small, large = (plan_of(name, epsilon) for epsilon in (0.5, 2.0))
         schema = schema_of(FITS[name][0])
         assert models.expected_error(large) < models.expected_error(small)
-        assert np.all(models.model_deviations(large, schema)[0] < models.model_deviations(small, schema)[0])
+        # Not of categories, which add up to the intercept: there a smaller ridge lets more noise through.
+        age = schema.names.index("age")
+        less, more = (models.model_deviations(plan, schema)[0][:, age] for plan in (large, small))
+        assert np.all(less < more)
 
 
 def in_browser(page, width, folder, *action):
     """Open the page in a frame of this width, in which a script measures how wide its content is."""
-    frame = f'<iframe id="f" srcdoc="{html.escape(page)}" style="border:0;width:{width}px;height:2600px"></iframe>'
+    frame = f'<iframe id="f" srcdoc="{html.escape(page)}" style="border:0;width:{width}px;height:6000px"></iframe>'
     script = (
         "<script>onload = () => { const inner = document.getElementById('f').contentDocument.documentElement;"
         "document.body.dataset.width = inner.scrollWidth; document.body.dataset.height = inner.scrollHeight; }</script>"
@@ -237,7 +240,7 @@ def in_browser(page, width, folder, *action):
     command = [
         *("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"),
         *("--disable-component-update", "--disable-sync", "--no-first-run", "--enable-logging=stderr", "--v=0"),
-        *("--hide-scrollbars", f"--window-size={max(width, 500)},2600", f"--user-data-dir={folder / 'profile'}"),
+        *("--hide-scrollbars", f"--window-size={max(width, 500)},6000", f"--user-data-dir={folder / 'profile'}"),
         *(*action, f"file://{path}"),
     ]
     return subprocess.run(command, capture_output=True, text=True, timeout=120)

@@ -28,10 +28,18 @@ if TYPE_CHECKING:
         PrivateLinearSVC,
         PrivateLogisticRegression,
         PrivateRidge,
+        PrivateSearch,
         evaluate,
     )
 
-_ESTIMATORS = ("PrivateHuberRegressor", "PrivateLinearSVC", "PrivateLogisticRegression", "PrivateRidge", "evaluate")
+_ESTIMATORS = (
+    "PrivateHuberRegressor",
+    "PrivateLinearSVC",
+    "PrivateLogisticRegression",
+    "PrivateRidge",
+    "PrivateSearch",
+    "evaluate",
+)
 
 
 def __getattr__(name: str) -> Any:
@@ -66,6 +74,7 @@ __all__ = [
     "PrivateLinearSVC",
     "PrivateLogisticRegression",
     "PrivateRidge",
+    "PrivateSearch",
     "Problem",
     "PseudoHuber",
     "Pure",

@@ -1,4 +1,4 @@
-"""Estimators for scikit-learn (``epsteps[sklearn]``): linear models whose ``fit`` is differentially private.
+"""Estimators for scikit-learn: linear models whose ``fit`` is differentially private.
 
 Whatever the guarantee needs of the data is a declared, public parameter: bounds of the rows, classes, range of the
 targets. It is enforced, and never inferred.
@@ -8,6 +8,7 @@ from epsteps.estimators import _scikit as _scikit
 from epsteps.estimators.classification import PrivateLinearSVC, PrivateLogisticRegression
 from epsteps.estimators.evaluation import Evaluation, evaluate
 from epsteps.estimators.regression import PrivateHuberRegressor, PrivateRidge
+from epsteps.estimators.search import PrivateSearch
 
 __all__ = [
     "Evaluation",
@@ -15,5 +16,6 @@ __all__ = [
     "PrivateLinearSVC",
     "PrivateLogisticRegression",
     "PrivateRidge",
+    "PrivateSearch",
     "evaluate",
 ]

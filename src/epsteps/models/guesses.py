@@ -103,10 +103,10 @@ def _covariance(plan: Plan | PublishedPlan, curvature: np.ndarray) -> np.ndarray
 
 
 def _even_curvature(problem: Problem, schema: Schema) -> np.ndarray:
-    """Return the loss's Hessian for even records: of logistic loss half the largest, of softmax at equal classes."""
+    """Return the loss's Hessian for even records: half of what it is where all classes are equally probable."""
     k, most = problem.loss.outputs, problem.loss.curvature
     if k > 1:
-        return np.kron((np.eye(k) - np.ones((k, k)) / k) / k, _even_moment(schema))
+        return np.kron((np.eye(k) - np.ones((k, k)) / k) / (2 * k), _even_moment(schema))
     return (most / 2 if isinstance(problem.loss, Logistic) else most) * _even_moment(schema)
 
 

@@ -12,7 +12,7 @@ STYLE = """
   --card: #1e2228; --ink: #7db3ef; --warn: #ff8a80; --warn-back: #3a1c1b; } }
 * { box-sizing: border-box; }
 body { font: 16px/1.55 system-ui, sans-serif; max-width: 56rem; margin: 0 auto; padding: 1rem; color: var(--text);
-  background: var(--back); overflow-wrap: anywhere; }
+  background: var(--back); overflow-wrap: break-word; }
 h1 { font-size: 1.6rem; line-height: 1.25; } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
 section { border-top: 1px solid var(--line); }
 .soft, figcaption { color: var(--soft); font-size: .9rem; }
@@ -24,6 +24,7 @@ table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nu
 th, td { border-bottom: 1px solid var(--line); padding: .3rem .6rem .3rem 0; text-align: left; vertical-align: top; }
 th { color: var(--soft); font-weight: 600; font-size: .85rem; }
 td.n, th.n { text-align: right; white-space: nowrap; }
+td:first-child { min-width: 7.5rem; }
 pre { background: var(--card); padding: .75rem; overflow-x: auto; font-size: .8rem; overflow-wrap: normal; }
 figure { margin: .75rem 0; } .ends { display: flex; justify-content: space-between; gap: 1rem; font-size: .85rem;
   color: var(--soft); font-variant-numeric: tabular-nums; }

@@ -133,7 +133,7 @@ def from_dict(content: Any) -> Model:
         stated = {name: content[name] for name in _CHECKED}
         seeded = stated["certificate"]["seeded"] is not False
         model = Model(Schema.from_dict(content["schema"]), plan, np.array(content["points"], dtype=float), seeded)
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ModelFormatError(f"not a complete model: {error!r}. Pass what epsteps fit wrote.") from None
     _require_same({"private": not seeded}, {"private": content.get("private")})
     _require_same(certificate(model), stated["certificate"])
@@ -155,7 +155,7 @@ def load(path: str | Path) -> Model:
         return from_dict(json.loads(path.read_text(encoding="utf-8"), parse_constant=_refused))
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
         raise ModelFormatError(f"{path} is not JSON: name the model.json that epsteps fit wrote.") from None
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise ModelFormatError(f"{path}: {error}") from None
 
 

@@ -28,6 +28,16 @@ _MAY_NOT = (
     "It does not matter what else they know, how they compute, or whether they know every other record.",
     "How many values were outside the schema: such values were moved inside, and nothing says so.",
 )
+_EFFECTS = (
+    "An effect is that of a number's whole declared range, or of a category. The intercept is the value where all "
+    "numbers are at the low end of their ranges and no category is set. "
+)
+_NOISE = (
+    "The noise is a standard deviation, guessed from public numbers for records that fill ranges and categories evenly "
+    "(the bars are two of them to each side). What few records have, such as a rare category, has more noise: up to "
+    "the next column, which is for what no record has."
+)
+_NO_NOISE = "The scale of the noise is not guessed for a model of so many numbers."
 _NOT_PRIVATE = (
     "NOT PRIVATE. The noise of this model came from a seed, so that it can be drawn again and taken off. "
     "It is an experiment: treat the model as you treat the records."
@@ -47,7 +57,7 @@ def page(content: Mapping[str, Any]) -> str:
         ("What someone who sees it may learn, and may not", _learning(seeded)),
         ("The model", _coefficients(number)),
         ("How the budget was split", _split(number)),
-        ("The published path", _path(number)),
+        ("The published path", _path(number, seeded)),
         ("How good it is expected to be", _prediction(number)),
         ("Scores on other records", _scores(number)),
         ("The ledger", _ledger(number)),
@@ -101,33 +111,16 @@ def _coefficients(number: Numbers) -> str:
     entries = number.at("coefficients")
     known = entries[0]["noise"] is not None
     reach = max(abs(entry["effect"]) + 2 * (entry["noise"] or 0.0) for entry in entries) or 1.0
+    several = len({entry["output"] for entry in entries}) > 1
     rows = []
     for place, entry in enumerate(entries):
         spot = ("coefficients", place)
-        rows.append(
-            [
-                number.text(*spot, "feature"),
-                number.text(*spot, "output"),
-                number(*spot, "per_unit"),
-                number(*spot, "effect"),
-                number(*spot, "noise"),
-                number(*spot, "noise_if_never"),
-                svg.interval(entry["effect"], entry["noise"], reach) if known else "",
-            ]
-        )
-    text = (
-        "An effect is that of a number's whole declared range, or of a category. The intercept is the value where all "
-        "numbers are at the low end of their ranges and no category is set. "
-    )
-    guess = (
-        "The noise is a standard deviation, guessed from public numbers for records that fill ranges and categories "
-        "evenly (the bars are two of them to each side). What few records have, such as a rare category, has more "
-        "noise: up to the next column, which is for what no record has."
-        if known
-        else "The scale of the noise is not guessed for a model of so many numbers."
-    )
-    header = ["feature", "speaks for", ">per unit", ">effect", ">noise", ">if in no record", ""]
-    return paragraph(text + guess) + table(header, rows)
+        names = [number.text(*spot, "feature")] + [number.text(*spot, "output")] * several
+        numbers = [number(*spot, name) for name in ("per_unit", "effect", "noise", "noise_if_never")]
+        rows.append([*names, *numbers, svg.interval(entry["effect"], entry["noise"], reach) if known else ""])
+    about = "" if several else f"All numbers speak for {number.text('coefficients', 0, 'output')}. "
+    header = ["feature", *["speaks for"] * several, ">per unit", ">effect", ">noise", ">if in no record", ""]
+    return paragraph(about + _EFFECTS + (_NOISE if known else _NO_NOISE)) + table(header, rows)
 
 
 def _split(number: Numbers) -> str:
@@ -154,8 +147,8 @@ def _split(number: Numbers) -> str:
     )
 
 
-def _path(number: Numbers) -> str:
-    points, entries = number.at("points"), number.at("coefficients")
+def _path(number: Numbers, seeded: bool) -> str:
+    points = number.at("points")
     if len(points) < 2:
         return ""
     width = len(points[0][0])
@@ -171,15 +164,17 @@ def _path(number: Numbers) -> str:
         + "</span>"
         for place, (row, column) in enumerate(shown)
     )
-    assert len(entries) == len(spots)
-    caption = f"Numbers of the model that are largest at the end, in the order of publication. {keys}"
+    caption = (
+        "Numbers of the model that are largest at the end, in the order of publication; for features, and a target of "
+        f"numbers, that are scaled by their ranges. {keys}"
+    )
     ends = ("first", "last, which is the model")
     return chart(
         svg.lines(series, "path of the published points"),
         (f"highest {number(*corners[0])}", f"lowest {number(*corners[1])}"),
         ends,
         caption,
-    ) + paragraph("All of these points are public, and the promise covers them together.")
+    ) + ("" if seeded else paragraph("All of these points are public, and the promise covers them together."))
 
 
 def _prediction(number: Numbers) -> str:

@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-from scipy.stats import rankdata
 
 from epsteps.models.model import Model
 from epsteps.schema import Category
@@ -38,11 +37,11 @@ def _of_classes(model: Model, table: Any) -> dict[str, float]:
         "accuracy": float(np.mean((model.predict(table) == truth) & known)),
         "log_loss": float(-np.mean(np.log(likely))),
     }
-    positive = int(np.sum(places == 1))
-    if len(classes) == 2 and 0 < positive < len(places):
-        ranks = rankdata(model.margins(table)[:, 0])[places == 1].sum()
-        pairs = positive * (len(places) - positive)
-        found["roc_auc"] = float((ranks - positive * (positive + 1) / 2) / pairs)
+    if len(classes) == 2 and 0 < np.sum(places) < len(places):
+        margins = model.margins(table)[:, 0]
+        second, first = margins[places == 1], np.sort(margins[places == 0])
+        below, not_above = (np.searchsorted(first, second, side=side).sum() for side in ("left", "right"))
+        found["roc_auc"] = float(below + not_above) / (2 * len(first) * len(second))
     return found
 
 
