@@ -257,3 +257,16 @@ def test_the_page_opens_in_a_browser_and_fits_its_width(tmp_path, name, width):
     picture = tmp_path / f"{name}-{width}.png"
     in_browser(page, width, tmp_path, f"--screenshot={picture}")
     assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+def test_a_model_of_very_many_numbers_has_no_guessed_noise():
+    codes = [f"c{i}" for i in range(600)]
+    schema = Schema({"code": Category(codes), "y": TARGETS["two"]}, target="y")
+    rng = np.random.default_rng(0)
+    table = {"code": rng.choice(codes, 700), "y": rng.choice(["no", "yes"], 700)}
+    plan = es.plan(models.problem_of(schema, 700, ridge=0.1), es.Pure(1.0), release="final")
+    content = models.to_dict(models.fit_model(plan, schema, table, seed=1))
+    page = models.page(content)
+    assert {entry["noise"] for entry in content["coefficients"]} == {None}
+    assert "not guessed for a model of so many numbers" in page
+    assert disagreements(page, content) == []

@@ -12,6 +12,7 @@ from epsteps.budgets import Approximate, Budget
 from epsteps.losses import PseudoHuber, Squared
 from epsteps.mechanisms import Mechanism
 from epsteps.minima import Corners
+from epsteps.planning import OverspentError
 from epsteps.plans.objective import TILT_BITS, ObjectivePlan, cell_size, composed_corners, saturation_of
 from epsteps.plans.precision import rounding, worst_rounding
 from epsteps.plans.spending import pure_epsilon
@@ -25,6 +26,8 @@ _WASTE, _MOST_WASTE = 1e-4, 1e-2
 # What predictions assume of the solution: its norm for the ridge, and its size for rounding errors. Never privacy.
 _SOLUTION_NORM, _SOLUTION_SIZE = 3.0, 10.0
 _INWARD = 1 - 1e-9
+# What scales are multiplied by until the certificate holds: hardly ever more than the first.
+_GROWTHS = (1.0, 1 + 1e-6, 1 + 1e-5, 1 + 1e-4, 1 + 1e-3)
 # From which share of the targets' bound on pseudo-Huber loss, in the place of squared loss, grows slowly.
 HUBER_SHARE = 0.4
 
@@ -83,15 +86,21 @@ def _planned(problem: Problem, budget: Budget, noise: Mechanism, shares: tuple[f
     outputs = [_OUTPUT_SHARE * cost for cost in costs]
     tolerance = _tolerance(replace(problem, ridge=ridge), noise, max(scales), max(outputs))
     radius = minima.minimum_radius(tolerance, problem.n, ridge)
-    return ObjectivePlan(
-        problem=problem,
-        budget=budget,
-        mechanism=noise.name,
-        ridge=ridge,
-        scales=tuple(scales),
-        output_scales=tuple(minima.output_scale(radius, output) * (1 + 1e-9) for output in outputs),
-        tolerance=tolerance,
-    )
+    for growth in _GROWTHS:
+        try:
+            return ObjectivePlan(
+                problem=problem,
+                budget=budget,
+                mechanism=noise.name,
+                ridge=ridge,
+                scales=tuple(growth * scale for scale in scales),
+                output_scales=tuple(minima.output_scale(radius, output) * (1 + 1e-9) for output in outputs),
+                tolerance=tolerance,
+            )
+        except OverspentError:  # corners are chosen again for the certificate, which is what counts
+            if growth == _GROWTHS[-1]:
+                raise
+    raise AssertionError  # the loop returns or raises
 
 
 def _pure_scales(problem: Problem, noise: Mechanism, costs: Sequence[float]) -> tuple[float, list[float]]:
