@@ -211,12 +211,12 @@ def test_the_right_noise_doubles_the_noise_floor():
 
     400 runs each: the ratio of means has a standard error of about 7 %, and must lie within 15 % of 2 (fixed seed).
     """
-    X, y = published.published_data(20_000, 5)
-    problem = replace(compare.paper_problem(20_000, 5), smoothness=published.paper_smoothness(X))
+    X, y = published.published_data(8_000, 5)
+    problem = replace(compare.paper_problem(8_000, 5), smoothness=published.paper_smoothness(X))
     rows = es.Rows(problem, X, y)
     lowest = float(rows.value(compare.minimiser(rows)))
     gaps = []
     for make in (published.published_plan, published.corrected_plan):
-        plan = make("DP-NAG", problem, T=150, m=20_000, c=1.0)
+        plan = make("DP-NAG", problem, T=150, m=8_000, c=1.0)
         gaps.append(np.mean(rows.value(es.run(plan, rows, seed=3, repetitions=400, start=10.0).x) - lowest))
     assert gaps[1] / gaps[0] == pytest.approx(2.0, rel=0.15)

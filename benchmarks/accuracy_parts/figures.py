@@ -24,13 +24,9 @@ LINES = {"final": "-", "iterates": (0, (5, 1))}
 
 
 def write(results: Results, out: Path) -> None:
-    """Draw accuracy-GROUP.png for every group that has cells; "auto" is one of the other methods and left out."""
+    """Draw accuracy-GROUP.png for every group that has cells."""
     for group in results.groups:
-        drawn = [
-            method
-            for method in results.methods
-            if not method.name.startswith("auto") and any(results.of(group, method.name, e) for e in results.epsilons)
-        ]
+        drawn = [m for m in results.methods if any(results.of(group, m.name, e) for e in results.epsilons)]
         if drawn:
             _draw(results, group, drawn, out / f"accuracy-{group}.png")
 
