@@ -48,7 +48,7 @@ class Box:
             raise ValueError(f"low must be below high in every column, got low={self.low!r}, high={self.high!r}.")
 
     def __str__(self) -> str:
-        blocks = f" with {len(self.one_hot)} one-hot blocks" if self.one_hot else ""
+        blocks = f" with {len(self.one_hot)} one-hot block{'s' * (len(self.one_hot) > 1)}" if self.one_hot else ""
         if isinstance(self.low, tuple) or isinstance(self.high, tuple):
             return f"a box of {np.size(self.low) if isinstance(self.low, tuple) else np.size(self.high)} ranges{blocks}"
         return f"the box [{self.low:g}, {self.high:g}]^d{blocks}"
