@@ -108,7 +108,12 @@ def _chosen(problem: Problem, budget: Budget, release: str) -> str:
 
 
 def _chosen_for_iterates(problem: Problem, budget: Budget) -> str:
-    """Return the method when everything is published: curvature first, unless noise drowns it."""
+    """Return the method when everything is published: curvature first, unless noise drowns it.
+
+    For squared loss with Gaussian noise clipped descent was better by far on real data, and for no other combination.
+    """
+    if isinstance(problem.loss, Squared) and budget.unit(Sampling(problem.n, problem.n)) == "rho":
+        return "descent"
     covered = type(problem.loss) in (Logistic, Squared) and problem.clip is None
     return "curvature" if covered and not prefers_descent(problem, budget) else "descent"
 

@@ -181,7 +181,7 @@ def _checked_values(values: Any, fewest: int) -> tuple[Label, ...]:
     if not isinstance(values, list | tuple):
         raise TypeError(f"values must be a list, since their order counts, got {values!r}.")
     if len(values) < fewest:
-        remedy = "a column with one value tells nothing: leave it out."
+        remedy = "one value tells nothing: leave the column out, or declare every class that a target may have."
         raise ValueError(f"values must be {fewest} or more, got {values!r}; {remedy}")
     if len({isinstance(value, str) for value in values}) > 1:
         raise ValueError(f"values must be all text or all numbers, got {values!r}.")
