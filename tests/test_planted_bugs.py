@@ -231,10 +231,10 @@ def replay_published(seed):
     """Minima, second moments and curvature first; with a large budget it releases the records' second moment, too."""
     box, ball = (test_replay.problem_of(es.Logistic(), domain, True) for domain in (test_replay.BOXES[1], es.Ball(1.3)))
     for fit in (
-        test_replay.published_of(ball, es.Pure(1.0), "output"),
-        test_replay.published_of(box, es.Pure(200.0), "curvature"),
-        test_replay.published_of(ball, es.Concentrated(500.0), "curvature"),
-        test_replay.published_of(ball, es.Pure(1.0), "curvature"),
+        test_replay.published_of(ball, es.Pure(1.0), "output", seed),
+        test_replay.published_of(box, es.Pure(200.0), "curvature", seed),
+        test_replay.published_of(ball, es.Concentrated(500.0), "curvature", seed),
+        test_replay.published_of(ball, es.Pure(1.0), "curvature", seed),
     ):
         test_replay.replay_all(fit, seed)
 

@@ -55,12 +55,12 @@ def minimum_of(problem, budget, **options):
     return problem, fit, [cost if plan.noise.unit == "epsilon" else cost**2 / 2 for cost in plan.costs]
 
 
-def published_of(problem, budget, method, **options):
+def published_of(problem, budget, method, seed=None, **options):
     """Return a fit by a named method; the costs of curvature first are published with its result."""
     plan = es.plan(problem, budget, method, **options)
 
     def fit(data, account):
-        return es.run(plan, es.Rows(problem, *data), ledger=account)
+        return es.run(plan, es.Rows(problem, *data), ledger=account, seed=seed)
 
     return problem, fit, _published_costs(plan)
 
