@@ -15,7 +15,7 @@ from epsteps.noise import Source, knorm
 from epsteps.noise.bits import Bits
 from epsteps.noise.fast import LOG_ULPS
 from epsteps.noise.gaussian import Gaussians, rounded_gaussian, rounded_product, tilted_gaussian
-from epsteps.noise.laplace import _geometric, discrete_laplace
+from epsteps.noise.laplace import discrete_laplace, geometric
 from epsteps.noise.radius import SQUEEZE, WORDS, Tape, gamma, integer_radius
 from epsteps.noise.reals import Ball, Point, Uniform, decide
 from epsteps.noise.shaped import parts_of, shaped
@@ -100,7 +100,7 @@ def test_a_coarse_cut_leaves_the_law_alone():
     bits = Bits(30)
     gaussian = rounded_product(bits, *arrays[1:], lambda _: Ball.exact(scale))
     only_the_right_scale(lambda factor: scalar_pvalue(gaussian, gaussian_cdf, scale, factor))
-    first, second = (_geometric(bits, bits.words(2 * count).reshape(2, -1), *arrays, 2.0**16) for _ in range(2))
+    first, second = (geometric(bits, bits.words(2 * count).reshape(2, -1), *arrays, 2.0**16) for _ in range(2))
     only_the_right_scale(lambda factor: scalar_pvalue(first - second, laplace_cdf, scale, factor))
 
 

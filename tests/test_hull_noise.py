@@ -17,7 +17,8 @@ from epsteps.hulls import Hull
 from epsteps.mechanisms import KNorm, named, smallest
 from epsteps.noise import Source
 from epsteps.noise.bits import Bits
-from epsteps.noise.hull_noise import hull_noise, is_accepted, layout_of
+from epsteps.noise.hull_layout import layout_of
+from epsteps.noise.hull_noise import hull_noise, is_accepted
 from epsteps.noise.reals import Uniform
 from epsteps.plans.objective import cell_size
 

@@ -11,7 +11,7 @@ from scipy.special import gammaincinv, gammaln, ndtri
 
 from epsteps.bodies import Body, Ellipsoid
 from epsteps.hulls import Hull
-from epsteps.noise.hull_noise import layout_of
+from epsteps.noise.hull_layout import layout_of
 from epsteps.noise.shaped import parts_of
 
 Uniforms = Callable[[tuple[int, ...]], np.ndarray]

@@ -17,11 +17,11 @@ def discrete_laplace(bits: Bits, scales: np.ndarray, widen: float = 1.0) -> np.n
     reduced, shift = split(scales)
     large = bool(shift.any())
     words = bits.words(2 * (1 + large) * len(scales)).reshape(2, 1 + large, -1)
-    first, second = (_geometric(bits, rows, scales, reduced, shift, widen) for rows in words)
+    first, second = (geometric(bits, rows, scales, reduced, shift, widen) for rows in words)
     return first - second
 
 
-def _geometric(
+def geometric(
     bits: Bits, words: np.ndarray, scales: np.ndarray, reduced: np.ndarray, shift: np.ndarray, widen: float
 ) -> np.ndarray:
     """Return ⌊tE⌋ for exponential variables E.

@@ -128,7 +128,7 @@ def _block_points(bits: Bits, shape: tuple[int, int], r: int, widen: float) -> n
     places = ordered_below(bits, bits.words(2 * count * k).reshape(2, -1), r + k, widen).reshape(shape)
     places.sort(axis=1)
     for row in np.flatnonzero((places[:, 1:] == places[:, :-1]).any(axis=1)):
-        places[row] = _distinct(bits, places[row], r + k)
+        places[row] = distinct(bits, places[row], r + k)
     m = np.diff(places, axis=1, prepend=-1) - 1
     if m.dtype == object:
         m = np.array([wrapped(integer) for integer in m.flat], dtype=np.int64).reshape(shape)
@@ -136,7 +136,7 @@ def _block_points(bits: Bits, shape: tuple[int, int], r: int, widen: float) -> n
     return m ^ -signs.astype(np.int64)  # -1 - m where the sign is set
 
 
-def _distinct(bits: Bits, places: np.ndarray, bound: int) -> np.ndarray:
+def distinct(bits: Bits, places: np.ndarray, bound: int) -> np.ndarray:
     """Return a uniform subset, which begins with the values that are there."""
     size, found = len(places), np.unique(places)
     while len(found) < size:

@@ -10,7 +10,8 @@ from epsteps.noise import floats, knorm, shaped
 from epsteps.noise.bits import Bits
 from epsteps.noise.fast import wrapped
 from epsteps.noise.gaussian import rounded_gaussian, tilted_gaussian
-from epsteps.noise.hull_noise import hull_noise, layout_of
+from epsteps.noise.hull_layout import layout_of
+from epsteps.noise.hull_noise import hull_noise
 from epsteps.noise.laplace import discrete_laplace
 from epsteps.noise.uniform import quick_subsets, uniform_subset
 from epsteps.noise.wishart import wishart_difference

@@ -29,11 +29,11 @@ METHODS = {
     "curvature": "iterates",
     "descent": "iterates",
 }
-# Shares of the budget of sequential releases: most goes to the last where epsilons add, and evenly where mu² does.
 # What pseudo-Huber loss costs in squared loss, relative to the targets' bound: 0.0003 to 0.0007 on real data.
 _HUBER_BIAS = 7e-4
 # What the prediction for statistics, which assumes features without correlation, is multiplied by.
 _HOPE = 5.0
+# Shares of the budget of sequential releases: most goes to the last where epsilons add, and evenly where mu² does.
 _PURE_SHARES, _GAUSSIAN_SHARES = (0.05, 0.1, 0.85), (1 / 3, 1 / 3, 1 / 3)
 
 

@@ -12,7 +12,7 @@ from epsteps.designs import Columns, Division, Model, Moments, Spread, Statistic
 from epsteps.losses import Logistic, Squared
 from epsteps.mechanisms import Mechanism
 from epsteps.planning import OverspentError
-from epsteps.plans.published import Item, describe, dumps, loads
+from epsteps.plans.published import Item, describe, dumps, loads, problem_fact
 from epsteps.problem import Problem
 from epsteps.sampling import Sampling
 
@@ -185,12 +185,10 @@ class CurvaturePlan:
     @property
     def facts(self) -> dict[str, str]:
         """Lines of the plan's page."""
-        problem, more = self.problem, f", raised to {self.ridge:g}" if self.ridge > self.problem.ridge else ""
         shares = ", ".join(f"{cost / (self.moments + self.rest):.1%}" for cost in self.expected.gradients)
         fixed = "" if self.noise.unit == "rho" else "about "
         return {
-            "Problem": f"{type(problem.loss).__name__} loss, ridge {problem.ridge:g}{more}, n = {problem.n}, "
-            f"d = {problem.d}{', intercept' * problem.intercept}; records in {problem.domain}",
+            "Problem": problem_fact(self.problem, self.ridge),
             "Published": "every released number, and the path that follows from them",
             "Division": f"second moment {fixed}{self.expected.curvature / (self.moments + self.rest):.1%}, gradients "
             f"{fixed}{shares} of the budget" + ("; a public rule sees the released moments" if fixed else ""),

@@ -13,7 +13,7 @@ from epsteps.losses import Logistic, Loss, PseudoHuber, SmoothedHinge, Softmax
 from epsteps.mechanisms import Mechanism
 from epsteps.minima import Corners, Saturation, saturations
 from epsteps.planning import OverspentError
-from epsteps.plans.published import Item, describe, dumps, loads
+from epsteps.plans.published import Item, describe, dumps, loads, problem_fact
 from epsteps.plans.spending import of_pure
 from epsteps.problem import Problem
 
@@ -190,10 +190,8 @@ class ObjectivePlan:
     @property
     def facts(self) -> dict[str, str]:
         """Lines of the plan's page."""
-        problem, more = self.problem, f", raised to {self.ridge:g}" if self.ridge > self.problem.ridge else ""
         return {
-            "Problem": f"{type(problem.loss).__name__} loss, ridge {problem.ridge:g}{more}, n = {problem.n}, "
-            f"d = {problem.d}{', intercept' * problem.intercept}; records in {problem.domain}",
+            "Problem": problem_fact(self.problem, self.ridge),
             "Published": "the minima, each once; the solver's iterates, their number and its time stay private",
             "Solver": f"stops where the gradient of the sum is below {self.tolerance:.3g}; noise of scale "
             f"{max(self.output_scales):.3g} on the model covers the rest, at epsilon {sum(self.output_costs):.3g}",

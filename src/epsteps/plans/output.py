@@ -13,7 +13,7 @@ from epsteps.mechanisms import Mechanism
 from epsteps.planning import OverspentError
 from epsteps.plans import spending
 from epsteps.plans.precision import rounding, worst_rounding
-from epsteps.plans.published import Item, describe, dumps, loads
+from epsteps.plans.published import Item, describe, dumps, loads, problem_fact
 from epsteps.problem import Problem
 
 _NAMES = ("l2", "gaussian")
@@ -127,10 +127,8 @@ class OutputPlan:
     @property
     def facts(self) -> dict[str, str]:
         """Lines of the plan's page."""
-        problem, more = self.problem, f", raised to {self.ridge:g}" if self.ridge > self.problem.ridge else ""
         return {
-            "Problem": f"{type(problem.loss).__name__} loss, ridge {problem.ridge:g}{more}, n = {problem.n}, "
-            f"d = {problem.d}{', intercept' * problem.intercept}; records in {problem.domain}",
+            "Problem": problem_fact(self.problem, self.ridge),
             "Published": "the minimum with noise, once; the solver's iterates, their number and its time stay private",
             "Solver": f"stops where the gradient of the sum is below {self.tolerance:.3g}",
             "Error": f"E F(x) - F* <= {self.error:.6g} for the objective that is minimised",

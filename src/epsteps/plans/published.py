@@ -64,6 +64,15 @@ class PublishedPlan(Protocol):
 _P = TypeVar("_P", bound=PublishedPlan)
 
 
+def problem_fact(problem: Problem, ridge: float) -> str:
+    """Return the line of a plan's page about its problem, minimised with this ridge."""
+    more = f", raised to {ridge:g}" if ridge > problem.ridge else ""
+    return (
+        f"{type(problem.loss).__name__} loss, ridge {problem.ridge:g}{more}, n = {problem.n}, "
+        f"d = {problem.d}{', intercept' * problem.intercept}; records in {problem.domain}"
+    )
+
+
 def describe(plan: PublishedPlan) -> str:
     """Return the plan as a page of text that a data holder can read and sign."""
     spent = plan.spending().amount

@@ -13,7 +13,7 @@ from epsteps.grid import STEPS
 from epsteps.losses import Squared
 from epsteps.planning import OverspentError
 from epsteps.plans import spending
-from epsteps.plans.published import Item, describe, dumps, loads
+from epsteps.plans.published import Item, describe, dumps, loads, problem_fact
 from epsteps.plans.vectors import Vectors, chosen_vectors
 from epsteps.problem import Problem
 
@@ -131,10 +131,8 @@ class StatisticsPlan:
     @property
     def facts(self) -> dict[str, str]:
         """Lines of the plan's page."""
-        problem = self.problem
         return {
-            "Problem": f"{type(problem.loss).__name__} loss, ridge {problem.ridge:g}, n = {problem.n}, "
-            f"d = {problem.d}{', intercept' * problem.intercept}; records in {problem.domain}",
+            "Problem": problem_fact(self.problem, self.problem.ridge),
             "Published": "noisy second moments of the centred, weighed records, and the model that is solved from them",
             "Solver": f"small eigenvalues of the sums are raised to about {self.floor:.3g}, in the noise's units",
             "Error": f"a guess of F(x) - F* is {predicted_risk(self):.3g}, for records that fill the domain evenly",
