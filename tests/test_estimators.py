@@ -73,7 +73,7 @@ def sklearn_checks():
             if reason := EXPECTED[name].get(function):
                 marks = [pytest.mark.xfail(reason=reason, strict=True)]
             elif reason := LUCK.get(name, {}).get(function):
-                marks = [pytest.mark.xfail(reason=reason, strict=False)]
+                marks = [pytest.mark.skip(reason=reason)]  # whether it passes is chance: it could not fail
             yield pytest.param(estimator, check, id=f"{name}-{number}-{function}", marks=marks)
 
 
