@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test test-slow bench check format clean
+.PHONY: run test test-slow matrix bench check format clean
 
 run: .venv/run.stamp
 	$(BIN)/epsteps compare
@@ -12,6 +12,9 @@ test: check
 
 test-slow: .venv/dev.stamp
 	$(BIN)/pytest -n auto -m slow
+
+matrix: .venv/dev.stamp
+	$(BIN)/pytest -n auto -m slow -rP tests/test_matrix.py
 
 bench: .venv/dev.stamp
 	$(BIN)/python benchmarks/roofline.py --out benchmarks/results

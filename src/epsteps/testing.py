@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 from unittest.mock import patch
 
@@ -48,13 +49,16 @@ _USUAL = {"epsilon": "laplace", "rho": "gaussian"}
 class Replay:
     """What was compared: the events of the fit, and the privacy loss of each release between these two datasets.
 
-    ``losses`` has one row per release and one column per repetition; ``result`` is the fit's on the first dataset.
+    ``losses`` has one row per release and one column per repetition; ``spent`` is what they are together, in the unit
+    of what was charged (NaN where there were several charges, or losses in several units). ``result`` is the fit's on
+    the first dataset.
     """
 
     events: tuple[Event, ...]
     losses: np.ndarray
     charges: tuple[Budget, ...]
     result: Any
+    spent: float
 
 
 class _Tape:
@@ -110,8 +114,8 @@ class _Tape:
         return value
 
     def _since_the_last_reading(self) -> tuple[Event, ...]:
-        places = [place for place, event in enumerate(self.events) if event.kind == "reading by"]
-        return tuple(self.events[places[-1] + 1 if places else 0 :])
+        later = takewhile(lambda event: event.kind != "reading by", reversed(self.events))
+        return tuple(later)[::-1]
 
 
 def replay(
@@ -154,11 +158,12 @@ def replay(
             f"event {len(second.events)} is missing on the neighbour: {first.events[len(second.events)]}."
         )
     charges = tuple(event.facts[0] for event in first.events if event.kind == "charge")
+    spent = math.nan
     if outcome["exception"] == "none":
         _check_charges(first.events)
-        _check_losses(second.losses, costs(outcome["result"]) if callable(costs) else costs, charges)
+        spent = _check_losses(second.losses, costs(outcome["result"]) if callable(costs) else costs, charges)
     losses = np.array([loss.amounts for loss in second.losses]) if second.losses else np.zeros((0, 1))
-    return Replay(tuple(first.events), losses, charges, outcome["result"])
+    return Replay(tuple(first.events), losses, charges, outcome["result"], spent)
 
 
 def _outcome(fit: Callable[[Any, Any], Any], data: Any, tape: _Tape, readers: Sequence[Reader]) -> dict[str, Any]:
@@ -217,8 +222,11 @@ def _check_charges(events: Sequence[Event]) -> None:
 
 def _check_losses(
     losses: Sequence[Spent], costs: Sequence[float] | np.ndarray | None, charges: Sequence[Budget]
-) -> None:
-    """Raise if a release moved by more than its cost, or all of them, or their costs, by more than what was charged."""
+) -> float:
+    """Return what the losses are together.
+
+    Raises if a release moved by more than its cost, or all of them, or their costs, by more than what was charged.
+    """
     if costs is not None:
         if len(costs) != len(losses):
             raise ReplayError(f"{len(costs)} releases were declared, but {len(losses)} were made.")
@@ -230,18 +238,19 @@ def _check_losses(
                 )
     units = {loss.unit for loss in losses}
     if len(charges) != 1 or len(units) != 1:
-        return
+        return math.nan
     unit = units.pop()
-    moved = np.concatenate([loss.amounts for loss in losses])
-    _check_together("the releases moved by", charges[0], moved, unit)
     if costs is not None:
-        _check_together("the releases are declared as", charges[0], np.asarray(costs, dtype=float), unit)
+        _checked_together("the releases are declared as", charges[0], np.asarray(costs, dtype=float), unit)
+    moved = np.concatenate([loss.amounts for loss in losses])
+    return _checked_together("the releases moved by", charges[0], moved, unit)
 
 
-def _check_together(what: str, charge: Budget, amounts: np.ndarray, unit: str) -> None:
+def _checked_together(what: str, charge: Budget, amounts: np.ndarray, unit: str) -> float:
     spent = _together(charge, amounts, unit) if np.any(amounts) else 0.0
     if spent > charge.amount * _ROUNDING:
         raise ReplayError(f"{what} {spent:.6g} together, but only {charge} was charged.")
+    return spent
 
 
 def _together(charge: Budget, moved: np.ndarray, unit: str) -> float:

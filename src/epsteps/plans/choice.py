@@ -1,6 +1,8 @@
 """The choice among all methods: by what is published, the budget and the problem, from public numbers alone."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from inspect import Parameter, signature
 from typing import Any, overload
 
 from epsteps import _validate, mechanisms
@@ -83,6 +85,7 @@ def plan(
     if method is None:
         method = nesterov if release is None else "auto"
     if callable(method):
+        _require_known(options, method)
         return plan_steps(problem, budget, method, **options)
     _validate.choice("method", method, ("auto", *METHODS))
     name = _chosen(problem, budget, release or "final") if method == "auto" else method
@@ -91,7 +94,23 @@ def plan(
             f"method={name!r} publishes the final model alone: its solver's iterates are not protected. "
             "Use release='final', or method='sequential'."
         )
+    _require_known(options, name)
     return _PLANNERS[name](problem, budget, **options)
+
+
+def options_of(method: Method | str) -> tuple[str, ...]:
+    """Return the names of the options that ``plan`` takes for a method."""
+    planner = plan_steps if callable(method) else _PLANNERS[method]
+    parameters = signature(_PASSED_ON.get(planner, planner)).parameters.values()
+    return tuple(parameter.name for parameter in parameters if parameter.kind == Parameter.KEYWORD_ONLY)
+
+
+def _require_known(options: dict[str, Any], method: Method | str) -> None:
+    """Raise unless the method has all of these options."""
+    for option in options:
+        if option not in (known := options_of(method)):
+            name = method if isinstance(method, str) else method.__name__
+            raise TypeError(f"method {name!r} has no option {option!r}: it takes {', '.join(known)}.")
 
 
 def _chosen(problem: Problem, budget: Budget, release: str) -> str:
@@ -161,3 +180,5 @@ _PLANNERS = {
     "sequential": _plan_sequential,
     "descent": _plan_descent,
 }
+# Planners that pass their options on, and to whom.
+_PASSED_ON: dict[Callable[..., Any], Callable[..., Any]] = {_plan_sequential: plan_objective, _plan_descent: plan_steps}

@@ -1,0 +1,185 @@
+"""Every combination is refused in one sentence, or executed and held to its certificate; after the charge none raises.
+
+The combinations are generated (``combinations.py``). For each method, loss and clip, all else is drawn from seeds:
+domain, ridge, intercept, n, L, budget, mechanism, option, source, records and how it is run.
+"""
+
+import json
+import re
+import warnings
+from collections import Counter
+
+import combinations
+import pytest
+from combinations import Combination
+
+import epsteps as es
+from epsteps import MissingExtraError
+from epsteps.engines import stream
+from epsteps.plans import choice
+from epsteps.sources import streamed
+from epsteps.testing import replay
+
+# What may be said before the charge: by the plan, by the records or by the run.
+REFUSALS = (ValueError, TypeError, es.NoBoundError, MissingExtraError)
+
+
+class Watched:
+    """An account that remembers whether it was charged."""
+
+    def __init__(self, account):
+        self.account, self.charged = account, False
+
+    def charge(self, cost, **options):
+        self.account.charge(cost, **options)
+        self.charged = True
+
+
+class RaisedAfterTheChargeError(AssertionError):
+    """A run ended in an exception, or warned, although its budget was spent."""
+
+
+def sentence(error: Exception) -> str:
+    """Return what a refusal says, if that is one line that ends as a sentence does."""
+    text = str(error)
+    assert type(error) in REFUSALS, f"refused by {type(error).__name__}: {text}"
+    assert re.fullmatch(r"\S.*\.[`'\")]?", text), f"not a sentence: {text!r}"
+    return text
+
+
+def tried(combination: Combination, folder) -> tuple[str, float]:
+    """Return "refused" or "executed", and the largest privacy loss measured over what was charged."""
+    try:
+        problem = combination.problem()
+        plan = es.plan(
+            problem, combination.budget, combination.method, release=combination.release, **combination.options
+        )
+    except Exception as error:
+        sentence(error)
+        return "refused", 0.0
+    assert plan.spent <= combination.budget.amount
+    if combination.loss.__class__.__module__.startswith("epsteps."):
+        again = type(plan).from_json(plan.to_json())
+        assert json.loads(again.to_json()) == json.loads(plan.to_json())
+    shares = []
+    for pair in combinations.datasets(problem, combination.records, combination.seed):
+        try:
+            shares.append(measured(combination, problem, plan, pair, folder / "run.db"))
+        except Refused:
+            return "refused", 0.0
+    return "executed", max(shares)
+
+
+class Refused(Exception):
+    """The records or the run were refused before the charge."""
+
+
+def measured(combination: Combination, problem, plan, pair, file) -> float:
+    """Return the privacy loss between two neighbours over what was charged for it: at most 1, or the replay raises."""
+    surface, ends = dict(combination.surface), []
+    if "seed" in surface:
+        surface["arithmetic"] = "exact"  # what a seed draws in floats is no private run
+    if "checkpoint" in surface:
+        surface["checkpoint"] = file
+
+    def fit(data, account):
+        watched = Watched(account)
+        file.unlink(missing_ok=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            try:
+                rows = combinations.rows_of(combination.source, problem, *data, file.parent)
+                return es.run(plan, rows, ledger=watched, **surface)
+            except Exception as error:
+                ends.append((watched.charged, error))
+                raise
+
+    try:
+        found = replay(fit, *pair)
+    finally:
+        for charged, error in ends:
+            if charged:
+                raise RaisedAfterTheChargeError(f"{type(error).__name__}: {error}")
+    for _, error in ends:
+        sentence(error)
+        raise Refused
+    (charge,) = found.charges
+    assert charge == plan.spending(surface.get("repetitions", 1))
+    assert found.spent >= 0  # and no NaN
+    return found.spent / charge.amount
+
+
+def _name(value) -> str:
+    return value if isinstance(value, str) else getattr(value, "__name__", str(value))
+
+
+@pytest.fixture
+def small_sources(monkeypatch):
+    """Let few records be streamed in several blocks, and let torch compute without a card."""
+    monkeypatch.setattr(stream, "BLOCK", 64)
+    if "gpu" in combinations.sources_here():
+        from epsteps.engines.gpu import records as card
+
+        found = card.find_device
+        monkeypatch.setattr(card, "find_device", lambda device=None: found(device or "cpu"))
+
+
+@pytest.mark.parametrize(("method", "release"), combinations.METHODS, ids=_name)
+@pytest.mark.usefixtures("small_sources")
+def test_every_combination_is_refused_or_keeps_its_certificate(method, release, tmp_path, monkeypatch):
+    count, largest = run_all(method, release, tmp_path, monkeypatch, draws=3, seed=1)
+    assert count["refused"] > 0
+    assert count["executed"] > 5, count
+    assert largest > 0.5, largest
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("method", "release"), combinations.METHODS, ids=_name)
+@pytest.mark.usefixtures("small_sources")
+def test_very_many_combinations(method, release, tmp_path, monkeypatch):
+    """The same with other seeds; `make matrix` prints how many were refused and executed."""
+    count, largest = run_all(method, release, tmp_path, monkeypatch, draws=60, seed=2)
+    print(f"{_name(method):>20} {release or '':<9} {dict(count)}, largest share of a certificate {largest:.3f}")
+
+
+@pytest.mark.slow
+def test_combinations_in_dask_workers(tmp_path, monkeypatch):
+    distributed = pytest.importorskip("distributed", reason="the dask engine needs distributed")
+    options = {"n_workers": 1, "threads_per_worker": 1, "processes": True, "dashboard_address": "127.0.0.1:0"}
+    with distributed.LocalCluster(**options) as workers, distributed.Client(workers, set_as_default=False) as client:
+        monkeypatch.setattr(combinations, "SCHEDULER", client)
+        for method, release in combinations.METHODS:
+            count, _ = run_all(method, release, tmp_path, monkeypatch, draws=1, seed=3, sources=("dask",))
+            print(f"{_name(method):>20} {release or '':<9} {dict(count)} in dask workers")
+
+
+def run_all(method, release, tmp_path, monkeypatch, *, draws, seed, sources=None) -> tuple[Counter, float]:
+    """Try all that is drawn for a method; raise with every combination that fails."""
+    count, largest, failures = Counter(), 0.0, []
+    for combination in combinations.drawn(method, release, draws, seed, sources or combinations.sources_here()):
+        monkeypatch.setattr(streamed, "KEPT", 0 if combination.source == "streamed" else 2**24)
+        try:
+            outcome, share = tried(combination, tmp_path)
+        except Exception as error:
+            failures.append(f"{type(error).__name__}: {str(error).splitlines()[0]}\n    {combination}")
+            continue
+        count[outcome] += 1
+        largest = max(largest, share)
+    assert not failures, f"{len(failures)} of {sum(count.values()) + len(failures)}:\n" + "\n".join(failures)
+    return count, largest
+
+
+@pytest.mark.parametrize("release", choice.RELEASES)
+@pytest.mark.parametrize("method", choice.METHODS)
+def test_a_method_publishes_no_more_than_is_asked_for(method, release):
+    """A final model may be asked of any method; everything only of those that protect everything."""
+    problem = es.Problem(es.Squared() if method == "statistics" else es.Logistic(), es.Box(0, 1), ridge=0.1, n=50, d=2)
+    if release == "iterates" and choice.METHODS[method] == "final":
+        with pytest.raises(ValueError, match="publishes the final model alone"):
+            es.plan(problem, es.Pure(1.0), method, release=release)
+    else:
+        assert es.plan(problem, es.Pure(1.0), method, release=release).spent <= 1
+
+
+def test_whatever_the_library_offers_has_a_place_in_the_matrix():
+    assert combinations.without_an_axis() == []
