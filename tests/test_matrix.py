@@ -30,6 +30,9 @@ class Watched:
     def __init__(self, account):
         self.account, self.charged = account, False
 
+    def __repr__(self):
+        return "Watched()"
+
     def charge(self, cost, **options):
         self.account.charge(cost, **options)
         self.charged = True
@@ -61,10 +64,20 @@ def tried(combination: Combination, folder) -> tuple[str, float]:
     if combination.loss.__class__.__module__.startswith("epsteps."):
         again = type(plan).from_json(plan.to_json())
         assert json.loads(again.to_json()) == json.loads(plan.to_json())
-    shares = []
+    file = folder / "run.db"
+    surface = dict(combination.surface)
+    if "seed" in surface:
+        surface["arithmetic"] = "exact"  # what a seed draws in floats is no private run
+    if "checkpoint" in surface:
+        surface["checkpoint"] = file
+
+    def execute(rows, account):
+        return es.run(plan, rows, ledger=account, **surface)
+
+    charged, shares = plan.spending(surface.get("repetitions", 1)), []
     for pair in combinations.datasets(problem, combination.records, combination.seed):
         try:
-            shares.append(measured(combination, problem, plan, pair, folder / "run.db"))
+            shares.append(measured(combination, problem, execute, charged, pair, file))
         except Refused:
             return "refused", 0.0
     return "executed", max(shares)
@@ -74,13 +87,9 @@ class Refused(Exception):
     """The records or the run were refused before the charge."""
 
 
-def measured(combination: Combination, problem, plan, pair, file) -> float:
+def measured(combination: Combination, problem, execute, charged, pair, file) -> float:
     """Return the privacy loss between two neighbours over what was charged for it: at most 1, or the replay raises."""
-    surface, ends = dict(combination.surface), []
-    if "seed" in surface:
-        surface["arithmetic"] = "exact"  # what a seed draws in floats is no private run
-    if "checkpoint" in surface:
-        surface["checkpoint"] = file
+    ends = []
 
     def fit(data, account):
         watched = Watched(account)
@@ -88,8 +97,7 @@ def measured(combination: Combination, problem, plan, pair, file) -> float:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             try:
-                rows = combinations.rows_of(combination.source, problem, *data, file.parent)
-                return es.run(plan, rows, ledger=watched, **surface)
+                return execute(combinations.rows_of(combination.source, problem, *data, file.parent), watched)
             except Exception as error:
                 ends.append((watched.charged, error))
                 raise
@@ -97,16 +105,15 @@ def measured(combination: Combination, problem, plan, pair, file) -> float:
     try:
         found = replay(fit, *pair)
     finally:
-        for charged, error in ends:
-            if charged:
+        for after, error in ends:
+            if after:
                 raise RaisedAfterTheChargeError(f"{type(error).__name__}: {error}")
     for _, error in ends:
         sentence(error)
         raise Refused
-    (charge,) = found.charges
-    assert charge == plan.spending(surface.get("repetitions", 1))
+    assert found.charges == (charged,)
     assert found.spent >= 0  # and no NaN
-    return found.spent / charge.amount
+    return found.spent / charged.amount
 
 
 def _name(value) -> str:
@@ -167,6 +174,31 @@ def run_all(method, release, tmp_path, monkeypatch, *, draws, seed, sources=None
         largest = max(largest, share)
     assert not failures, f"{len(failures)} of {sum(count.values()) + len(failures)}:\n" + "\n".join(failures)
     return count, largest
+
+
+@pytest.mark.usefixtures("small_sources")
+def test_a_bought_smoothness_constant_keeps_its_price_in_every_combination(tmp_path, monkeypatch):
+    count = Counter()
+    for combination in combinations.drawn(es.gd, None, 2, 4, combinations.sources_here()):
+        monkeypatch.setattr(streamed, "KEPT", 0 if combination.source == "streamed" else 2**24)
+        count[bought(combination, tmp_path)] += 1
+    assert count["refused"] > 0
+    assert count["executed"] > 15, count
+
+
+def bought(combination: Combination, folder) -> str:
+    """Buy L on neighbours; return whether that was refused."""
+
+    def buy(rows, account):
+        return es.estimate_smoothness(rows, combination.budget, ledger=account)
+
+    problem = combination.problem()
+    for pair in combinations.datasets(problem, combination.records, combination.seed):
+        try:
+            measured(combination, problem, buy, combination.budget, pair, folder / "run.db")
+        except Refused:
+            return "refused"
+    return "executed"
 
 
 @pytest.mark.parametrize("release", choice.RELEASES)
