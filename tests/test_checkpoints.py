@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -67,10 +68,10 @@ def test_an_unseeded_run_keeps_what_it_has_published(tmp_path):
 def test_the_noise_of_finished_steps_is_gone(tmp_path):
     plan, rows = example()
     es.run(plan, rows, checkpoint=tmp_path / "run")
-    with sqlite3.connect(tmp_path / "run") as file:
+    with closing(sqlite3.connect(tmp_path / "run")) as file:
         assert file.execute("SELECT count(*) FROM pending").fetchone() == (0,)
         assert file.execute("SELECT count(*) FROM path").fetchone() == (31,)
-    file.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
     assert (tmp_path / "run").stat().st_mode & 0o077 == 0
 
 
@@ -102,9 +103,9 @@ def test_another_runs_file_is_refused(tmp_path):
     with pytest.raises(CheckpointError, match="is not a checkpoint; it was left as it is"):
         es.run(plan, rows, checkpoint=tmp_path / "ledger.db")
     (tmp_path / "text").write_text("no database" * 100)
-    with pytest.raises(CheckpointError, match="not a database"):
+    with pytest.raises(CheckpointError, match="is not a checkpoint; it was left as it is"):
         es.run(plan, rows, checkpoint=tmp_path / "text")
-    with pytest.raises(CheckpointError, match="unable to open"):
+    with pytest.raises(CheckpointError, match="there is no folder"):
         es.run(plan, rows, checkpoint=tmp_path / "no" / "folder")
 
 

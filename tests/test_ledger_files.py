@@ -197,7 +197,7 @@ def test_a_corrupted_file_is_refused(ledger):
 
 def test_a_dropped_table_is_refused(ledger):
     edit(ledger, "DROP TABLE entries")
-    assert_refused(ledger, "cannot be used: no such table: entries")
+    assert_refused(ledger, "cannot be trusted: it lacks the")
 
 
 FULL = """
