@@ -91,7 +91,7 @@ def test_export_and_verify_go_together(path, tmp_path):
     out = tmp_path / "export.json"
     assert document["head"] in call("export", path, "--out", out).output
     assert json.loads(out.read_text()) == document
-    assert json.loads(call("export", path, "--out", out, "--json").output)["entries"] == 2
+    assert json.loads(call("export", path, "--out", out, "--force", "--json").output)["entries"] == 2
     assert f"is valid; its head is {document['head']}" in call("verify", path, "--head", document["head"]).output
     assert json.loads(call("verify", path, "--json").output) == {"valid": True, "head": document["head"]}
 
