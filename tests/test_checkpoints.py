@@ -396,3 +396,23 @@ def test_a_header_that_counts_more_pages_than_there_are_is_still_recognised(tmp_
     interrupted(tmp_path / "run")
     (tmp_path / "torn").write_bytes((tmp_path / "run").read_bytes()[:-4096])
     assert _databases.application_id(tmp_path / "torn") == _databases.CHECKPOINT
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="looks at the files that this process has open")
+@pytest.mark.parametrize("kind", ["text", "WAL", "another run", "in use"])
+def test_a_refused_file_is_given_back_at_once(tmp_path, kind):
+    plan, rows = example()
+    path = tmp_path / "run"
+    if kind in ("text", "WAL"):
+        make_foreign(path, kind)
+    else:
+        es.run(plan, rows, checkpoint=path)
+    blocker = sqlite3.connect(path if kind == "in use" else ":memory:", isolation_level=None)
+    with closing(blocker):
+        blocker.execute("BEGIN EXCLUSIVE")
+        before = sum(os.path.realpath(f"/proc/self/fd/{fd}") == str(path) for fd in os.listdir("/proc/self/fd"))
+        with pytest.raises(CheckpointError):
+            es.run(plan, rows, checkpoint=path, start=1.0)
+        blocker.execute("ROLLBACK")
+        after = sum(os.path.realpath(f"/proc/self/fd/{fd}") == str(path) for fd in os.listdir("/proc/self/fd"))
+    assert after == before

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from contextlib import closing
 
 import pytest
 from typer.testing import CliRunner
@@ -104,10 +105,8 @@ def assert_one_line(result, code, message):
 
 
 def test_an_edited_ledger_fails_every_command(path):
-    connection = sqlite3.connect(path)
-    connection.execute("UPDATE entries SET terms = replace(terms, '0.25', '0.01')")
-    connection.commit()
-    connection.close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("UPDATE entries SET terms = replace(terms, '0.25', '0.01')")
     for arguments in (["show"], ["verify"], ["export"]):
         assert_one_line(call(*arguments, path), 1, "cannot be trusted: entry 2 was changed")
     assert_one_line(call("history", path, "people"), 1, "cannot be trusted: entry 2 was changed")
