@@ -11,7 +11,7 @@ SOURCE = Path(epsteps.__file__).parent
 
 # From left to right. The public side ends with `targets`; nothing up to there has data in it.
 ROOMS = (
-    {"_validate", "_extras"},
+    {"_validate", "_extras", "_databases"},
     {"levels", "bodies", "hulls"},
     {"losses", "domain", "sampling"},
     {"problem"},

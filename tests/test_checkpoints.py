@@ -5,16 +5,19 @@ import os
 import random
 import signal
 import sqlite3
+import stat
 import subprocess
 import sys
 import time
 from collections import defaultdict
+from contextlib import closing
 
 import numpy as np
 import pytest
 from conftest import records, small_problem
 
 import epsteps as es
+from epsteps import _databases
 from epsteps.checkpoints import CheckpointError
 
 PROBLEM = small_problem(n=100)
@@ -67,10 +70,10 @@ def test_an_unseeded_run_keeps_what_it_has_published(tmp_path):
 def test_the_noise_of_finished_steps_is_gone(tmp_path):
     plan, rows = example()
     es.run(plan, rows, checkpoint=tmp_path / "run")
-    with sqlite3.connect(tmp_path / "run") as file:
+    with closing(sqlite3.connect(tmp_path / "run")) as file:
         assert file.execute("SELECT count(*) FROM pending").fetchone() == (0,)
         assert file.execute("SELECT count(*) FROM path").fetchone() == (31,)
-    file.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
     assert (tmp_path / "run").stat().st_mode & 0o077 == 0
 
 
@@ -102,9 +105,9 @@ def test_another_runs_file_is_refused(tmp_path):
     with pytest.raises(CheckpointError, match="is not a checkpoint; it was left as it is"):
         es.run(plan, rows, checkpoint=tmp_path / "ledger.db")
     (tmp_path / "text").write_text("no database" * 100)
-    with pytest.raises(CheckpointError, match="not a database"):
+    with pytest.raises(CheckpointError, match="is not a checkpoint; it was left as it is"):
         es.run(plan, rows, checkpoint=tmp_path / "text")
-    with pytest.raises(CheckpointError, match="unable to open"):
+    with pytest.raises(CheckpointError, match="there is no folder"):
         es.run(plan, rows, checkpoint=tmp_path / "no" / "folder")
 
 
@@ -214,3 +217,202 @@ def test_a_full_disk_ends_the_run_before_anything_more_is_released(tmp_path, lim
     if int(heard) > 0:  # with room again, the run goes on from where it was heard of last
         es.run(plan, rows, checkpoint=tmp_path / "run", on_step=(later := []).append)
         assert later[0] in (int(heard), int(heard) + 1)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of files")
+def test_nobody_else_can_read_the_noise_at_any_step(tmp_path):
+    """With the most permissive umask, for a new file and for one that an earlier version left readable."""
+    plan, rows = example()
+    seen = defaultdict(set)
+
+    def look(t):
+        for path in tmp_path.iterdir():
+            seen[path.name].add(stat.S_IMODE(path.stat().st_mode))
+        if t == 12 and len(seen) == 2:
+            for path in tmp_path.iterdir():
+                path.chmod(0o644)
+            raise Stop
+
+    before = os.umask(0)
+    try:
+        with pytest.raises(Stop):
+            es.run(plan, rows, checkpoint=tmp_path / "run", on_step=look)
+        first = dict(seen)
+        seen.clear()
+        seen["a third name"] = set()
+        es.run(plan, rows, checkpoint=tmp_path / "run", on_step=look)
+    finally:
+        os.umask(before)
+    assert first == {"run": {0o600}, "run-journal": {0o600}}
+    assert seen == first | {"a third name": set()}
+
+
+def test_the_journal_keeps_no_noise_between_steps(tmp_path):
+    """A process that is killed there leaves the noise of the step in progress, in the file, and no other."""
+    plan, rows = example()
+    sizes = []
+    es.run(plan, rows, checkpoint=tmp_path / "run", on_step=lambda t: sizes.append((tmp_path / "run-journal").stat()))
+    assert [size.st_size for size in sizes] == [0] * 30
+
+
+def contents(folder):
+    """Return all that can be seen of the files in a folder."""
+    found = {}
+    for path in sorted(folder.iterdir()):
+        state = path.stat()
+        found[path.name] = (path.read_bytes(), state.st_mode, state.st_mtime_ns, state.st_ino)
+    return found
+
+
+def make_foreign(path, kind):
+    if kind == "ledger":
+        es.Ledger(path).create("people", es.Pure(1.0))
+    elif kind == "text":
+        path.write_text("no database" * 100)
+    elif kind == "short":
+        path.write_bytes(b"SQLite format 3\0")
+    else:
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute(f"PRAGMA journal_mode = {kind}")
+            connection.execute("CREATE TABLE mine (x)")
+    path.chmod(0o644)
+
+
+@pytest.mark.parametrize("kind", ["DELETE", "WAL", "PERSIST", "ledger", "text", "short"])
+def test_other_files_are_left_byte_for_byte_and_mode_for_mode(tmp_path, kind):
+    plan, rows = example()
+    make_foreign(tmp_path / "theirs", kind)
+    before = contents(tmp_path)
+    with pytest.raises(CheckpointError, match="is not a checkpoint; it was left as it is"):
+        es.run(plan, rows, checkpoint=tmp_path / "theirs")
+    assert contents(tmp_path) == before
+
+
+def test_a_database_in_use_keeps_its_lock_and_its_log(tmp_path):
+    """Whoever looks at a file must not take its locks away, which closing it behind SQLite's back does."""
+    plan, rows = example()
+    with closing(sqlite3.connect(tmp_path / "theirs", isolation_level=None, timeout=0)) as theirs:
+        theirs.execute("CREATE TABLE mine (x)")
+        theirs.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(CheckpointError, match="is not a checkpoint"):
+            es.run(plan, rows, checkpoint=tmp_path / "theirs")
+        probe = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('SELECT * FROM mine')"
+        command = [sys.executable, "-W", "ignore", "-c", probe, str(tmp_path / "theirs")]
+        assert "database is locked" in subprocess.run(command, capture_output=True, text=True, check=False).stderr
+        theirs.execute("COMMIT")
+
+
+@pytest.mark.parametrize("ending", ["-journal", "-wal"])
+def test_nothing_beside_a_checkpoint_is_overwritten(tmp_path, ending):
+    plan, rows = example()
+    (tmp_path / f"run{ending}").write_text("a diary")
+    before = contents(tmp_path)
+    with pytest.raises(CheckpointError, match=rf"would overwrite .*run{ending}"):
+        es.run(plan, rows, checkpoint=tmp_path / "run")
+    assert contents(tmp_path) == before
+
+
+def interrupted(path):
+    plan, rows = example()
+
+    def interrupt(t):
+        if t == 5:
+            raise Stop
+
+    with pytest.raises(Stop):
+        es.run(plan, rows, checkpoint=path, on_step=interrupt)
+    return plan, rows
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TABLE kept (noise)",
+        "CREATE TRIGGER t AFTER INSERT ON pending BEGIN DELETE FROM path WHERE t = 3; END",
+        "CREATE TRIGGER t BEFORE DELETE ON pending BEGIN SELECT RAISE(IGNORE); END",
+        "CREATE VIEW v AS SELECT * FROM pending",
+        "DELETE FROM run",
+        "INSERT INTO run SELECT * FROM run",
+    ],
+)
+def test_a_checkpoint_with_more_or_less_in_it_is_refused(tmp_path, statement):
+    """A trigger could keep the noise, or make a step be drawn a second time."""
+    plan, rows = interrupted(tmp_path / "run")
+    with closing(sqlite3.connect(tmp_path / "run", isolation_level=None)) as file:
+        file.execute(statement)
+    with pytest.raises(CheckpointError, match=r"cannot be trusted: it (has a|holds)"):
+        es.run(plan, rows, checkpoint=tmp_path / "run")
+
+
+def test_a_second_name_is_refused(tmp_path):
+    plan, rows = interrupted(tmp_path / "run")
+    os.link(tmp_path / "run", tmp_path / "other")
+    for name in ("run", "other"):
+        with pytest.raises(CheckpointError, match="another name besides"):
+            es.run(plan, rows, checkpoint=tmp_path / name)
+    (tmp_path / "other").unlink()
+    (tmp_path / "link").symlink_to(tmp_path / "run")
+    es.run(plan, rows, checkpoint=tmp_path / "link", on_step=(heard := []).append)
+    assert heard[0] == 6
+
+
+def test_a_relative_path_does_not_follow_the_process(tmp_path, monkeypatch):
+    plan, rows = example()
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path)
+    es.run(plan, rows, checkpoint="run", on_step=lambda t: os.chdir(tmp_path / "there"))
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["run"]
+    assert list((tmp_path / "there").iterdir()) == []
+
+
+# A writer that dies in the middle of a transaction, some pages of which are in the file already.
+DYING = """
+import os, signal, sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("PRAGMA cache_size = 2")
+connection.execute("BEGIN EXCLUSIVE")
+connection.execute("DELETE FROM pending")
+for t in range(1000, 1040):
+    connection.execute("INSERT INTO path VALUES (?, zeroblob(9000))", (t,))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="kills")
+def test_a_run_goes_on_from_a_file_with_half_a_transaction_in_it(tmp_path):
+    """The journal undoes it; nothing but SQLite may do so, and looking what kind of file it is must not."""
+    plan, rows = interrupted(tmp_path / "run")
+    subprocess.run([sys.executable, "-c", DYING, str(tmp_path / "run")], check=False)
+    before = contents(tmp_path)
+    assert len(before["run-journal"][0]) > 0
+    assert _databases.application_id(tmp_path / "run") == _databases.CHECKPOINT
+    assert contents(tmp_path) == before
+    es.run(plan, rows, checkpoint=tmp_path / "run", on_step=(heard := []).append)
+    assert heard == list(range(6, 31))
+
+
+def test_a_header_that_counts_more_pages_than_there_are_is_still_recognised(tmp_path):
+    """As between the first and the last page of a commit."""
+    interrupted(tmp_path / "run")
+    (tmp_path / "torn").write_bytes((tmp_path / "run").read_bytes()[:-4096])
+    assert _databases.application_id(tmp_path / "torn") == _databases.CHECKPOINT
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="looks at the files that this process has open")
+@pytest.mark.parametrize("kind", ["text", "WAL", "another run", "in use"])
+def test_a_refused_file_is_given_back_at_once(tmp_path, kind):
+    plan, rows = example()
+    path = tmp_path / "run"
+    if kind in ("text", "WAL"):
+        make_foreign(path, kind)
+    else:
+        es.run(plan, rows, checkpoint=path)
+    blocker = sqlite3.connect(path if kind == "in use" else ":memory:", isolation_level=None)
+    with closing(blocker):
+        blocker.execute("BEGIN EXCLUSIVE")
+        before = sum(os.path.realpath(f"/proc/self/fd/{fd}") == str(path) for fd in os.listdir("/proc/self/fd"))
+        with pytest.raises(CheckpointError):
+            es.run(plan, rows, checkpoint=path, start=1.0)
+        blocker.execute("ROLLBACK")
+        after = sum(os.path.realpath(f"/proc/self/fd/{fd}") == str(path) for fd in os.listdir("/proc/self/fd"))
+    assert after == before

@@ -32,7 +32,8 @@ def test_charges_are_kept_and_add_up(ledger):
     assert again.history("people")[0] == first
     assert (first.seq, first.dataset, first.note, first.key) == (2, "people", "a first look", None)
     assert again.verify() == again.head() == again.history("people")[-1].hash
-    assert json.loads(ledger.entries()[0].terms)["adjacency"] == "replace-one"
+    terms = json.loads(ledger.entries()[0].terms)
+    assert (terms["adjacency"], terms["amounts"]) == ("replace-one", "decimal")
 
 
 def test_a_charge_that_does_not_fit_is_refused_and_changes_nothing(ledger):
@@ -50,14 +51,24 @@ def test_a_charge_that_does_not_fit_is_refused_and_changes_nothing(ledger):
         ledger.charge("people", es.Pure(5e-324))
 
 
-def test_sums_are_exact_where_floats_are_not(ledger):
-    """Ten times 0.1 is above 1 as real numbers (0.1 is rounded up), though floats say 0.9999999999999999."""
-    for _ in range(9):
+def test_ten_tenths_are_the_whole_and_nothing_more_fits(ledger):
+    """Floats add up to 0.9999999999999999, and the float 0.1 is above a tenth: what counts is what was written."""
+    for number in range(1, 11):
         ledger.charge("people", es.Pure(0.1))
-    with pytest.raises(es.BudgetExceededError):
-        ledger.charge("people", es.Pure(0.1))
-    assert ledger.spent("people") + ledger.remaining("people") == 1
+        assert ledger.spent("people") == number / 10
+        assert ledger.remaining("people") == (10 - number) / 10
+    with pytest.raises(es.BudgetExceededError, match=r"has epsilon = 0.0 of 1.0 left"):
+        ledger.charge("people", es.Pure(1e-300))
+    ledger.verify()
+
+
+@pytest.mark.parametrize("epsilons", [[0.1] * 7, [0.3] * 3, [1 / 3, 1e-9, 0.2]])
+def test_what_remains_can_be_charged(ledger, epsilons):
+    for epsilon in epsilons:
+        ledger.charge("people", es.Pure(epsilon))
     ledger.charge("people", es.Pure(ledger.remaining("people")))
+    assert 1 - 1e-16 <= ledger.spent("people") <= 1
+    ledger.verify()
 
 
 def test_a_key_charges_once(ledger):
@@ -74,18 +85,20 @@ def test_a_key_charges_once(ledger):
 def test_a_charge_is_on_the_disk_before_it_returns(ledger, monkeypatch):
     statements, connect = [], store._connect
 
-    def traced(path, mode):
-        connection = connect(path, mode)
+    def traced(path, options):
+        connection = connect(path, options)
         connection.set_trace_callback(statements.append)
         return connection
 
     monkeypatch.setattr(store, "_connect", traced)
     ledger.charge("people", es.Pure(0.1))
-    order = [statements.index(line) for line in ("PRAGMA synchronous = FULL", "BEGIN IMMEDIATE", "COMMIT")]
+    order = [statements.index(line) for line in ("PRAGMA synchronous = FULL", "BEGIN EXCLUSIVE", "COMMIT")]
     assert order == sorted(order)
-    assert statements[order[-1] - 1].startswith("INSERT INTO entries")
+    written = next(i for i, line in enumerate(statements) if line.startswith("INSERT INTO entries"))
+    assert order[1] < written < order[2]
+    assert any("FROM entries" in line for line in statements[written + 1 : order[2]])  # read back before it counts
     with closing(sqlite3.connect(ledger.path)) as connection:
-        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
 
 
 def test_an_account_is_charged_before_a_run(ledger):
@@ -107,13 +120,50 @@ def test_an_account_is_charged_before_a_run(ledger):
     assert len(ledger.history("people")) == 3
 
 
-@pytest.mark.parametrize("name", ["'; DROP TABLE entries; --", "Zoë 數據 🎲", "a\nb\x00\x1b[31m", "%s {0}", "x" * 200])
-def test_names_are_any_text(tmp_path, name):
+@pytest.mark.parametrize("name", ["'; DROP TABLE entries; --", "Zoë 數據 🎲", "❤\ufe0f", "%s {0}", "x" * 200])
+def test_names_are_any_printable_text(tmp_path, name):
     ledger = es.Ledger(tmp_path / "odd ?#%20 name.db")
     ledger.create(name, es.Pure(1.0))
     ledger.charge(name, es.Pure(0.5), note=name, key=name)
     assert ledger.history(name)[0].note == name
     assert ledger.path.exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "p ",
+        " p",
+        "\tp",
+        "p\n",
+        "e\u0301",
+        "\u212b",
+        "a\x00b",
+        "\x1b[31m",
+        "a\u200bb",
+        "a\xa0b",
+        "\u202ep",
+        "\ufeffp",
+        "\xad",
+    ],
+)
+def test_names_with_a_second_spelling_are_refused(ledger, name):
+    with pytest.raises(ValueError, match=r"name must (be composed|have printable)"):
+        ledger.create(name, es.Pure(1.0))
+    assert len(ledger.books()) == 1
+
+
+@pytest.mark.parametrize(
+    "alike", ["PEOPLE", "people\u3164", "ｐｅｏｐｌｅ", "peop\u034fle", "people\ufe0f", "ᵖeople", "People"]
+)
+def test_names_that_look_like_another_are_refused(ledger, alike):
+    with pytest.raises(ValueError, match=r"looks like 'people', which exists, with pure epsilon = 1"):
+        ledger.create(alike, es.Pure(1.0))
+    with pytest.raises(ValueError, match="no dataset"):
+        ledger.charge(alike, es.Pure(0.1))
+    ledger.create("people of 2024", es.Pure(1.0))
+    with pytest.raises(ValueError, match="looks like"):
+        ledger.create("people  of 2024", es.Pure(1.0))
 
 
 @pytest.mark.parametrize(
@@ -152,16 +202,16 @@ def test_wrong_arguments_are_refused(ledger, call, error, message):
 def test_spent_and_remaining_round_toward_privacy(tmp_path_factory, costs):
     ledger = es.Ledger(tmp_path_factory.mktemp("law") / "budget.db")
     ledger.create("people", es.Pure(1.1))
-    exact = Fraction(0)
+    spent = Fraction(0)
     for epsilon in costs:
-        fits = exact + Fraction(epsilon) <= Fraction(1.1)
+        fits = spent + Fraction(repr(epsilon)) <= Fraction("1.1")
         try:
             ledger.charge("people", es.Pure(epsilon))
         except es.BudgetExceededError:
             assert not fits
         else:
             assert fits
-            exact += Fraction(epsilon)
-    spent, remaining = ledger.spent("people"), ledger.remaining("people")
-    assert Fraction(spent) >= exact > Fraction(math.nextafter(spent, -1))
-    assert Fraction(remaining) <= Fraction(1.1) - exact < Fraction(math.nextafter(remaining, 9))
+            spent += Fraction(repr(epsilon))
+    shown, remaining = ledger.spent("people"), ledger.remaining("people")
+    assert Fraction(repr(shown)) >= spent > Fraction(repr(math.nextafter(shown, -1)))
+    assert Fraction(repr(remaining)) <= Fraction("1.1") - spent < Fraction(repr(math.nextafter(remaining, 9)))

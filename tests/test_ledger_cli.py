@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from contextlib import closing
 
 import pytest
 from typer.testing import CliRunner
@@ -74,8 +75,10 @@ def test_history_lists_charges(path):
     assert found["history"] == [entry.to_dict() for entry in es.Ledger(path).history("people")]
 
 
-def test_names_cannot_steer_the_terminal(path):
-    es.Ledger(path).create("\x1b[31mred\n", es.Pure(1.0))
+def test_names_cannot_steer_the_terminal(path, monkeypatch):
+    with monkeypatch.context() as patch:  # as ledgers could have them before
+        patch.setattr("epsteps.ledger.ledger.require_plain", lambda name: None)
+        es.Ledger(path).create("\x1b[31mred\n", es.Pure(1.0))
     es.Ledger(path).charge("people", es.Pure(0.1), note="\x1b]0;title\x07")
     for output in (call("show", path).output, call("history", path, "people").output):
         assert "\x1b" not in output
@@ -89,7 +92,7 @@ def test_export_and_verify_go_together(path, tmp_path):
     out = tmp_path / "export.json"
     assert document["head"] in call("export", path, "--out", out).output
     assert json.loads(out.read_text()) == document
-    assert json.loads(call("export", path, "--out", out, "--json").output)["entries"] == 2
+    assert json.loads(call("export", path, "--out", out, "--force", "--json").output)["entries"] == 2
     assert f"is valid; its head is {document['head']}" in call("verify", path, "--head", document["head"]).output
     assert json.loads(call("verify", path, "--json").output) == {"valid": True, "head": document["head"]}
 
@@ -102,10 +105,8 @@ def assert_one_line(result, code, message):
 
 
 def test_an_edited_ledger_fails_every_command(path):
-    connection = sqlite3.connect(path)
-    connection.execute("UPDATE entries SET terms = replace(terms, '0.25', '0.01')")
-    connection.commit()
-    connection.close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("UPDATE entries SET terms = replace(terms, '0.25', '0.01')")
     for arguments in (["show"], ["verify"], ["export"]):
         assert_one_line(call(*arguments, path), 1, "cannot be trusted: entry 2 was changed")
     assert_one_line(call("history", path, "people"), 1, "cannot be trusted: entry 2 was changed")

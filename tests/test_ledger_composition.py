@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from decimal import Decimal
 from fractions import Fraction
 from functools import cache
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 import epsteps as es
 from epsteps.ledger.accountants import tally
+from epsteps.ledger.amounts import exact, round_down, round_up, total
 from epsteps.ledger.renyi import accounts, pure_divergence
 from epsteps.ledger.terms import Terms, dump_cost, load_cost
 from epsteps.minima import Corners, calibrated, composed
@@ -27,27 +29,88 @@ def spend(terms, costs):
     """Charge what fits, as a ledger would, without the file."""
     accepted = []
     for cost in costs:
-        if tally(terms, [*accepted, cost]).fits(terms.budget):
+        if tally(terms, [*accepted, cost]).fits:
             accepted.append(cost)
     return accepted
+
+
+def decimal(value):
+    """Return what a person wrote who typed this float: independently of the library, digit by digit."""
+    return Fraction(Decimal(repr(value)))
+
+
+FLOATS = st.floats(min_value=2.3e-308, max_value=1e300)
+
+
+@given(FLOATS)
+def test_a_float_stands_for_what_it_is_written_with(value):
+    assert exact(value) == decimal(value)
+    assert float(exact(value)) == value
+    assert abs(exact(value) - Fraction(value)) <= Fraction(value) / 2**53
+    assert exact(value, "binary") == Fraction(value)
+    assert exact(math.nextafter(value, math.inf)) > exact(value)
+
+
+@given(FLOATS, FLOATS)
+def test_amounts_are_shown_rounded_toward_privacy(one, other):
+    for amounts in ("decimal", "binary"):
+        value = total([one, other], amounts)
+        up, down = round_up(value, amounts), round_down(value, amounts)
+        assert exact(math.nextafter(up, 0), amounts) < value <= exact(up, amounts)
+        assert exact(down, amounts) <= value < exact(math.nextafter(down, math.inf), amounts)
+
+
+@pytest.mark.parametrize("parts", [3, 7, 10, 30, 1000])
+@pytest.mark.parametrize("unit", ["0.1", "0.3", "1e-3", "7e-9"])
+def test_equal_parts_of_a_budget_fit_it_exactly(parts, unit):
+    """As decimals the parts are the whole; the smallest further charge is too much."""
+    part, whole = float(unit), float(Decimal(unit) * parts)
+    delta = float(Decimal("1e-7") / 1000)
+    cases = [
+        (Terms(es.Pure(whole)), es.Pure(part), es.Pure(1e-300)),
+        (Terms(es.Concentrated(whole)), es.Concentrated(part), es.Concentrated(1e-300)),
+        (
+            Terms(es.Approximate(whole, float(Decimal("1e-10") * parts)), "plain"),
+            es.Approximate(part, delta),
+            es.Approximate(1e-300, 1e-300),
+        ),
+    ]
+    for terms, cost, more in cases:
+        found = tally(terms, [cost] * parts)
+        assert found.fits
+        assert found.spent == found.limit
+        assert found.delta == found.delta_limit
+        assert not tally(terms, [*[cost] * parts, more]).fits
+
+
+@pytest.mark.parametrize("budget", [es.Pure(1.0), es.Concentrated(1.0)])
+def test_ten_plans_for_a_tenth_fit_the_whole(tmp_path, budget):
+    plan = es.plan(small_problem(), type(budget)(0.1), iterations=5)
+    ledger = es.Ledger(tmp_path / "budget.db")
+    ledger.create("people", budget)
+    for _ in range(10):
+        ledger.charge("people", plan.spending())
+    assert ledger.spent("people") <= 1
+    with pytest.raises(es.BudgetExceededError):
+        ledger.charge("people", plan.spending())
 
 
 @given(st.lists(AMOUNTS, max_size=12), AMOUNTS)
 def test_pure_sums_never_exceed_the_budget(epsilons, budget):
     terms = Terms(es.Pure(budget))
     accepted = spend(terms, map(es.Pure, epsilons))
-    exact = sum((Fraction(cost.epsilon) for cost in accepted), Fraction(0))
-    assert tally(terms, accepted).spent == exact <= Fraction(budget)
+    spent = sum((decimal(cost.epsilon) for cost in accepted), Fraction(0))
+    assert tally(terms, accepted).spent == spent <= decimal(budget)
     for refused in set(epsilons) - {cost.epsilon for cost in accepted}:
-        assert exact + Fraction(refused) > Fraction(budget)
+        assert spent + decimal(refused) > decimal(budget)
 
 
 @given(st.lists(st.builds(es.Pure, AMOUNTS) | st.builds(es.Concentrated, AMOUNTS), max_size=10), AMOUNTS)
 def test_concentrated_sums_never_exceed_the_budget(costs, budget):
     terms = Terms(es.Concentrated(budget))
     accepted = spend(terms, costs)
-    rhos = [Fraction(c.rho) if isinstance(c, es.Concentrated) else Fraction(c.epsilon) ** 2 / 2 for c in accepted]
-    assert tally(terms, accepted).spent == sum(rhos, Fraction(0)) <= Fraction(budget)
+    rhos = [decimal(c.rho) if isinstance(c, es.Concentrated) else decimal(c.epsilon) ** 2 / 2 for c in accepted]
+    assert tally(terms, accepted).spent == sum(rhos, Fraction(0)) <= decimal(budget)
     assert tally(terms, accepted[::-1]) == tally(terms, accepted)
 
 
@@ -66,14 +129,14 @@ def test_one_plan_may_take_a_whole_approximate_budget(tmp_path):
 
 def test_deltas_have_a_quarter_unless_the_first_charge_or_the_terms_need_more():
     large = es.Approximate(0.1, 9e-7)
-    assert not tally(Terms(BUDGET), [es.Pure(0.1), large]).fits(BUDGET)
-    assert tally(Terms(BUDGET, "plain"), [es.Pure(0.1), large]).fits(BUDGET)
-    assert tally(Terms(BUDGET), [large, es.Pure(0.1)]).fits(BUDGET)
+    assert not tally(Terms(BUDGET), [es.Pure(0.1), large]).fits
+    assert tally(Terms(BUDGET, "plain"), [es.Pure(0.1), large]).fits
+    assert tally(Terms(BUDGET), [large, es.Pure(0.1)]).fits
     tenths = [es.Approximate(0.09999, 9.999e-8)] * 10
-    assert tally(Terms(BUDGET), tenths).fits(BUDGET)
-    assert not tally(Terms(BUDGET), [*tenths, es.Pure(0.01)]).fits(BUDGET)
+    assert tally(Terms(BUDGET), tenths).fits
+    assert not tally(Terms(BUDGET), [*tenths, es.Pure(0.01)]).fits
     small = [es.Approximate(0.01, 1e-10)] * 300
-    assert tally(Terms(BUDGET), small).fits(BUDGET)
+    assert tally(Terms(BUDGET), small).fits
     with pytest.raises(ValueError, match="charges of rho cannot be made to this dataset"):
         tally(Terms(BUDGET, "plain"), [es.Concentrated(1e-9)])
 
@@ -82,17 +145,17 @@ def test_deltas_have_a_quarter_unless_the_first_charge_or_the_terms_need_more():
 def test_halves_of_an_approximate_budget_add_up_to_it(composition):
     terms = Terms(BUDGET, composition)
     half = es.Approximate(0.5, 5e-7)
-    assert tally(terms, [half, half]).fits(BUDGET)
-    assert not tally(terms, [half, half, es.Pure(0.1)]).fits(BUDGET)
-    assert not tally(terms, [half, half, es.Approximate(1e-9, 1e-9)]).fits(BUDGET)
+    assert tally(terms, [half, half]).fits
+    assert not tally(terms, [half, half, es.Pure(0.1)]).fits
+    assert not tally(terms, [half, half, es.Approximate(1e-9, 1e-9)]).fits
 
 
 @pytest.mark.parametrize("composition", ["adaptive", "numerical"])
 @pytest.mark.parametrize("order", list(itertools.permutations(EVERY_KIND)))
 def test_approximate_budgets_take_every_kind(composition, order):
     found = tally(Terms(BUDGET, composition), order)
-    assert found.fits(BUDGET)
-    assert found.delta == Fraction(1e-8)
+    assert found.fits
+    assert found.delta == decimal(1e-8)
 
 
 def test_many_small_charges_cost_less_than_their_sum():
@@ -184,7 +247,7 @@ def test_prices_chosen_by_earlier_releases_do_not_break_the_adaptive_rule(epsilo
 
     @cache
     def adaptive(a, b):
-        return tally(terms, [es.Pure(sizes[0])] * a + [es.Pure(sizes[1])] * b).fits(terms.budget)
+        return tally(terms, [es.Pure(sizes[0])] * a + [es.Pure(sizes[1])] * b).fits
 
     assert 0 < strongest_attack(adaptive, epsilon, sizes) <= delta
     sharpest = cache(lambda a, b: fixed_delta(epsilon, sizes, a, b) <= delta)
@@ -222,10 +285,10 @@ def test_accepted_minima_are_private_by_the_product_of_their_corners(composition
         accepted = spend(terms, [MINIMA[i] for i in rng.integers(0, 3, 7)])
         found = tally(terms, accepted)
         assert len(accepted) > 2
-        assert found.fits(BUDGET)
+        assert found.fits
         assert composed(accepted).delta(1.0, float(found.spent)) <= BUDGET.delta
     mixed = tally(terms, [*EVERY_KIND, MINIMA[0]])
-    assert mixed.fits(BUDGET)
+    assert mixed.fits
     assert mixed.spent > tally(terms, EVERY_KIND).spent
 
 

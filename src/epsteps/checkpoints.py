@@ -1,7 +1,8 @@
 """A run on disk, so that it can be interrupted: no step is paid twice, and none meets its records with a second noise.
 
 What a step will add is written down before the records are read, and each iterate together with the next step's noise,
-in one transaction. The file holds secret noise while the run lasts: it belongs where the records are.
+in one transaction. The file holds secret noise while the run lasts, and so does the journal that SQLite keeps beside
+it: only their owner can read them, from their creation on, and they belong where the records are.
 """
 
 import io
@@ -9,26 +10,31 @@ import json
 import sqlite3
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 
+from epsteps import _databases
 from epsteps.oracles import Draw
 
-_APPLICATION_ID = 0x65706370  # "epcp"
 _SCHEMA = (
     "CREATE TABLE run (facts TEXT NOT NULL, key TEXT NOT NULL)",
     "CREATE TABLE path (t INTEGER PRIMARY KEY, x BLOB NOT NULL)",
     "CREATE TABLE pending (t INTEGER PRIMARY KEY, noise BLOB NOT NULL, subsets BLOB)",
 )
-# Durable at every commit; one process at a time; what is deleted is overwritten.
+# Durable at every commit; one process at a time; what is deleted is overwritten, and the journal cut off, which would
+# otherwise keep the last step's pages. Nothing goes to temporary files, nor is code run that lies in the file.
 _SETTINGS = (
     "PRAGMA locking_mode = EXCLUSIVE",
-    "PRAGMA journal_mode = DELETE",
+    "PRAGMA journal_mode = TRUNCATE",
     "PRAGMA synchronous = FULL",
     "PRAGMA secure_delete = ON",
+    "PRAGMA temp_store = MEMORY",
+    "PRAGMA trusted_schema = OFF",
 )
+# Lets SQLite remove the empty journal at the end.
+_FAREWELL = ("PRAGMA locking_mode = NORMAL", "PRAGMA journal_mode = DELETE")
 
 
 class CheckpointError(OSError):
@@ -47,17 +53,15 @@ class Checkpoint:
     """
 
     def __init__(self, path: str | Path, facts: dict) -> None:
-        self._path = Path(path)
+        self._path = _databases.real_path(path)
         with self._clear_errors():
-            self._connection = sqlite3.connect(self._path, isolation_level=None, timeout=1.0)
-            for line in _SETTINGS:
-                self._connection.execute(line)
-            self._connection.execute("BEGIN EXCLUSIVE")
-            if self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
-                self._create(facts)
-            self._connection.execute("COMMIT")
-        self._path.chmod(0o600)
-        self.key = self._require_same(facts)
+            self._take_place()
+            self._connection = _databases.connect(self._path, "mode=rw", timeout=1.0)
+            try:
+                self.key = self._open(facts)
+            except BaseException:
+                self._connection.close()
+                raise
 
     def iterates(self) -> list[np.ndarray]:
         """Return x_0, ..., as far as the run has come; empty when it has not begun."""
@@ -83,6 +87,9 @@ class Checkpoint:
 
     def close(self) -> None:
         """Give the file back."""
+        with suppress(sqlite3.Error):
+            for line in _FAREWELL:
+                self._connection.execute(line)
         self._connection.close()
 
     def __enter__(self) -> "Checkpoint":
@@ -91,21 +98,50 @@ class Checkpoint:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _take_place(self) -> None:
+        """Make an empty file for a new run; refuse whatever is not a checkpoint, without changing anything about it."""
+        if not self._path.parent.is_dir():
+            raise CheckpointError(f"checkpoint {self._path}: there is no folder {self._path.parent}. Make it first.")
+        if beside := _databases.foreign_sidecar(self._path):
+            raise CheckpointError(f"checkpoint {self._path} would overwrite {beside}. Use another path.")
+        _databases.create_private(self._path)
+        if not self._path.is_file() or (
+            self._path.stat().st_size > 0 and _databases.application_id(self._path) != _databases.CHECKPOINT
+        ):
+            raise CheckpointError(f"{self._path} is not a checkpoint; it was left as it is. Use another path.")
+        if _databases.names(self._path) != 1:
+            raise CheckpointError(
+                f"checkpoint {self._path} has another name besides (a hard link), under which its journal would not be "
+                "found. Remove the other name, or use another path."
+            )
+        _databases.make_private(self._path)
+
+    def _open(self, facts: dict) -> str:
+        """Become the only user of the file, require it to be this run's, and return the run's key in the ledger."""
+        for line in _SETTINGS:
+            self._connection.execute(line)
+        self._connection.execute("BEGIN EXCLUSIVE")
+        if self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
+            self._create(facts)
+        key = self._require_same(facts)
+        self._connection.execute("COMMIT")
+        return key
+
     def _create(self, facts: dict) -> None:
         for line in _SCHEMA:
             self._connection.execute(line)
-        self._connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+        self._connection.execute(f"PRAGMA application_id = {_databases.CHECKPOINT}")
         self._connection.execute("INSERT INTO run VALUES (?, ?)", (json.dumps(facts, sort_keys=True), uuid.uuid4().hex))
 
     def _require_same(self, facts: dict) -> str:
-        """Return the run's key in the ledger, or refuse another run's file."""
-        with self._clear_errors():
-            if self._connection.execute("PRAGMA application_id").fetchone() != (_APPLICATION_ID,):
-                self.close()
-                raise CheckpointError(f"{self._path} is not a checkpoint; it was left as it is. Use another path.")
-            written, key = self._connection.execute("SELECT facts, key FROM run").fetchone()
+        """Return the run's key in the ledger, or refuse another run's file, and one with more in it than a run."""
+        problem = _databases.schema_fault(self._connection, _SCHEMA)
+        runs = [] if problem else self._connection.execute("SELECT facts, key FROM run").fetchall()
+        if len(runs) != 1:
+            problem = problem or f"it holds {len(runs)} runs"
+            raise CheckpointError(f"checkpoint {self._path} cannot be trusted: {problem}. Use another path.")
+        written, key = runs[0]
         if written != json.dumps(facts, sort_keys=True):
-            self.close()
             raise CheckpointError(f"{self._path} belongs to a run with another plan, start or seed. Use another path.")
         return key
 
@@ -113,7 +149,9 @@ class Checkpoint:
     def _clear_errors(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
+        except CheckpointError:
+            raise
+        except (sqlite3.Error, OSError) as error:
             hint = "Another run is using it." if "locked" in str(error) else "Nothing was released by this step."
             raise CheckpointError(f"checkpoint {self._path}: {error}. {hint}") from error
 

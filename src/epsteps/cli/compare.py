@@ -12,6 +12,7 @@ from rich.table import Table
 
 import epsteps as es
 from epsteps.cli.common import EngineName, LossName, NormName, clean_errors, make_problem, progress_bar
+from epsteps.cli.writing import require_free
 from epsteps.experiments import compare as experiment
 from epsteps.experiments import outputs
 from epsteps.sources.parquet import ParquetReader
@@ -47,12 +48,14 @@ def compare(
     engine: EngineName = typer.Option(EngineName.auto, help="What computes gradients; dask takes a .parquet file."),
     scheduler: str | None = typer.Option(None, help="Existing dask cluster, tcp://...; a local one otherwise."),
     out: Path = typer.Option(Path("results"), help="Folder for compare.csv, compare.json and compare.png."),
+    force: bool = typer.Option(False, "--force", help="Replace files of these names that are not of a comparison."),
     json: bool = typer.Option(False, "--json", help="Print the summary as JSON instead of a table."),
 ) -> None:
     """Compare the six private algorithms of the paper: table, curves and picture of the gap to the optimum.
 
     An experiment: seeded, and measured on the records. Nothing that it prints is private.
     """
+    _require_free(out, force)
     if data is None:
         if engine == EngineName.dask:
             raise ValueError("--engine dask needs --data with a .parquet file that the workers read.")
@@ -86,6 +89,14 @@ def compare(
     Console().print(_table(outcomes))
     typer.echo("A seeded experiment, measured on the records: nothing here is private.")
     typer.echo(f"Wrote {', '.join(map(str, paths))}")
+
+
+def _require_free(out: Path, force: bool) -> None:
+    """Refuse to replace files, except those of an earlier comparison."""
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"--out must be a folder, got the file {out}.")
+    for path in outputs.paths(out):
+        require_free(path, force=force or outputs.is_own(path))
 
 
 def _table_or_path(path: Path, target: str | None, engine: EngineName) -> tuple[Any, Any, tuple[int, int]]:

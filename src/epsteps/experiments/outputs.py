@@ -17,12 +17,15 @@ from epsteps.experiments.compare import Outcome, Settings
 # Okabe and Ito's palette, which colour-blind readers can tell apart; -opt variants are dashed too.
 _COLOURS = ("#E69F00", "#56B4E9", "#009E73", "#CC79A7", "#0072B2", "#D55E00")
 
+_HEADINGS = ["algorithm", "iteration", "gap_mean", "gap_standard_error"]
+_WHY_NOT_PRIVATE = "a seeded experiment that evaluates the objective on the records"
+
 
 def summary(outcomes: list[Outcome], problem: es.Problem, settings: Settings) -> dict[str, Any]:
     """Return settings, versions and final numbers as plain data."""
     return {
         "private": False,
-        "why_not_private": "a seeded experiment that evaluates the objective on the records",
+        "why_not_private": _WHY_NOT_PRIVATE,
         "problem": repr(problem),
         "settings": asdict(settings),
         "versions": {"epsteps": es.__version__, "numpy": np.__version__, "scipy": scipy.__version__},
@@ -47,16 +50,35 @@ def _final(outcome: Outcome) -> dict[str, Any]:
 def write_all(out: Path, outcomes: list[Outcome], problem: es.Problem, settings: Settings) -> list[Path]:
     """Write compare.csv, compare.json and compare.png into a folder, and return their paths."""
     out.mkdir(parents=True, exist_ok=True)
-    paths = [out / f"compare.{ending}" for ending in ("csv", "json", "png")]
-    with paths[0].open("w", newline="") as file:
+    table, document, picture = paths(out)
+    with table.open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["algorithm", "iteration", "gap_mean", "gap_standard_error"])
+        writer.writerow(_HEADINGS)
         for outcome in outcomes:
             curve = np.column_stack([outcome.gap, outcome.standard_error]).tolist()
             writer.writerows([outcome.algorithm, t, *row] for t, row in zip(outcome.iterations, curve, strict=True))
-    paths[1].write_text(json.dumps(summary(outcomes, problem, settings), indent=1) + "\n")
-    plot(paths[2], outcomes, problem, settings)
-    return paths
+    document.write_text(json.dumps(summary(outcomes, problem, settings), indent=1) + "\n")
+    plot(picture, outcomes, problem, settings)
+    return paths(out)
+
+
+def paths(out: Path) -> list[Path]:
+    """Return where the curves, the summary and the picture are written."""
+    return [out / f"compare.{ending}" for ending in ("csv", "json", "png")]
+
+
+def is_own(path: Path) -> bool:
+    """Whether this file was written by a comparison: known by its headings, its keys, or the summary beside it."""
+    try:
+        if path.suffix == ".csv":
+            with path.open(newline="") as file:
+                return next(csv.reader(file), None) == _HEADINGS
+        found = json.loads(path.with_suffix(".json").read_text())
+        if not isinstance(found, dict) or found.get("why_not_private") != _WHY_NOT_PRIVATE:
+            return False
+        return path.suffix == ".json" or path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    except (OSError, ValueError, csv.Error):
+        return False
 
 
 def plot(path: Path, outcomes: list[Outcome], problem: es.Problem, settings: Settings) -> None:

@@ -1,12 +1,11 @@
 """Composition: what charges amount to together, under the budget that their dataset declared.
 
-All sums are exact and are compared exactly; floats that people see are rounded toward privacy.
+All sums are exact, of what the floats in them stand for (``epsteps.ledger.amounts``), and are compared exactly.
 """
 
-import math
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -16,6 +15,7 @@ from epsteps._extras import require
 from epsteps.budgets import Approximate, Concentrated, Pure, zcdp_epsilon
 from epsteps.budgets.composition import composed_epsilon
 from epsteps.ledger import renyi
+from epsteps.ledger.amounts import exact, round_down, round_up, total
 from epsteps.ledger.terms import Cost, Terms
 from epsteps.minima import Corners, composed
 
@@ -28,12 +28,14 @@ class Tally:
     """What charges amount to: epsilon or rho, exactly or rounded up; and the deltas of approximate charges."""
 
     spent: Fraction
+    limit: Fraction
     delta: Fraction = Fraction(0)
     delta_limit: Fraction = Fraction(0)
 
-    def fits(self, budget: Cost) -> bool:
+    @property
+    def fits(self) -> bool:
         """Whether the budget covers it."""
-        return self.spent <= Fraction(budget.amount) and self.delta <= self.delta_limit
+        return self.spent <= self.limit and self.delta <= self.delta_limit
 
 
 def tally(terms: Terms, charges: Sequence[Cost]) -> Tally:
@@ -42,20 +44,22 @@ def tally(terms: Terms, charges: Sequence[Cost]) -> Tally:
     Pure budgets add up epsilon, concentrated ones rho, where a pure charge counts epsilon²/2 (Bun, Steinke 2016); both
     hold for prices chosen by earlier releases (Rogers et al. 2016; Feldman, Zrnic 2021).
     """
-    budget = terms.budget
+    budget, amounts = terms.budget, terms.amounts
+    limit = exact(budget.amount, amounts)
     if isinstance(budget, Pure):
         _require_kinds(budget, charges, (Pure,), "Plan with Pure(epsilon), or use a dataset with another budget")
-        return Tally(_exact(charge.amount for charge in charges))
+        return Tally(total((charge.amount for charge in charges), amounts), limit)
     if isinstance(budget, Approximate):
         if terms.composition == "numerical":
-            return _numerical(budget, charges)
-        if terms.composition == "plain" or _takes_delta(budget, charges[:1]):
-            return _plain(budget, charges)
-        return _adaptive(budget, charges)
+            return _numerical(budget, charges, amounts)
+        if terms.composition == "plain" or _takes_delta(budget, charges[:1], amounts):
+            return _plain(budget, charges, amounts)
+        return _adaptive(budget, charges, amounts)
     _require_kinds(budget, charges, (Pure, Concentrated), "Plan with Concentrated(rho), or use an Approximate dataset")
     squares = Counter(charge.epsilon for charge in charges if isinstance(charge, Pure))
-    halves = sum((count * Fraction(epsilon) ** 2 / 2 for epsilon, count in squares.items()), Fraction(0))
-    return Tally(halves + _exact(charge.rho for charge in charges if isinstance(charge, Concentrated)))
+    halves = sum((count * exact(epsilon, amounts) ** 2 / 2 for epsilon, count in squares.items()), Fraction(0))
+    rhos = total((charge.rho for charge in charges if isinstance(charge, Concentrated)), amounts)
+    return Tally(halves + rhos, limit)
 
 
 def require_accounting(terms: Terms) -> None:
@@ -64,7 +68,7 @@ def require_accounting(terms: Terms) -> None:
         require("dp_accounting.pld.privacy_loss_distribution", "accounting", "a ledger with composition='numerical'")
 
 
-def _takes_delta(budget: Approximate, first: Sequence[Cost]) -> bool:
+def _takes_delta(budget: Approximate, first: Sequence[Cost], amounts: str) -> bool:
     """Whether the first charge shows that delta will be needed for the deltas of charges.
 
     That is, if its part of delta exceeds a quarter of its part of epsilon. Nothing was released before it, so that the
@@ -72,15 +76,15 @@ def _takes_delta(budget: Approximate, first: Sequence[Cost]) -> bool:
     """
     return any(
         isinstance(charge, Approximate)
-        and Fraction(charge.delta) / Fraction(budget.delta)
-        > Fraction(renyi.CHARGES_SHARE) * Fraction(charge.epsilon) / Fraction(budget.epsilon)
+        and exact(charge.delta, amounts) / exact(budget.delta, amounts)
+        > Fraction(renyi.CHARGES_SHARE) * exact(charge.epsilon, amounts) / exact(budget.epsilon, amounts)
         for charge in first
     )
 
 
-def _plain(budget: Approximate, charges: Sequence[Cost]) -> Tally:
+def _plain(budget: Approximate, charges: Sequence[Cost], amounts: str) -> Tally:
     """Add up epsilons and deltas, which also holds for prices chosen by earlier releases (Rogers et al. 2016)."""
-    epsilons, rhos, corners, delta = _parts(charges)
+    epsilons, rhos, corners, delta = _parts(charges, amounts)
     if rhos or corners:
         raise ValueError(
             f"charges of {'rho' if rhos else 'corners'} cannot be made to this dataset with {budget}: it adds up "
@@ -88,26 +92,29 @@ def _plain(budget: Approximate, charges: Sequence[Cost]) -> Tally:
             "Approximate(epsilon, delta) instead, with epsilon from "
             f"{'epsteps.budgets.zcdp_epsilon(rho, delta)' if rhos else 'corners.epsilon(1.0, delta)'}."
         )
-    return Tally(_exact(epsilons.elements()), delta, Fraction(budget.delta))
+    return Tally(
+        total(epsilons.elements(), amounts), exact(budget.epsilon, amounts), delta, exact(budget.delta, amounts)
+    )
 
 
-def _adaptive(budget: Approximate, charges: Sequence[Cost]) -> Tally:
+def _adaptive(budget: Approximate, charges: Sequence[Cost], amounts: str) -> Tally:
     """Compose charges whose prices may depend on earlier releases (proved in ``epsteps.ledger.renyi``).
 
     A quarter of delta is for the deltas of charges and the rest for Rényi accounts; the smallest of these and of the
     plain sum counts.
     """
-    epsilons, rhos, corners, delta = _parts(charges)
+    epsilons, rhos, corners, delta = _parts(charges, amounts)
     found = [account.epsilon(epsilons, rhos, corners) for account in renyi.accounts(budget.epsilon, budget.delta)]
     # Sums may overflow; such charges do not fit.
-    candidates = [Fraction(epsilon) for epsilon in found if epsilon < sys.float_info.max]
+    candidates = [exact(epsilon, amounts) for epsilon in found if epsilon < sys.float_info.max]
     if not rhos and not corners:
-        candidates.append(_exact(epsilons.elements()))
-    spent = min(candidates, default=2 * Fraction(budget.epsilon))
-    return Tally(spent, delta, Fraction(budget.delta) * Fraction(renyi.CHARGES_SHARE))
+        candidates.append(total(epsilons.elements(), amounts))
+    limit = exact(budget.epsilon, amounts)
+    spent = min(candidates, default=2 * limit)
+    return Tally(spent, limit, delta, exact(budget.delta, amounts) * Fraction(renyi.CHARGES_SHARE))
 
 
-def _numerical(budget: Approximate, charges: Sequence[Cost]) -> Tally:
+def _numerical(budget: Approximate, charges: Sequence[Cost], amounts: str) -> Tally:
     """Compose charges whose prices were all fixed before the first release: sharper, through dp-accounting.
 
     Formal guarantee: an (epsilon_i, delta_i) charge is randomised response except with chance delta_i (Kairouz, Oh,
@@ -115,33 +122,33 @@ def _numerical(budget: Approximate, charges: Sequence[Cost]) -> Tally:
     The sum of the rhos becomes one such charge, with a part of what is left for its own delta, and so do all corners
     together; every part is valid. That their releases may alternate with others is concurrent composition (Lyu 2022).
     """
-    epsilons, rhos, corners, delta = _parts(charges)
-    whole, costs = Fraction(budget.delta), list(epsilons.elements())
-    groups = _groups(rhos, corners)
-    candidates = [] if groups else [_exact(costs)]
-    free = round_down(whole - delta)
+    epsilons, rhos, corners, delta = _parts(charges, amounts)
+    whole, costs = exact(budget.delta, amounts), list(epsilons.elements())
+    groups = _groups(rhos, corners, amounts)
+    candidates = [] if groups else [total(costs, amounts)]
+    free = round_down(whole - delta, amounts)
     if free > 0 and charges:
         if not groups:
-            candidates.append(Fraction(composed_epsilon(np.array(costs), free)))
+            candidates.append(exact(composed_epsilon(np.array(costs), free), amounts))
         for split in _SPLITS if groups else ():
             extra = [epsilon_at(free * split / len(groups)) * (1 + 1e-12) for epsilon_at in groups]
-            candidates.append(_exact([*costs, *extra]))
+            candidates.append(total([*costs, *extra], amounts))
             rest = free * (1 - split) * (1 - 1e-12)
-            candidates.append(Fraction(composed_epsilon(np.array([*costs, *extra]), rest)))
+            candidates.append(exact(composed_epsilon(np.array([*costs, *extra]), rest), amounts))
     if not candidates:
         raise ValueError(
-            f"these charges cannot go together under {budget}: approximate ones take delta = {round_up(delta)!r}, "
-            "and those of rho or corners need some of it to become epsilon. Plan with a smaller delta, or with "
-            "Pure(epsilon)."
+            f"these charges cannot go together under {budget}: approximate ones take delta = "
+            f"{round_up(delta, amounts)!r}, and those of rho or corners need some of it to become epsilon. Plan with "
+            "a smaller delta, or with Pure(epsilon)."
         )
-    return Tally(min(candidates), delta, whole)
+    return Tally(min(candidates), exact(budget.epsilon, amounts), delta, whole)
 
 
-def _groups(rhos: Counter[float], corners: Counter[Corners]) -> list[Callable[[float], float]]:
+def _groups(rhos: Counter[float], corners: Counter[Corners], amounts: str) -> list[Callable[[float], float]]:
     """Return, for the rhos together and for the corners together, what their epsilon is at a delta."""
     groups: list[Callable[[float], float]] = []
     if rhos:
-        rho = round_up(_exact(rhos.elements()))
+        rho = round_up(total(rhos.elements(), amounts), amounts)
         groups.append(lambda delta: zcdp_epsilon(rho, delta))
     if corners:
         together = composed(list(corners.elements()))
@@ -149,32 +156,16 @@ def _groups(rhos: Counter[float], corners: Counter[Corners]) -> list[Callable[[f
     return groups
 
 
-def _parts(charges: Sequence[Cost]) -> tuple[Counter[float], Counter[float], Counter[Corners], Fraction]:
+def _parts(charges: Sequence[Cost], amounts: str) -> tuple[Counter[float], Counter[float], Counter[Corners], Fraction]:
     """Return the epsilons of pure and approximate charges, the rhos, the corners, and the sum of the deltas."""
     epsilons = Counter(charge.epsilon for charge in charges if isinstance(charge, Pure | Approximate))
     rhos = Counter(charge.rho for charge in charges if isinstance(charge, Concentrated))
     corners = Counter(charge for charge in charges if isinstance(charge, Corners))
-    return epsilons, rhos, corners, _exact(charge.delta for charge in charges if isinstance(charge, Approximate))
+    deltas = (charge.delta for charge in charges if isinstance(charge, Approximate))
+    return epsilons, rhos, corners, total(deltas, amounts)
 
 
 def _require_kinds(budget: Cost, charges: Sequence[Cost], kinds: tuple[type, ...], remedy: str) -> None:
     for charge in charges:
         if not isinstance(charge, kinds):
             raise TypeError(f"{charge} cannot be charged to a dataset with {budget}: it promises less. {remedy}.")
-
-
-def _exact(values: Iterable[float]) -> Fraction:
-    """Return the exact sum; equal values, which are common, are added at once."""
-    return sum((count * Fraction(value) for value, count in Counter(values).items()), Fraction(0))
-
-
-def round_up(value: Fraction) -> float:
-    """Return the smallest float that is not below the value."""
-    nearest = float(value)
-    return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
-
-
-def round_down(value: Fraction) -> float:
-    """Return the largest float that is not above the value."""
-    nearest = float(value)
-    return nearest if Fraction(nearest) <= value else math.nextafter(nearest, -math.inf)

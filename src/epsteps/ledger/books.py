@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from epsteps.budgets import Concentrated
-from epsteps.ledger.accountants import Tally, round_down, round_up, tally
+from epsteps.ledger.accountants import Tally, tally
+from epsteps.ledger.amounts import round_down, round_up
 from epsteps.ledger.chain import Entry
 from epsteps.ledger.errors import BudgetExceededError, LedgerError
 from epsteps.ledger.terms import Cost, Terms, load_terms
@@ -37,23 +38,24 @@ class Book:
     @property
     def spent(self) -> float:
         """Epsilon or rho, rounded up."""
-        return round_up(self.tally.spent)
+        return round_up(self.tally.spent, self.terms.amounts)
 
     @property
     def remaining(self) -> float:
         """Epsilon or rho, rounded down."""
-        return round_down(Fraction(self.budget.amount) - self.tally.spent)
+        found = self.tally
+        return round_down(found.limit - found.spent, self.terms.amounts)
 
     def require_room(self, cost: Cost) -> None:
         """Refuse a cost that does not fit."""
         after = tally(self.terms, [*(entry.cost for entry in self.charges), cost])
-        if after.fits(self.budget):
+        if after.fits:
             return
         remaining = f"{self.unit} = {self.remaining!r} of {self.budget.amount!r}"
         remedy = f"Plan with {self.unit} of at most that, or stop here: a spent budget does not come back"
         if after.delta > after.delta_limit:
             left = max(after.delta_limit - self.tally.delta, Fraction(0))
-            remaining += f" and delta = {round_down(left)!r} for the deltas of charges"
+            remaining += f" and delta = {round_down(left, self.terms.amounts)!r} for the deltas of charges"
             remedy = "Plan with a smaller delta, or with Pure(epsilon)"
         raise BudgetExceededError(f"{cost!r} does not fit: dataset {self.name!r} has {remaining} left. {remedy}.")
 

@@ -1,14 +1,15 @@
 """The ledger: the privacy budget of datasets, durable, charged before noise is drawn."""
 
 from os import PathLike
-from pathlib import Path
 
+from epsteps import _databases
 from epsteps.budgets import Budget
 from epsteps.ledger import store
 from epsteps.ledger.accountants import require_accounting
 from epsteps.ledger.books import Book, find, open_books
 from epsteps.ledger.chain import GENESIS, Entry, follow
 from epsteps.ledger.errors import LedgerError
+from epsteps.ledger.names import require_new, require_plain
 from epsteps.ledger.terms import Cost, Terms, checked, dump_cost, dump_terms
 from epsteps.minima import Corners
 
@@ -20,7 +21,8 @@ class Ledger:
     """A file that holds the privacy budgets of datasets, and every charge against them.
 
     A charge is on the disk before :meth:`charge` returns, it stands whatever happens afterwards, and one that does not
-    fit is refused: sums are exact, and any number of threads and processes may charge at once. Budgets are for
+    fit is refused: sums are exact, of the decimals that were written (ten charges of 0.1 fit a budget of 1.0, and not
+    the smallest one more), and any number of threads and processes may charge at once. Budgets are for
     neighbours that differ in one replaced record. The guarantee covers what was charged: a release that bypasses the
     ledger is not in it.
 
@@ -32,15 +34,19 @@ class Ledger:
     Parameters
     ----------
     path : path
-        An SQLite file on a local disk (its write-ahead log does not work over a network), made by the first
-        :meth:`create`.
+        An SQLite file on a local disk (locks are not to be relied upon over a network), made by the first
+        :meth:`create`, for its owner alone to read. What it means is settled here: ``path`` is then absolute, without
+        symbolic links, and stays the same file wherever the process goes. A file with a second name (hard link) is
+        refused.
     """
 
     def __init__(self, path: str | PathLike[str]) -> None:
-        self.path = Path(path)
+        self._given = path
+        self.path = _databases.real_path(path)
 
     def __repr__(self) -> str:
-        return f"Ledger({str(self.path)!r})"
+        """Return what was given: certificates quote it, and tell nothing of the folders of this machine."""
+        return f"Ledger({str(self._given)!r})"
 
     def create(self, name: str, budget: Budget, *, composition: str = "adaptive", note: str = "") -> Entry:
         """Declare a dataset and its whole budget, once and for all; makes the file if there is none.
@@ -48,7 +54,9 @@ class Ledger:
         Parameters
         ----------
         name : str
-            Any text of up to 200 characters.
+            Up to 200 characters that can be printed, without spaces around them. A name that looks like that of an
+            existing dataset is refused, since it would be a second budget for what people take to be the same
+            records: one that differs only in capitals, in how letters are composed, or in what cannot be seen.
         budget : Pure, Concentrated or Approximate
             Pure takes pure charges and adds epsilon. Concentrated also takes pure ones, as rho = epsilon²/2.
             Approximate takes every kind.
@@ -64,12 +72,11 @@ class Ledger:
         terms = Terms(checked("budget", budget), composition)
         require_accounting(terms)
         _require_text("name", name, 1, _LONGEST_NAME)
+        require_plain(name)
         _require_text("note", note, 0, _LONGEST_NOTE)
 
         def decide(entries: list[Entry]) -> Entry:
-            existing = open_books(entries).get(name)
-            if existing is not None:
-                raise ValueError(f"dataset {name!r} exists, with {existing.budget}: a budget is declared once.")
+            require_new(name, open_books(entries))
             return follow(entries, "create", name, dump_terms(terms), note, None)
 
         return store.append(self.path, decide, create=True)
@@ -150,7 +157,7 @@ class Ledger:
         """
         entries = store.read(self.path)
         for book in open_books(entries).values():
-            if not book.tally.fits(book.budget):
+            if not book.tally.fits:
                 raise LedgerError(
                     f"{self.path} cannot be trusted: dataset {book.name!r} spent more than {book.budget}."
                 )

@@ -7,6 +7,7 @@ from typing import Any
 
 from epsteps import _validate
 from epsteps.budgets import Approximate, Concentrated, Pure
+from epsteps.ledger.amounts import AMOUNTS
 from epsteps.minima import Corners
 
 Cost = Pure | Concentrated | Approximate | Corners
@@ -23,10 +24,11 @@ COMPOSITIONS = ("adaptive", "plain", "numerical")
 
 @dataclass(frozen=True)
 class Terms:
-    """What a dataset was created with: its whole budget, and how charges compose under it."""
+    """What a dataset was created with: its whole budget, how charges compose under it, and what floats stand for."""
 
     budget: Cost
     composition: str = "adaptive"
+    amounts: str = "decimal"
 
     def __post_init__(self) -> None:
         checked("budget", self.budget)
@@ -36,6 +38,7 @@ class Terms:
                 "Corners are the price of a release."
             )
         _validate.choice("composition", self.composition, COMPOSITIONS)
+        _validate.choice("amounts", self.amounts, AMOUNTS)
         if self.composition != "adaptive" and not isinstance(self.budget, Approximate):
             raise ValueError(
                 f"composition={self.composition!r} is for Approximate(epsilon, delta), got {self.budget!r}: "
@@ -66,17 +69,17 @@ def load_cost(text: str) -> Cost:
 
 def dump_terms(terms: Terms) -> str:
     """Return the terms as text."""
-    described = {"adjacency": ADJACENCY, "composition": terms.composition}
+    described = {"adjacency": ADJACENCY, "amounts": terms.amounts, "composition": terms.composition}
     return json.dumps(_fields(terms.budget) | described, sort_keys=True)
 
 
 @lru_cache(maxsize=4096)
 def load_terms(text: str) -> Terms:
-    """Read terms, and refuse another adjacency than the library's."""
+    """Read terms, and refuse another adjacency than the library's; terms without a word on amounts are old ones."""
     fields = json.loads(text)
     _validate.choice("adjacency", fields.pop("adjacency"), (ADJACENCY,))
-    composition = fields.pop("composition")
-    return Terms(_KINDS[fields.pop("kind")](**fields), composition)
+    composition, amounts = fields.pop("composition"), fields.pop("amounts", "binary")
+    return Terms(_KINDS[fields.pop("kind")](**fields), composition, amounts)
 
 
 def _fields(cost: Cost) -> dict[str, Any]:
