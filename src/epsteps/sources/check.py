@@ -31,6 +31,7 @@ class Check:
         )
 
 
+@np.errstate(all="ignore")  # a warning would tell something about a record
 def count(problem: Problem, features: np.ndarray, targets: np.ndarray) -> Check:
     """Count what would be projected of these records."""
     return Check(
