@@ -68,11 +68,11 @@ def open_records(
     targets = open_npy("y", Path(y)) if isinstance(y, str | PathLike) else y
     if not isinstance(targets, np.memmap):
         targets = declared_targets(problem, values.column(targets))
-    if issparse(X):
-        return SparseRecords(problem, X, np.asarray(targets), engine)
     if isinstance(X, np.memmap):
         return StreamedRecords(problem, MappedReader(X, targets), engine)
-    return MemoryRecords(problem, values.matrix(X), np.asarray(targets), engine)
+    features = values.matrix(X)
+    make = SparseRecords if issparse(features) else MemoryRecords
+    return make(problem, features, np.asarray(targets), engine)
 
 
 __all__ = ["Check", "Records", "open_records"]

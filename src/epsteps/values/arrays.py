@@ -24,8 +24,9 @@ def matrix(values: Any, name: str = "X") -> Any:
     Whoever calls refuses by shape and type what is still no numeric matrix. The array cannot be written to, and is that
     of the caller if it has numbers already.
     """
-    if issparse(values):
-        return canonical(values)
+    entries = values if issparse(values) else frames.sparse_matrix(values)
+    if entries is not None:
+        return canonical(entries)
     if is_list(values):
         return numbers(cell_matrix(name, values))
     if (columns := frames.columns_of(values)) is not None:
@@ -76,9 +77,12 @@ def _plain(values: Any) -> np.ndarray:
 
 
 def _of_masked(values: np.ma.MaskedArray) -> np.ndarray:
-    if values.dtype.kind not in NUMERIC:
-        return np.ma.filled(values.astype(object), None)
-    return np.where(np.ma.getmaskarray(values), np.nan, numbers(np.ma.getdata(values)))
+    mask, data = np.ma.getmaskarray(values), np.ma.getdata(values)
+    if data.dtype.kind in NUMERIC:
+        return np.where(mask, np.nan, numbers(data))
+    cells = data.astype(object)
+    cells[mask] = None
+    return cells
 
 
 def _of_columns(columns: list[Any], frame: Any) -> np.ndarray:

@@ -1,5 +1,6 @@
 """Columns of pandas, polars and pyarrow: their types are declared, and decide what becomes of them."""
 
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,16 @@ def columns_of(frame: Any) -> list[Any] | None:
     return None
 
 
+def sparse_matrix(frame: Any) -> Any:
+    """Return a pandas frame of sparse columns of numbers around 0 as a sparse matrix, None if it is none."""
+    if _library(frame) != "pandas" or getattr(frame, "ndim", 0) != 2 or frame.shape[1] == 0:
+        return None
+    kinds = list(frame.dtypes)
+    if all(getattr(kind, "fill_value", None) == 0 and kind.subtype.kind in "biuf" for kind in kinds):
+        return frame.sparse.to_coo()
+    return None
+
+
 def kind_of(column: Any) -> Any:
     """Return the declared type of a column."""
     return column.dtype if hasattr(column, "dtype") else column.type
@@ -26,11 +37,12 @@ def kind_of(column: Any) -> Any:
 
 def numeric_array(column: Any) -> np.ndarray:
     """Return a column as numbers or as objects, or raise if its declared type has no numbers."""
-    array = array_of(column)
-    if array is None or array.dtype.kind not in "biufO" or _is_text(column):
+    if not _may_hold_numbers(column):
         name = getattr(column, "name", None)
         which = "a column" if name is None else f"column {name!r}"
         raise TypeError(f"X must be numeric, got {which} of type {kind_of(column)}. Encode it before.")
+    array = array_of(column)
+    assert array is not None
     return array
 
 
@@ -96,15 +108,24 @@ def _of_pandas(column: Any) -> np.ndarray:
     return column.to_numpy(dtype=object)
 
 
-def _is_text(column: Any) -> bool:
-    """Tell whether a column's type is text, which an array of objects does not say."""
-    kind = kind_of(column)
-    return getattr(kind, "type", None) is str or str(kind).lower() in ("string", "large_string", "categorical", "enum")
+def _may_hold_numbers(column: Any) -> bool:
+    """Tell from a column's declared type whether its cells are numbers, or may be anything."""
+    kind, library = kind_of(column), _library(column)
+    if library == "pandas":
+        if isinstance(kind, np.dtype):
+            return kind.kind in "biufO"
+        return kind.kind in "biuf" or kind.name == "category" or kind.type is Decimal
+    if library == "polars":
+        return kind.is_numeric() or str(kind) in ("Boolean", "Null", "Object")
+    types = require("pyarrow", "parquet", "a table of pyarrow's").types
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
+    return any(test(kind) for test in tests)
 
 
 def _library(values: Any) -> str | None:
     """Return which library an object is of, by its type and those that it inherits from."""
     for base in type(values).__mro__:
-        if (name := base.__module__.partition(".")[0]) in ("pandas", "polars", "pyarrow"):
+        if (name := str(base.__module__).partition(".")[0]) in ("pandas", "polars", "pyarrow"):
             return name
     return None

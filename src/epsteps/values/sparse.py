@@ -13,6 +13,10 @@ def canonical(matrix: Any) -> csr_array:
     a row depends on that row alone, and is what ``toarray`` makes of it. The caller's matrix is not touched; its arrays
     are shared where nothing is to be done, and cannot be written to through the result.
     """
+    if len(matrix.shape) != 2:
+        raise ValueError(f"X must have two dimensions, got shape {matrix.shape}.")
+    if matrix.dtype.kind not in "biufc":
+        raise TypeError(f"X must be numeric, got dtype {matrix.dtype}. Encode text columns before.")
     if matrix.format in ("csr", "csc"):
         compressed: Any = csr_array(matrix) if matrix.format == "csr" else csc_array(matrix)
         _require_sound(compressed)
