@@ -1,5 +1,6 @@
 """Features and targets of any kind as arrays: numbers where their type says so, and otherwise cell by cell."""
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from epsteps.values.sparse import canonical
 
 NUMERIC = "biuf"
 _CELLS = "OUST"
+_PLAIN = {float, int, bool}
 # Stands for a label that is no text, in an array of texts: a code point that no text has (Unicode, section 23.7).
 NO_TEXT = "\uffff"
 # Characters of a label that are read, so that a long one takes no memory.
@@ -52,9 +54,16 @@ def numbers(array: np.ndarray) -> np.ndarray:
         if kind == "c":
             return np.where(np.imag(array) == 0, np.real(array), np.nan).astype(np.float64)
         if kind in _CELLS:
-            cells = array.ravel().tolist()
-            return np.fromiter(map(number_of, cells), dtype=np.float64, count=len(cells)).reshape(array.shape)
+            return _numbers_of(array.ravel().tolist()).reshape(array.shape)
     return np.full(array.shape, np.nan)
+
+
+def _numbers_of(cells: list[Any]) -> np.ndarray:
+    """Return cells as numbers, fast where all of them are Python's own."""
+    with suppress(Exception):  # an integer that no float holds, or a type that has no hash
+        if set(map(type, cells)) <= _PLAIN:
+            return np.fromiter(cells, dtype=np.float64, count=len(cells))
+    return np.fromiter(map(number_of, cells), dtype=np.float64, count=len(cells))
 
 
 def texts(array: np.ndarray) -> np.ndarray:
