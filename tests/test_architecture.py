@@ -27,6 +27,7 @@ ROOMS = (
     {"choosing"},
     {"plans"},
     {"targets"},
+    {"values"},
     {"noise", "engines", "tables", "ledger", "schema"},
     {"sources"},
     {"records"},

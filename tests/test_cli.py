@@ -96,7 +96,7 @@ def test_compare_reads_files(tmp_path, ending):
     ("name", "content", "options", "code", "message"),
     [
         ("a.csv", "x,y\n1,1\n", ["--target", "z"], 2, "has no column 'z'; it has x, y"),
-        ("a.csv", "x,y\n1,red\n", [], 2, "line 2: could not convert string to float: 'red'. Encode text columns"),
+        ("a.csv", "x,y\n1,red\n", [], 2, "line 2: a field is no number. Encode text columns"),
         ("a.csv", "x,y\n1\n", [], 2, "line 2: 1 fields, but the header names 2 columns"),
         ("a.csv", "", [], 2, "needs rows"),
         ("a.csv", "x,y\n", [], 2, "needs rows"),

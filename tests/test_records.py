@@ -63,7 +63,7 @@ def test_validate_raises_for_the_data_holder():
         (np.zeros((4, 2)), np.ones((4, 1)), ValueError, r"= \(4,\), got \(4, 1\)"),
         (np.full((4, 2), "a"), np.ones(4), TypeError, "X must be numeric, got dtype <U1"),
         (np.zeros((4, 2)), np.full(4, "a"), TypeError, "y must be numeric, got dtype <U1"),
-        (np.zeros((4, 2), dtype=object), np.ones(4), TypeError, "X must be numeric, got dtype object"),
+        (np.zeros((4, 2), dtype="M8[s]"), np.ones(4), TypeError, "X must be numeric, got dtype datetime64"),
         (np.zeros((4, 2), dtype=complex), np.ones(4), TypeError, "X must be numeric, got dtype complex128"),
     ],
 )

@@ -18,7 +18,9 @@ class Rows:
     """The records of a problem, every one projected into its domain.
 
     A record's values never raise: a row outside the domain is moved to it, NaN and missing values become 0, an unknown
-    label the first class. Shapes, types, names of columns and files are structure, and do raise.
+    label the first class. Shapes, types, names of columns and files are structure, and do raise. Python's lists and
+    arrays of objects declare no type: their cells are converted one by one, and what is no number is missing. Nothing
+    that is passed is written to; entries of a sparse matrix that share a place are added up.
 
     Records may be larger than memory: memory maps and files of more than 2^24 numbers are read in blocks at every step,
     with a working set of a few hundred megabytes however many there are. The files must not change meanwhile. Sparse

@@ -11,6 +11,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from epsteps import values
 from epsteps._extras import require
 
 # What NumPy raises for .npy and .npz files that are not whole.
@@ -76,8 +77,9 @@ def _numbers(path: Path, names: list[str], line: int, row: list[str]) -> list[fl
         raise ValueError(f"{path}, line {line}: {len(row)} fields, but the header names {len(names)} columns.")
     try:
         return [float(field) if field.strip() else math.nan for field in row]
-    except ValueError as error:
-        raise ValueError(f"{path}, line {line}: {error}. Encode text columns as numbers.") from None
+    except ValueError:
+        pass  # its words quote the field, and must not go along with ours
+    raise ValueError(f"{path}, line {line}: a field is no number. Encode text columns as numbers.")
 
 
 def _read_parquet(path: Path, target: str | None) -> tuple[np.ndarray, np.ndarray]:
@@ -86,11 +88,12 @@ def _read_parquet(path: Path, target: str | None) -> tuple[np.ndarray, np.ndarra
         table = parquet.read_table(path)
     except (ValueError, OSError) as error:
         raise ValueError(f"{path} is not a whole Parquet file: {str(error).splitlines()[0]}") from None
-    columns = [np.asarray(column.to_numpy()) for column in table.itercolumns()]
-    for name, column in zip(table.column_names, columns, strict=True):
-        if column.dtype.kind not in "biuf":
-            raise ValueError(f"{path}: column {name!r} is not numeric. Encode text columns as numbers.")
-    return _columns(path, table.column_names, np.column_stack(columns).astype(float), target)
+    types = require("pyarrow", "parquet", "reading .parquet files").types
+    for field in table.schema:
+        if not (types.is_integer(field.type) or types.is_floating(field.type) or types.is_boolean(field.type)):
+            raise ValueError(f"{path}: column {field.name!r} is not numeric. Encode text columns as numbers.")
+    columns = [values.numbers(values.column(column)) for column in table.itercolumns()]
+    return _columns(path, table.column_names, np.column_stack(columns), target)
 
 
 def _columns(path: Path, names: list[str], table: np.ndarray, target: str | None) -> tuple[np.ndarray, np.ndarray]:

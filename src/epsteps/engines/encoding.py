@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.sparse import csr_array
 
+from epsteps import values
 from epsteps.grid import STEPS
 from epsteps.problem import Problem
 
@@ -24,12 +25,28 @@ def projected(problem: Problem, features: np.ndarray) -> np.ndarray:
     return result
 
 
+@np.errstate(all="ignore")
 def revealed(problem: Problem, features: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return raw records as UNPROTECTED numbers: float64 features in the domain, with the intercept, and targets.
 
     Features of any kind are projected in float64, whose results lie inside the domain.
     """
     return projected(problem, features.astype(float)), problem.loss.encode(targets)
+
+
+def declared_targets(problem: Problem, targets: np.ndarray) -> np.ndarray:
+    """Return targets of no declared type, Python's objects, cell by cell as what the loss takes: numbers, or text."""
+    if targets.dtype.kind != "O":
+        return targets
+    return values.numbers(targets) if _takes_numbers(problem) else values.texts(targets)
+
+
+def _takes_numbers(problem: Problem) -> bool:
+    try:
+        problem.loss.encode(np.empty(0))
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 @np.errstate(all="ignore")

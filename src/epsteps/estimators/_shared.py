@@ -34,8 +34,9 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
     Formal guarantee: with ``random_state=None``, all attributes after ``fit`` are together (epsilon, delta)-private
     when one record is replaced, as ``certificate_`` says. The number of records, the number and names of columns, and
     all parameters are public. A record's values never raise or warn: rows outside the declared set are moved into it,
-    NaN counts as 0 (or as the low end of bounds that do not hold 0), an unknown label as the first class. Structure
-    does raise: shapes, types, lengths.
+    NaN counts as 0 (or as the low end of bounds that do not hold 0), an unknown label as the first class. Cells of
+    Python's lists and objects are converted one by one: what is no number is NaN. Structure does raise: shapes, types,
+    lengths.
 
     Parameters
     ----------

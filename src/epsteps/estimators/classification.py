@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Number
 from typing import Any, Self
 
 import numpy as np
 from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.base import ClassifierMixin
 
+from epsteps import values
+from epsteps.estimators import _scikit
 from epsteps.estimators._shared import PrivateLinearModel, with_common_parameters
 from epsteps.losses import Logistic, Loss, SmoothedHinge, Softmax
 
@@ -51,6 +52,11 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         """Return each row's class."""
         margins = self.decision_function(X)
         return self.classes_[(margins > 0).astype(int) if margins.ndim == 1 else margins.argmax(axis=1)]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the part of the labels that is predicted, without privacy for these records."""
+        labels = self.comparable(_scikit.targets(self, X, y))
+        return float(np.average(self.predict(X) == labels, weights=sample_weight))
 
     def _labels(self) -> tuple[Any, ...]:
         if isinstance(self.classes, str) or np.ndim(self.classes) != 1:
@@ -127,7 +133,8 @@ class PrivateLinearSVC(PrivateClassifier):
 def comparable_labels(classes: tuple[Any, ...], y: np.ndarray) -> np.ndarray:
     """Return labels in an array of the classes' kind, or raise if the array's type can hold none of them.
 
-    Labels in an array of Python's objects, where anything may be, are looked up one by one.
+    Labels in an array of Python's objects, where anything may be, are taken one by one: as text if the classes are, or
+    else as numbers.
     """
     is_text = isinstance(classes[0], str)
     kinds, wanted = ("OUT", "text") if is_text else ("Obiuf", "numbers")
@@ -138,7 +145,4 @@ def comparable_labels(classes: tuple[Any, ...], y: np.ndarray) -> np.ndarray:
         )
     if y.dtype.kind in "Ubiuf":
         return y
-    known = {label: label for label in classes}
-    unknown = "".join(classes) + "?" if is_text else np.nan  # equal to no class
-    found = [known.get(value, unknown) if isinstance(value, str | Number | np.generic) else unknown for value in y]
-    return np.array(found, dtype=str if is_text else float)
+    return values.texts(y) if is_text else values.numbers(y)

@@ -24,7 +24,7 @@ class Declared:
 
     @np.errstate(all="ignore")  # a warning would tell something about a record
     def scaled(self, X: Any) -> Any:
-        """Return records in scaled units, as floats; sparse ones stay sparse."""
+        """Return records in scaled units, as floats; sparse ones, which are canonical, stay so."""
         if issparse(X):
             return self._scaled_sparse(csr_array(X))
         if not self.shift.any() and np.all(self.unit == 1):
@@ -44,7 +44,6 @@ class Declared:
         X = self.scaled(X)
         if not issparse(X):
             return self.domain.project(np.asarray(X, dtype=float))
-        X.sum_duplicates()
         entries = self.domain.project_entries(X.data, X.indices, X.indptr, X.shape[1])
         return csr_array((entries, X.indices, X.indptr), shape=X.shape)
 

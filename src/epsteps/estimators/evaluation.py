@@ -8,7 +8,6 @@ from sklearn.base import is_classifier
 from sklearn.metrics import log_loss, mean_absolute_error, r2_score, roc_auc_score, root_mean_squared_error
 
 from epsteps.estimators import _scikit
-from epsteps.estimators.regression import numbers
 
 _SAME = (
     "NOT private: these are the records of the fit, and a score of them is a new, unprotected release about them. It "
@@ -45,7 +44,8 @@ def evaluate(model: Any, X: Any, y: Any, *, same_records: bool = False) -> Evalu
 
     Classifiers get accuracy, logarithmic loss (where they have probabilities) and, of two classes, the area under the
     ROC curve; regressors R², mean absolute error and root mean squared error. A label of no declared class counts as
-    the first one, as in a fit, but for accuracy, where it counts as wrong.
+    the first one, as in a fit, but for accuracy, where it counts as wrong; a target outside the declared range as its
+    nearest end, and one that is missing as its middle.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def _classification(model: Any, X: Any, values: np.ndarray) -> dict[str, float]:
 
 
 def _regression(model: Any, X: Any, values: np.ndarray) -> dict[str, float]:
-    targets, found = numbers(values), model.predict(X)
+    targets, found = model.clipped(values), model.predict(X)
     return {
         "r2": float(r2_score(targets, found)),
         "mean_absolute_error": float(mean_absolute_error(targets, found)),

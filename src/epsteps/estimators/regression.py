@@ -5,8 +5,10 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
+from sklearn.metrics import r2_score
 
-from epsteps import _validate
+from epsteps import _validate, values
+from epsteps.estimators import _scikit
 from epsteps.estimators._shared import PrivateLinearModel, with_common_parameters
 from epsteps.losses import Loss, PseudoHuber, Squared
 
@@ -37,6 +39,11 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         """Return each row's value, in the targets' units."""
         return self._margins(X)[:, 0]
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return R², without privacy for these records; targets outside the declared range count as in a fit."""
+        targets = self.clipped(_scikit.targets(self, X, y))
+        return float(r2_score(targets, self.predict(X), sample_weight=sample_weight))
+
     def _range(self) -> tuple[float, float]:
         """Return the middle of the targets' range and half its width; without an intercept the middle is 0."""
         low, high = self._ends()
@@ -58,23 +65,13 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         if y.dtype.kind not in "Obiuf":
             raise TypeError(f"y must hold numbers, got dtype {y.dtype}. Convert it before.")
         middle, half = self._range()
-        return (numbers(y) - middle) / half
+        return (values.numbers(y) - middle) / half
 
-
-def numbers(y: np.ndarray) -> np.ndarray:
-    """Return targets as floats; what is no number among Python's objects becomes NaN, but for text, which raises."""
-    if y.dtype.kind != "O":
-        return y.astype(float)
-    return np.array([_number(value) for value in y], dtype=float)
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, str):
-        raise TypeError("y must hold numbers, got text. Convert it before.")
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        return np.nan
+    def clipped(self, y: np.ndarray) -> np.ndarray:
+        """Return the targets as a fit counts them, in their own units: within the range, NaN as its middle."""
+        middle, half = self._range()
+        known = self.comparable(y)
+        return np.clip(np.where(np.isnan(known), middle, values.numbers(y)), middle - half, middle + half)
 
 
 @with_common_parameters

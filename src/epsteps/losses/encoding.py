@@ -38,12 +38,14 @@ def unknown(classes: Sequence[object], y: np.ndarray) -> int:
     return int(np.sum(np.all([y != label for label in classes], axis=0)))
 
 
+@np.errstate(all="ignore")  # a warning would tell something about a record
 def within(bound: float, y: np.ndarray) -> np.ndarray:
     """Clip targets into [-bound, bound]; NaN becomes 0."""
     _require_kind("y", y, text=False)
     return np.clip(np.nan_to_num(y.astype(float), nan=0.0), -bound, bound)
 
 
+@np.errstate(all="ignore")
 def beyond(bound: float, y: np.ndarray) -> int:
     """Count the targets outside [-bound, bound], NaN included."""
     _require_kind("y", y, text=False)

@@ -6,6 +6,7 @@ import numpy as np
 
 from epsteps.models.model import Model
 from epsteps.schema import Category
+from epsteps.schema.frames import columns_of
 
 NOTE = (
     "The guarantee covers the records of the fit. The records that the model was scored on were read without "
@@ -30,7 +31,8 @@ def _of_classes(model: Model, table: Any) -> dict[str, float]:
     assert isinstance(column, Category)
     assert classes is not None
     truth, probabilities = model.schema.encode_target(table), model.probabilities(table)
-    known = ~column.unknown(np.asarray(table[str(model.schema.target)]))
+    name = str(model.schema.target)
+    known = ~column.unknown(columns_of(table, [name])[name])
     places = np.select([truth == label for label in classes], np.arange(len(classes)))
     likely = np.maximum(probabilities[np.arange(len(places)), places], _TINY)
     found = {

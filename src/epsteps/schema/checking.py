@@ -7,6 +7,7 @@ import numpy as np
 
 from epsteps.schema import cells
 from epsteps.schema.columns import Column, Numeric
+from epsteps.values import shown
 
 _EXAMPLES = 3
 
@@ -59,5 +60,5 @@ def check_column(name: str, declared: Column, column: np.ndarray) -> ColumnCheck
         below, above = int(np.sum(values < declared.low)), int(np.sum(values > declared.high))
     else:
         unknown, below, above = declared.unknown(column) & ~empty, 0, 0
-    common = Counter(map(str, column[unknown].tolist())).most_common(_EXAMPLES)
+    common = Counter(map(shown, column[unknown].tolist())).most_common(_EXAMPLES)
     return ColumnCheck(name, int(empty.sum()), int(unknown.sum()), below, above, tuple(text for text, _ in common))

@@ -9,6 +9,7 @@ from epsteps.schema import cells, notation
 from epsteps.schema.columns import Category, Column, Numeric, checked_text
 from epsteps.schema.files import read_columns
 from epsteps.schema.frames import columns_of, hint, names_of
+from epsteps.values import shown
 
 # A column is numeric if so many of its cells are numbers.
 _NUMERIC_SHARE = 0.9
@@ -71,12 +72,12 @@ def _distinct(column: np.ndarray) -> list[Any]:
     """Return the different values in order: all numbers, or all text."""
     keys = {cells.key_of(cell): cell for cell in reversed(column.tolist())}
     keys.pop(None, None)
-    if {str(cell).strip().lower() for cell in keys.values()} == set(cells.WORDS):
+    if {shown(cell).strip().lower() for cell in keys.values()} == set(cells.WORDS):
         return [False, True]
     found = sorted(key for key in keys if isinstance(key, float) and np.isfinite(key))
     if len(found) == len(keys):
         return [int(key) if key.is_integer() and abs(key) < 2**53 else key for key in found]
-    return sorted(cell.strip() if isinstance(cell, str) else str(cell) for cell in keys.values())
+    return sorted(shown(cell).strip() for cell in keys.values())
 
 
 def _blank(column: np.ndarray) -> np.ndarray:

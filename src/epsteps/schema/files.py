@@ -61,6 +61,8 @@ def _read_csv(
     try:
         parts = list(_parts_by_arrow(path, delimiter, len(listed), places, parse))
     except (MissingExtraError, ValueError):  # what pyarrow cannot read, the other reader reads, or says why it cannot
+        parts = None
+    if parts is None:  # outside the exception: pyarrow's quotes the line, and would go along with the other's
         parts = list(_parts_by_csv(path, delimiter, len(listed), places, parse))
     if not parts:
         raise ValueError(f"{path} has no rows below its header.")

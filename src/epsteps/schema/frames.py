@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from epsteps import values
+
 
 def columns_of(frame: Any, names: Sequence[str]) -> dict[str, np.ndarray]:
     """Return these columns of a table, each as a one-dimensional array, all of the same length."""
@@ -57,31 +59,16 @@ def hint(name: str, options: Iterable[Any]) -> str:
 
 def array_of(column: Any, name: str = "the column") -> np.ndarray:
     """Return a column as a one-dimensional array; lists, cell by cell, so that no cell changes another's type."""
-    if isinstance(column, np.ma.MaskedArray):
-        column = np.ma.filled(column.astype(object), None)
-    if isinstance(column, list | tuple):
-        return np.fromiter(column, dtype=object, count=len(column))
-    array = _of_arrow(column) if type(column).__module__.startswith("pyarrow") else np.asarray(column)
+    array = values.column(column)
     if array.ndim != 1:
         raise ValueError(f"{name!r} must have one dimension, got shape {array.shape}.")
     return array
 
 
-def _of_arrow(column: Any) -> np.ndarray:
-    if hasattr(column, "combine_chunks"):
-        column = column.combine_chunks()
-    if hasattr(column, "dictionary_decode"):
-        column = column.dictionary_decode()
-    try:
-        return np.asarray(column.to_numpy(zero_copy_only=False))
-    except (NotImplementedError, TypeError):  # types that NumPy has no word for
-        return np.fromiter(column.to_pylist(), dtype=object, count=len(column))
-
-
 def _of_array(frame: Any, names: Sequence[str]) -> dict[str, np.ndarray]:
     if hasattr(frame, "tocsr"):
         raise TypeError("a sparse matrix holds numbers that need no schema: pass it to Rows, or make it dense.")
-    array = np.asarray(frame, dtype=object) if isinstance(frame, list | tuple) else np.asarray(frame)
+    array = values.cell_matrix("the table", frame) if values.is_list(frame) else values.column(frame)
     if array.ndim != 2 or array.shape[1] != len(names):
         raise ValueError(
             f"a table without names must have the {len(names)} declared columns, in their order, got shape "

@@ -12,7 +12,9 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.sparse import issparse
 
+from epsteps import values
 from epsteps.engines import Engine, Sums, cluster, require_outputs
+from epsteps.engines.encoding import declared_targets
 from epsteps.problem import Problem
 from epsteps.sources.check import Check
 from epsteps.sources.mapped import MappedReader, open_npy
@@ -63,12 +65,14 @@ def open_records(
         X = open_npy("X", path)
     if columns is not None:
         raise ValueError("columns are for Parquet files: X is none. Leave them out.")
-    targets = open_npy("y", Path(y)) if isinstance(y, str | PathLike) else np.asanyarray(y)
-    if issparse(X):
-        return SparseRecords(problem, X, np.asarray(targets), engine)
+    targets = open_npy("y", Path(y)) if isinstance(y, str | PathLike) else y
+    if not isinstance(targets, np.memmap):
+        targets = declared_targets(problem, values.column(targets))
     if isinstance(X, np.memmap):
         return StreamedRecords(problem, MappedReader(X, targets), engine)
-    return MemoryRecords(problem, np.asarray(X), np.asarray(targets), engine)
+    features = values.matrix(X)
+    make = SparseRecords if issparse(features) else MemoryRecords
+    return make(problem, features, np.asarray(targets), engine)
 
 
 __all__ = ["Check", "Records", "open_records"]

@@ -4,6 +4,7 @@ from dataclasses import astuple, dataclass
 
 import numpy as np
 
+from epsteps import values
 from epsteps.problem import Problem
 
 
@@ -31,8 +32,10 @@ class Check:
         )
 
 
+@np.errstate(all="ignore")  # a warning would tell something about a record
 def count(problem: Problem, features: np.ndarray, targets: np.ndarray) -> Check:
     """Count what would be projected of these records."""
+    features = values.matrix(features)
     return Check(
         rows_outside=int(problem.domain.outside(features).sum()),
         not_a_number=int(np.isnan(features).sum()),

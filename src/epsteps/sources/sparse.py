@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
 
-from epsteps import engines
+from epsteps import engines, values
 from epsteps.engines import Engine, Sums, encoding, stream
 from epsteps.problem import Problem
 from epsteps.sources.check import Check, require_features, require_targets
@@ -20,7 +19,7 @@ class SparseRecords:
             raise ValueError(f"sparse records are computed with SciPy, not {name!r}. Use engine='auto'.")
         require_features(problem, features.shape, features.dtype)
         require_targets(problem, targets.shape, targets.dtype)
-        self._problem, self._features, self._targets = problem, _canonical(features), targets
+        self._problem, self._features, self._targets = problem, values.canonical(features), targets
 
     def engine(self) -> Engine:
         """Return float means over the records."""
@@ -47,16 +46,3 @@ class SparseRecords:
             infinite=int(np.isinf(entries).sum()),
             targets_outside=self._problem.loss.outside(self._targets),
         )
-
-
-def _canonical(features: Any) -> csr_array:
-    """Return the matrix as CSR whose indices are sound, sorted and unique; the caller's own is not touched."""
-    matrix = csr_array(features)
-    try:
-        matrix.check_format(full_check=True)
-    except ValueError as error:
-        raise ValueError(f"X is not a sound sparse matrix: {error}.") from None
-    if not matrix.has_canonical_format:
-        matrix = matrix.copy()
-        matrix.sum_duplicates()
-    return matrix

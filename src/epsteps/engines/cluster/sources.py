@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from epsteps import values
 from epsteps._extras import require
 from epsteps.engines.cluster.parts import PURPOSE, Arrays, Partition, PartitionError, Refused, unreadable
+from epsteps.engines.encoding import declared_targets
 from epsteps.problem import Problem
 
 # Numbers in a partition of a Parquet file: it is read, projected and kept by one worker.
@@ -47,7 +49,7 @@ def _arrays(problem: Problem, X: Any, y: Any) -> list[Partition]:
         raise ValueError("X must know its number of rows. Use X.compute_chunk_sizes() before.")
     if X.dtype.kind not in "biuf":
         raise TypeError(f"X must be numeric, got dtype {X.dtype}. Encode text columns before.")
-    targets: Any = y if isinstance(y, array.Array) else np.asarray(y)
+    targets: Any = y if isinstance(y, array.Array) else declared_targets(problem, values.column(y))
     if targets.shape != X.shape[:1]:
         raise ValueError(f"y must have one value for each of the {X.shape[0]} rows of X, got shape {targets.shape}.")
     problem.loss.encode(np.empty(0, dtype=targets.dtype))  # raises for the wrong kind
@@ -140,7 +142,7 @@ def from_frame(columns: Sequence[str], target: str, frame: Any) -> Arrays:
         features[:, j] = frame[name].to_numpy(dtype=features.dtype, na_value=np.nan)
     if _is_numeric(frame[target].dtype):
         return features, frame[target].to_numpy(dtype=float, na_value=np.nan)
-    return features, frame[target].to_numpy(dtype=object).astype(str)
+    return features, values.texts(values.column(frame[target]))
 
 
 def _is_numeric(dtype: Any) -> bool:
@@ -165,7 +167,7 @@ def from_parquet(path: str, groups: Sequence[int], columns: Sequence[str], targe
         features[:, j] = table[name].cast(pyarrow.from_numpy_dtype(kind), safe=False).to_numpy()
     if _arrow_kind(table.schema.field(target).type) == "f":
         return features, table[target].cast(pyarrow.float64(), safe=False).to_numpy()
-    return features, table[target].cast(pyarrow.string()).to_numpy().astype(str)
+    return features, values.texts(values.column(table[target]))
 
 
 def _arrow_kind(kind: Any) -> str:
