@@ -17,7 +17,7 @@ def problems(draw, n=2):
     return es.Problem(
         draw(losses),
         es.Ball(draw(st.floats(0.1, 20)), norm=draw(norms)),
-        ridge=draw(st.floats(0, 1)),
+        ridge=draw(st.one_of(st.just(0.0), st.floats(1e-100, 1))),
         n=n,
         d=draw(st.integers(1, 5)),
         intercept=draw(st.booleans()),

@@ -15,7 +15,7 @@ import numpy as np
 from epsteps import levels
 from epsteps.bodies import Body, Ellipsoid
 from epsteps.hulls import Hull
-from epsteps.problem import Problem
+from epsteps.problem import Problem, held_point
 
 # A feature at the domain's largest value is this many steps.
 STEPS = 2**20
@@ -29,7 +29,6 @@ _ROWS_BITS = 22
 _NOISE_BITS = 36
 # A scale in integers is rounded up by this much, far above its rounding error.
 _OUTWARD = 1 + 1e-12
-_LARGEST_POINT = 1e100  # a run that diverged is held here, so that no margin is infinite
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,9 +59,10 @@ class Grid:
     def points(self, x: np.ndarray, bound: np.ndarray | float) -> Points:
         """Return the points nearest to the columns of x whose margins are exact: sums below 2^53 in any order.
 
-        ``bound`` is the largest slope at each point, which a step of ``levels`` is a fraction of.
+        ``bound`` is the largest slope at each point, which a step of ``levels`` is a fraction of. Whatever x is, a point
+        that diverged included, all of it is finite.
         """
-        scaled = np.clip(np.nan_to_num(x), -_LARGEST_POINT, _LARGEST_POINT) * self.units[:, None]
+        scaled = held_point(x) * self.units[:, None]
         bits = 53 - _BITS - math.ceil(math.log2(self.problem.dimension))
         _, exponent = np.frexp(np.max(np.abs(scaled), axis=0))
         coefficients = np.rint(np.ldexp(scaled, bits - exponent))
@@ -95,15 +95,15 @@ class Grid:
         step = self.gradient_step(bound)
         unit = step if shape is None else step / self.units[:, None]
         scales = np.broadcast_to(scale / unit, step.shape)
-        bits = np.frexp(np.max(scales, axis=1, keepdims=True))[1]
+        bits = np.frexp(scales)[1].astype(np.int64)
         shift = np.maximum(bits - _NOISE_BITS, max(0, math.ceil(math.log2(self.problem.n)) - _ROWS_BITS))
         if shape is not None:
-            shift = np.full_like(shift, shift.max())
+            shift = np.broadcast_to(shift.max(axis=0), shift.shape)
         coarse = np.ldexp(unit, shift)
         more = 0.0
         if shift.any():
-            moved = np.linalg.norm(coarse, ord=norm, axis=0) if shape is None else shape.cube * coarse[0]  # pyright: ignore[reportArgumentType,reportCallIssue]
-            more = moved / (2 * self.problem.gradient_size(bound, norm))
+            more = _norm(np.where(shift > 0, coarse, 0.0), norm) if shape is None else shape.cube * coarse[0]
+            more = more / (2 * self.problem.gradient_size(bound, norm))
         grown = scale / coarse * (1 + more) * _OUTWARD
         return Release(shift, np.ldexp(step, shift), grown if shape is None else grown[0])
 
@@ -112,8 +112,8 @@ class Grid:
 class Release:
     """Released integers: multiples of 2^shift of the sum's, each of real size ``step``, with noise of this scale.
 
-    There is one shift for each coordinate, as a column. The scale is one for each coordinate and column, or for each
-    column where the noise has a shape.
+    There is one shift for each coordinate and column. So it is with the scale, or one for each column where the noise
+    has a shape.
     """
 
     shift: np.ndarray
@@ -123,13 +123,19 @@ class Release:
     def rounded(self, sums: np.ndarray) -> np.ndarray:
         """Return sums in released integers, int64: floor(sum/2^shift + 1/2), in integer arithmetic."""
         if sums.dtype == object or self.shift.max() >= _ROWS_BITS + 40:
-            half = np.array([[1 << shift >> 1] for shift in self.shift[:, 0].tolist()], dtype=object)
-            return ((sums.astype(object) + half) >> self.shift.astype(object)).astype(np.int64)
+            shift = self.shift.astype(object)
+            return ((sums.astype(object) + (1 << shift >> 1)) >> shift).astype(np.int64)
         return (sums + (1 << self.shift >> 1)) >> self.shift
 
     def noisy(self, sums: np.ndarray, noise: np.ndarray) -> np.ndarray:
         """Return sums with noise in real units; added modulo 2^64, which is how the noise is known."""
         return (self.rounded(sums) + noise.astype(np.int64)).astype(float) * self.step
+
+
+def _norm(values: np.ndarray, norm: float | str) -> np.ndarray:
+    """Return the norm of each column, whatever its size: squares do not vanish or overflow."""
+    largest = np.maximum(np.max(values, axis=0), np.finfo(float).tiny)
+    return largest * np.linalg.norm(values / largest, ord=norm, axis=0)  # pyright: ignore[reportArgumentType,reportCallIssue]
 
 
 def total(parts: Iterable[np.ndarray], count: int) -> np.ndarray:
