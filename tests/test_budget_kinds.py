@@ -113,7 +113,7 @@ DELTAS = (1e-3, 1e-6, 1e-12, 1e-14, 1e-18, 1e-30, 1e-100)
 
 @pytest.mark.parametrize(("cost", "T"), [(0.01, 100), (0.3, 100), (0.01, 1000), (0.05, 1000), (1.0, 37), (2.5, 3)])
 def test_equal_costs_compose_to_the_closed_form_at_any_delta(cost, T):
-    """Never below it, and not above it by more than two in ten thousand, where Fourier transforms have lost all digits."""
+    """Never below it, and above it by at most 2e-4 of it, where Fourier transforms have lost all digits."""
     with mpmath.workdps(60):
         law = equal_responses(cost, T)
         for delta in DELTAS:

@@ -10,8 +10,8 @@ import pytest
 from scipy import stats
 
 from epsteps.bodies import Body
-from epsteps.mechanisms import named
 from epsteps.hulls import Hull
+from epsteps.mechanisms import named
 from epsteps.noise import Source, added, hull_noise, knorm
 from epsteps.noise.bits import Bits
 from epsteps.noise.fast import LOG_ULPS, split

@@ -180,7 +180,8 @@ def test_a_neighbour_moves_the_sum_by_no_more_than_declared_whatever_the_units(e
     engine = "numpy" if problem.loss.outputs > 1 else engine
     grid, bound = Grid(problem), problem.slope_at(x)
     points = grid.points(x, bound)
-    assert np.all(np.isfinite(points.coefficients)) and np.all(np.isfinite(points.step))
+    assert np.all(np.isfinite(points.coefficients))
+    assert np.all(np.isfinite(points.step))
     assert np.all((bound > 0) & np.isfinite(bound))
     first, second = (es.Rows(problem, *pair, engine=engine).sums(points) for pair in ((X, y), (other, labels)))
     steps = grid.gradient_step(bound)
@@ -216,21 +217,23 @@ def test_sums_of_a_large_scale_are_rounded_without_overflow():
     assert release.rounded(np.array([[2**62], [20]])).tolist() == [[0], [3]]
 
 
-class Liar(es.Logistic):
-    """A loss from outside that does not hold its own slope, in one of many ways."""
+# What losses from outside may answer that do not hold their own slope.
+ANSWERS = {
+    "steep": lambda m: 10 * STEPS * np.ones(m.shape),
+    "nan": lambda m: np.where(np.arange(len(m))[:, None] % 2, np.nan, -np.inf),
+    "fractions": lambda m: STEPS * np.cos(m) + 0.3,
+    "wide": lambda m: np.full(m.shape, 2**62),
+    "complex": lambda m: np.full(m.shape, 1e9j),
+    "text": lambda m: np.full(m.shape, "?"),
+    "too few": lambda m: STEPS * np.ones(1),
+    "none": lambda m: None,
+    "raising where positive": lambda m: _raise() if np.any(m > 0.2) else STEPS * np.ones(m.shape),
+    "short where positive": lambda m: STEPS * np.ones(m.shape)[: -1 if np.any(m > 0.2) else None],
+}
 
-    answers = {
-        "steep": lambda m: 10 * STEPS * np.ones(m.shape),
-        "nan": lambda m: np.where(np.arange(len(m))[:, None] % 2, np.nan, -np.inf),
-        "fractions": lambda m: STEPS * np.cos(m) + 0.3,
-        "wide": lambda m: np.full(m.shape, 2**62),
-        "complex": lambda m: np.full(m.shape, 1e9j),
-        "text": lambda m: np.full(m.shape, "?"),
-        "too few": lambda m: STEPS * np.ones(1),
-        "none": lambda m: None,
-        "raising where positive": lambda m: _raise() if np.any(m > 0.2) else STEPS * np.ones(m.shape),
-        "short where positive": lambda m: STEPS * np.ones(m.shape)[: -1 if np.any(m > 0.2) else None],
-    }
+
+class Liar(es.Logistic):
+    """A loss from outside that does not hold its own slope."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()
@@ -240,14 +243,14 @@ class Liar(es.Logistic):
         return Liar, (self.kind,)
 
     def levels(self, margin, target, bound):
-        return Liar.answers[self.kind](margin)
+        return ANSWERS[self.kind](margin)
 
 
 def _raise():
     raise ArithmeticError("a record made me raise")
 
 
-@pytest.mark.parametrize("kind", Liar.answers)
+@pytest.mark.parametrize("kind", ANSWERS)
 @pytest.mark.parametrize("engine", [*ENGINES, "stream", "sparse"])
 def test_a_loss_that_does_not_hold_its_slope_moves_a_sum_by_no_more_than_declared(engine, kind, tmp_path):
     """One record is replaced by the opposite corner: at most 2^20 steps from either, whatever the loss answers."""

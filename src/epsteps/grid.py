@@ -59,8 +59,8 @@ class Grid:
     def points(self, x: np.ndarray, bound: np.ndarray | float) -> Points:
         """Return the points nearest to the columns of x whose margins are exact: sums below 2^53 in any order.
 
-        ``bound`` is the largest slope at each point, which a step of ``levels`` is a fraction of. Whatever x is, a point
-        that diverged included, all of it is finite.
+        ``bound`` is the largest slope at each point, which a step of ``levels`` is a fraction of. Whatever floats x is,
+        as a run that diverged does, points and margins are finite.
         """
         scaled = held_point(x) * self.units[:, None]
         bits = 53 - _BITS - math.ceil(math.log2(self.problem.dimension))
