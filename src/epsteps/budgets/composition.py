@@ -43,7 +43,7 @@ def composed_epsilon(costs: np.ndarray, delta: float) -> float:
     releases, only that sum holds.
 
     >>> round(composed_epsilon(np.full(100, 0.01), 1e-6), 3)
-    0.391
+    0.392
     """
     costs = np.asarray(costs, dtype=float)
     if not np.all(np.isfinite(costs) & (costs >= 0)):
