@@ -1,5 +1,8 @@
 """Concentrated and approximate budgets: splits, exact conversion, composition, and runs under each of them."""
 
+import math
+
+import mpmath
 import numpy as np
 import pytest
 from conftest import records, small_problem
@@ -9,7 +12,9 @@ from scipy import integrate, stats
 
 import epsteps as es
 from epsteps.budgets.composition import composed_epsilon
-from epsteps.mechanisms import Gaussian
+from epsteps.budgets.conversions import gaussian_epsilon
+from epsteps.mechanisms import Gaussian, named
+from epsteps.sampling import Sampling
 
 METHODS = (es.gd, es.heavy_ball, es.nesterov, es.multistage)
 BUDGETS = (es.Pure(1.0), es.Concentrated(0.05), es.Approximate(1.0, 1e-6))
@@ -65,6 +70,139 @@ def test_composition_is_never_below_the_exact_one(costs, log_delta):
     spent = np.sum(np.exp(logs) * np.maximum(0, -np.expm1(found - losses)))
     assert spent <= delta * (1 + 1e-9)
     assert found <= sum(costs) * (1 + 1e-9)
+
+
+def responses(costs):
+    """Return the losses of randomised responses together and their chances, in 60 digits: those above 0, descending."""
+    law = {mpmath.mpf(0): mpmath.mpf(1)}
+    for cost in map(mpmath.mpf, costs):
+        chance, further = 1 / (1 + mpmath.exp(-cost)), {}
+        for loss, before in law.items():
+            for moved, share in ((loss + cost, chance), (loss - cost, 1 - chance)):
+                further[moved] = further.get(moved, 0) + before * share
+        law = further
+    return sorted(((loss, chance) for loss, chance in law.items() if loss > 0), reverse=True)
+
+
+def equal_responses(cost, T):
+    """Return the same for T equal costs, by their closed form (Kairouz, Oh, Viswanath 2015)."""
+    chance = 1 / (1 + mpmath.exp(-mpmath.mpf(cost)))
+    return [
+        ((2 * i - T) * mpmath.mpf(cost), mpmath.binomial(T, i) * chance**i * (1 - chance) ** (T - i))
+        for i in range(T, T // 2, -1)
+    ]
+
+
+def exact_epsilon(law, delta):
+    """Return the smallest epsilon at which the sum of chance x max(0, 1 - exp(epsilon - loss)) is delta."""
+    above = weighed = mpmath.mpf(0)
+    for place, (loss, chance) in enumerate(law):
+        above, weighed = above + chance, weighed + chance * mpmath.exp(-loss)
+        lower = law[place + 1][0] if place + 1 < len(law) else mpmath.mpf(0)
+        if above - mpmath.exp(lower) * weighed > delta:
+            return mpmath.log((above - mpmath.mpf(delta)) / weighed)
+    return mpmath.mpf(0)
+
+
+def exact_delta(law, epsilon):
+    return mpmath.fsum(chance * max(0, -mpmath.expm1(epsilon - loss)) for loss, chance in law)
+
+
+DELTAS = (1e-3, 1e-6, 1e-12, 1e-14, 1e-18, 1e-30, 1e-100)
+
+
+@pytest.mark.parametrize(("cost", "T"), [(0.01, 100), (0.3, 100), (0.01, 1000), (0.05, 1000), (1.0, 37), (2.5, 3)])
+def test_equal_costs_compose_to_the_closed_form_at_any_delta(cost, T):
+    """Never below it, and above it by at most 2e-4 of it, where Fourier transforms have lost all digits."""
+    with mpmath.workdps(60):
+        law = equal_responses(cost, T)
+        for delta in DELTAS:
+            exact, found = exact_epsilon(law, delta), composed_epsilon(np.full(T, cost), delta)
+            assert exact <= found <= exact * (1 + 2e-4)
+
+
+@settings(max_examples=25)
+@given(st.lists(st.floats(0.01, 1), min_size=1, max_size=7), st.floats(1e-3, 5), st.sampled_from(DELTAS))
+def test_different_costs_compose_to_the_enumerated_law_at_any_delta(shape, size, delta):
+    costs = size * np.array(shape)
+    with mpmath.workdps(60):
+        exact, found = exact_epsilon(responses(costs), delta), composed_epsilon(costs, delta)
+        assert exact <= found <= exact + 1e-3 * max(exact, 0.5 * math.sqrt(np.sum(costs**2)))
+
+
+def test_another_accountant_composes_to_nearly_the_same():
+    """Google's, where delta is large enough for its transforms; it rounds losses up to a grid."""
+    distributions = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")
+    common = pytest.importorskip("dp_accounting.pld.common")
+    costs, together = 0.02 * np.sqrt(np.geomspace(1e-2, 1, 30)), None
+    for cost in costs:
+        parameters = common.DifferentialPrivacyParameters(cost, 0.0)
+        step = distributions.from_privacy_parameters(parameters, value_discretization_interval=1e-6)
+        together = step if together is None else together.compose(step)
+    for delta in (1e-3, 1e-6):
+        other = together.get_epsilon_for_delta(delta)
+        assert other * (1 - 5e-3) <= composed_epsilon(costs, delta) <= other * (1 + 2e-4)
+
+
+def test_costs_that_are_no_costs_are_refused():
+    for costs in ([0.1, np.nan], [-0.1], [np.inf]):
+        with pytest.raises(ValueError, match="costs must be finite and not negative"):
+            composed_epsilon(np.array(costs), 1e-6)
+    assert composed_epsilon(np.zeros(3), 1e-6) == 0
+    assert composed_epsilon(np.full(3, 0.1), 1e-310) == pytest.approx(0.3)  # below every float's digits: the sum
+
+
+@pytest.mark.parametrize("bought", [0.01, 0.1, 0.3, 0.6])
+def test_a_plan_may_depend_on_what_was_bought(bought):
+    """A randomised response is bought, and its answer decides how many steps share the rest: the worst of each.
+
+    The delta of both together is exact: every step is a randomised response, and so is the purchase.
+    """
+    budget, laplace = es.Approximate(1.0, 1e-5), named("laplace")
+    with mpmath.workdps(40):
+        laws = []
+        for T in (1, 3, 10, 100, 1000):
+            costs = budget.allocate(None, T, laplace, Sampling(10, 10), reserved=bought)
+            assert budget.spending(costs, laplace, [bought]).epsilon <= 1
+            laws.append(equal_responses(float(costs[0]), T))
+        spent = mpmath.mpf(0)
+        for loss in (mpmath.mpf(bought), -mpmath.mpf(bought)):
+            spent += max(exact_delta(law, 1 - loss) for law in laws) / (1 + mpmath.exp(-loss))
+        assert spent <= 1e-5
+
+
+def test_expenses_are_added_to_the_composed_epsilon_of_the_steps(paper):
+    expense = es.Expense("L", 0.1, "epsilon")
+    plan = es.plan(paper, es.Approximate(1.0, 1e-6), mechanism="laplace", iterations=50, expenses=[expense])
+    assert plan.spent == pytest.approx(0.1 + plan.spending().epsilon, rel=1e-9)
+    assert 1 - 1e-3 < plan.spent <= 1
+    assert es.Plan.from_json(plan.to_json()) == plan
+
+
+def mp_log_delta(mu, epsilon):
+    """Return ln of the Gaussian curve's delta, in digits enough for its cancellation."""
+    with mpmath.workdps(120):
+        mu, epsilon = mpmath.mpf(mu), mpmath.mpf(epsilon)
+        s = epsilon / mu - mu / 2
+        near, far = (mpmath.erfc(z / mpmath.sqrt(2)) / 2 for z in (s, s + mu))
+        return mpmath.log(near - mpmath.exp(epsilon) * far)
+
+
+@given(st.floats(-12, 6), st.floats(-300, -0.01))
+def test_gaussian_epsilons_are_never_too_small(log_mu, log_delta):
+    mu, delta = 10**log_mu, 10**log_delta
+    found = gaussian_epsilon(mu, delta)
+    assert mp_log_delta(mu, found) <= mpmath.log(delta)
+    if found > 0:
+        assert mp_log_delta(mu, found * (1 - 1e-6)) > mpmath.log(delta)
+
+
+@given(st.floats(-9, 6), st.floats(-300, -0.01))
+def test_gaussian_mus_are_never_too_large(log_epsilon, log_delta):
+    epsilon, delta = 10**log_epsilon, 10**log_delta
+    found = es.budgets.gaussian_mu(epsilon, delta)
+    assert mp_log_delta(found, epsilon) <= mpmath.log(delta)
+    assert mp_log_delta(found * (1 + 1e-6), epsilon) > mpmath.log(delta)
 
 
 def test_composition_gains_over_the_sum_of_epsilons():

@@ -10,12 +10,14 @@ import pytest
 from scipy import stats
 
 from epsteps.bodies import Body
+from epsteps.hulls import Hull
 from epsteps.mechanisms import named
-from epsteps.noise import Source, knorm
+from epsteps.noise import Source, added, hull_noise, knorm
 from epsteps.noise.bits import Bits
-from epsteps.noise.fast import LOG_ULPS
+from epsteps.noise.fast import LOG_ULPS, split
 from epsteps.noise.gaussian import Gaussians, rounded_gaussian, rounded_product, tilted_gaussian
-from epsteps.noise.laplace import discrete_laplace, geometric
+from epsteps.noise.hull_layout import layout_of
+from epsteps.noise.laplace import discrete_laplace, geometric, whole_geometric
 from epsteps.noise.radius import SQUEEZE, WORDS, Tape, gamma, integer_radius
 from epsteps.noise.reals import Ball, Point, Uniform, decide
 from epsteps.noise.shaped import parts_of, shaped
@@ -102,6 +104,50 @@ def test_a_coarse_cut_leaves_the_law_alone():
     only_the_right_scale(lambda factor: scalar_pvalue(gaussian, gaussian_cdf, scale, factor))
     first, second = (geometric(bits, bits.words(2 * count).reshape(2, -1), *arrays, 2.0**16) for _ in range(2))
     only_the_right_scale(lambda factor: scalar_pvalue(first - second, laplace_cdf, scale, factor))
+
+
+@pytest.mark.parametrize("scale", [3.0, 2.0**40, 2.0**62])
+def test_whole_geometric_variables_are_those_before_reduction(scale):
+    """At scale 2^62 about one in seven passes 63 bits: it is not reduced before it is added to others."""
+    scales = np.full(300, scale)
+    reduced, shift = split(scales)
+    words = Bits(31).words(600).reshape(2, -1)[: 1 + bool(shift.any())]
+    whole = whole_geometric(Bits(32), words, scales, reduced, shift, 1.0)
+    found = geometric(Bits(32), words, scales, reduced, shift, 1.0)
+    assert [(integer + 2**63) % 2**64 - 2**63 for integer in whole] == found.tolist()
+    assert (max(whole) >= 2**63) == (scale == 2.0**62)
+    assert min(whole) >= 0
+
+
+def test_levels_of_a_hull_are_sums_of_whole_numbers(monkeypatch):
+    """They are compared with each other before the noise is reduced: none of them is negative at any scale."""
+    seen = []
+
+    def accepted(uniform, signs, above, below):
+        seen.append((above, below))
+        return True
+
+    monkeypatch.setattr(hull_noise, "is_accepted", accepted)
+    layout = layout_of(Hull(((0, 1, 2), (3, 4)), (5,)))
+    for seed in range(50):
+        assert hull_noise.hull_noise(Bits(seed), layout, 2.0**61).dtype == np.int64
+    assert min(min(levels) for levels in seen) >= 0
+    assert max(max(levels) for levels in seen) > 2**64
+
+
+def test_noise_is_added_modulo_what_it_is_known_modulo():
+    """Python's integers or int64, the sum is the same: that of the whole noise, of which 64 bits are kept."""
+    integers = np.array([[2**62, -(2**62)], [5, -1]])
+    noise = np.array([[2**63 - 1, -(2**63)], [2**63 - 1, 0]])
+    wanted = [
+        [(a + b + 2**63) % 2**64 - 2**63 for a, b in zip(*pair, strict=True)]
+        for pair in zip(integers.tolist(), noise.tolist(), strict=True)
+    ]
+    for kinds in itertools.product((np.int64, object), repeat=2):
+        found = added(integers.astype(kinds[0]), noise.astype(kinds[1]))
+        assert found.dtype == np.int64
+        assert found.tolist() == wanted
+    assert added(np.array([2**70 + 3], dtype=object), np.array([1])).tolist() == [4]
 
 
 @pytest.mark.parametrize("lowest", [0, 10, 18, 26])

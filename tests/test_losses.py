@@ -117,7 +117,7 @@ def test_levels_are_the_slopes_rounded(loss, share):
             assert np.all(found == np.rint(found))
 
 
-@each([*SCALAR, PseudoHuber(c=1e-200), SmoothedHinge(width=1e-300)])
+@each([*SCALAR, PseudoHuber(c=1e-30), SmoothedHinge(width=1e-30)])
 def test_levels_never_pass_their_limit(loss):
     margin = np.array([np.nan, np.inf, -np.inf, 1e300, -1e300, 1.0])[:, None]
     for target in targets_of(loss):

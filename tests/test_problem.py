@@ -17,7 +17,7 @@ def problems(draw, n=2):
     return es.Problem(
         draw(losses),
         es.Ball(draw(st.floats(0.1, 20)), norm=draw(norms)),
-        ridge=draw(st.floats(0, 1)),
+        ridge=draw(st.one_of(st.just(0.0), st.floats(1e-100, 1))),
         n=n,
         d=draw(st.integers(1, 5)),
         intercept=draw(st.booleans()),
@@ -173,3 +173,57 @@ def test_bad_facts_are_refused(facts, error, message):
 def test_bad_domains_and_losses_are_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: es.Ball(1e-305, norm=np.inf), "radius must lie between 1e-100 and 1e\\+100, got 1e-305"),
+        (lambda: es.Ball(1e200), "radius must lie between"),
+        (lambda: es.Box(1e-320, 2e-320), r"the larger of \|low\| and \|high\| must lie between"),
+        (lambda: es.Box((0, -1e200), (1, 1)), r"the larger of \|low\| and \|high\| must lie between"),
+        (lambda: es.Squared(bound=1e39), "bound must lie between 1e-30 and 1e\\+30, got 1e\\+39"),
+        (lambda: es.PseudoHuber(c=1e-200), "c must lie between"),
+        (lambda: es.SmoothedHinge(width=1e-300), "width must lie between"),
+        (lambda: declared(ridge=1e-305), "ridge must lie between"),
+        (lambda: declared(clip=1e-305), "clip must lie between"),
+        (lambda: declared(n=2**60), "n must be between 2 and"),
+        (lambda: declared(d=2**31), "the number of coordinates must be between 1 and"),
+        (lambda: declared(smoothness=1e305), "L is too large or too small to compute with: 1e\\+305"),
+    ],
+)
+def test_sizes_that_floats_do_not_hold_are_refused_where_they_are_declared(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def declared(loss=None, **facts):
+    return es.Problem(loss or es.Logistic(), es.Ball(1), **({"ridge": 0.1, "n": 10, "d": 2} | facts))
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"slope": np.nan}, "slope must be finite, got nan"),
+        ({"slope": -1.0}, "slope must be positive, got -1"),
+        ({"slope": 0.0}, "slope must be positive, got 0"),
+        ({"typical_slope": np.inf}, "typical_slope must be finite, got inf"),
+        ({"curvature": 1e200}, "curvature must lie between"),
+        ({"joint_slope": lambda self, norm: np.nan}, r"joint_slope\(1\) must be finite, got nan"),
+        ({"outputs": 0}, "outputs must be between 1 and"),
+    ],
+)
+def test_a_loss_from_outside_whose_constants_are_none_is_refused(facts, message):
+    """What a loss says of itself is public, and decides all sensitivities: it is looked at before any record is."""
+    with pytest.raises((ValueError, TypeError), match=message):
+        declared(type("Outside", (es.Logistic,), facts)())
+
+
+def test_a_slope_at_a_point_is_never_above_the_declared_one():
+    """Whatever a loss from outside says of a point, and whatever the point: noise is scaled for the smaller slope."""
+    for answer in (7.0, np.nan, np.inf, -3.0, 0.0):
+        loss = type("Outside", (es.Logistic,), {"slope_at": lambda self, reach, a=answer: np.full(reach.shape, a)})()
+        for x in (np.zeros((2, 1)), np.full((2, 1), np.inf), np.full((2, 1), np.nan)):
+            found = declared(loss).slope_at(x)
+            assert np.all((found > 0) & (found <= 1))
+    assert np.all(np.isfinite(declared(es.Squared()).sensitivity_at(np.array([[np.inf], [-1e308]]))))

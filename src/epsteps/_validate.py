@@ -22,6 +22,19 @@ def positive(name: str, value: Any, remedy: str = "") -> float:
     return checked
 
 
+# Declared sizes lie between these: squares of records, their products with points, and sums over all records are then
+# finite and far from where floats lose their digits.
+SMALLEST, LARGEST = 1e-100, 1e100
+
+
+def size(name: str, value: Any, smallest: float = SMALLEST, largest: float = LARGEST) -> float:
+    """Return ``value`` as a positive float of a size that can be computed with, or raise."""
+    checked = positive(name, value)
+    if not smallest <= checked <= largest:
+        raise ValueError(f"{name} must lie between {smallest:g} and {largest:g}, got {value!r}. Choose other units.")
+    return checked
+
+
 def integer(name: str, value: Any, low: int = 1, high: int | None = None, remedy: str = "") -> int:
     """Return ``value`` as an int between ``low`` and ``high``, or raise."""
     if isinstance(value, bool) or not isinstance(value, Integral):

@@ -66,7 +66,8 @@ def plan_steps(
     c : float
         The step size is c/L.
     expenses : sequence of Expense
-        What the same budget has paid for, such as a private estimate of L; the steps get the rest.
+        What the same budget has paid for, such as a private estimate of L; the steps get the rest. The problem may
+        depend on it: the certificate adds expenses up with the steps such that it holds for every outcome.
 
     >>> import epsteps as es
     >>> problem = es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.02, n=100_000, d=20)

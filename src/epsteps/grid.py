@@ -15,7 +15,7 @@ import numpy as np
 from epsteps import levels
 from epsteps.bodies import Body, Ellipsoid
 from epsteps.hulls import Hull
-from epsteps.problem import Problem
+from epsteps.problem import Problem, held_point
 
 # A feature at the domain's largest value is this many steps.
 STEPS = 2**20
@@ -24,11 +24,11 @@ _BITS = 20
 ROWS_PER_DOUBLE = 2**13
 # And a sum of this many fits 62 bits.
 ROWS_PER_INT64 = 2**22
+_ROWS_BITS = 22
 # Noise of about so many bits is drawn quickly, and is still spread over billions of integers.
 _NOISE_BITS = 36
 # A scale in integers is rounded up by this much, far above its rounding error.
 _OUTWARD = 1 + 1e-12
-_LARGEST_POINT = 1e100  # a run that diverged is held here, so that no margin is infinite
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,9 +59,10 @@ class Grid:
     def points(self, x: np.ndarray, bound: np.ndarray | float) -> Points:
         """Return the points nearest to the columns of x whose margins are exact: sums below 2^53 in any order.
 
-        ``bound`` is the largest slope at each point, which a step of ``levels`` is a fraction of.
+        ``bound`` is the largest slope at each point, which a step of ``levels`` is a fraction of. Whatever floats x is,
+        as a run that diverged does, points and margins are finite.
         """
-        scaled = np.clip(np.nan_to_num(x), -_LARGEST_POINT, _LARGEST_POINT) * self.units[:, None]
+        scaled = held_point(x) * self.units[:, None]
         bits = 53 - _BITS - math.ceil(math.log2(self.problem.dimension))
         _, exponent = np.frexp(np.max(np.abs(scaled), axis=0))
         coefficients = np.rint(np.ldexp(scaled, bits - exponent))
@@ -82,20 +83,27 @@ class Grid:
     ) -> "Release":
         """Return the integers in which a gradient sum with noise of this real scale is released.
 
-        Where the noise would be many bits long, the sum is first rounded to multiples of 2^shift. In those units one
-        record moves a coordinate by at most one more than before, and the scale grows by that: on a cube by a share of
-        at most d/(2^35 epsilon), for a step of this epsilon. Noise of a ``shape`` has one scale for all coordinates, in
-        integers of the shape's units.
+        Where the noise of a coordinate would be many bits long, its sum is first rounded to multiples of 2^shift. In
+        those units one record moves the coordinate by at most one more than before, and the scale grows by that: on a
+        cube by a share of at most d/(2^35 epsilon), for a step of this epsilon. Each coordinate has a shift of its
+        own, so that units of very different sizes do not matter; noise of a ``shape`` has one scale for all of them,
+        in integers of the shape's units, and one shift.
+
+        Formal guarantee: the rounded sum fits into 62 bits whatever the n records are. The noise is known modulo 2^64,
+        and is added to it modulo 2^64: a function of the sum with the whole noise.
         """
         step = self.gradient_step(bound)
         unit = step if shape is None else step / self.units[:, None]
         scales = np.broadcast_to(scale / unit, step.shape)
-        shift = max(0, int(np.frexp(np.max(scales))[1]) - _NOISE_BITS)
+        bits = np.frexp(scales)[1].astype(np.int64)
+        shift = np.maximum(bits - _NOISE_BITS, max(0, math.ceil(math.log2(self.problem.n)) - _ROWS_BITS))
+        if shape is not None:
+            shift = np.broadcast_to(shift.max(axis=0), shift.shape)
         coarse = np.ldexp(unit, shift)
         more = 0.0
-        if shift:
-            moved = np.linalg.norm(coarse, ord=norm, axis=0) if shape is None else shape.cube * coarse[0]  # pyright: ignore[reportArgumentType,reportCallIssue]
-            more = moved / (2 * self.problem.gradient_size(bound, norm))
+        if shift.any():
+            more = _norm(np.where(shift > 0, coarse, 0.0), norm) if shape is None else shape.cube * coarse[0]
+            more = more / (2 * self.problem.gradient_size(bound, norm))
         grown = scale / coarse * (1 + more) * _OUTWARD
         return Release(shift, np.ldexp(step, shift), grown if shape is None else grown[0])
 
@@ -104,16 +112,30 @@ class Grid:
 class Release:
     """Released integers: multiples of 2^shift of the sum's, each of real size ``step``, with noise of this scale.
 
-    The scale is one for each coordinate and column, or for each column where the noise has a shape.
+    There is one shift for each coordinate and column. So it is with the scale, or one for each column where the noise
+    has a shape.
     """
 
-    shift: int
+    shift: np.ndarray
     step: np.ndarray
     scale: np.ndarray
 
     def rounded(self, sums: np.ndarray) -> np.ndarray:
-        """Return sums in released integers: floor(sum/2^shift + 1/2), in integer arithmetic."""
+        """Return sums in released integers, int64: floor(sum/2^shift + 1/2), in integer arithmetic."""
+        if sums.dtype == object or self.shift.max() >= _ROWS_BITS + 40:
+            shift = self.shift.astype(object)
+            return ((sums.astype(object) + (1 << shift >> 1)) >> shift).astype(np.int64)
         return (sums + (1 << self.shift >> 1)) >> self.shift
+
+    def noisy(self, sums: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """Return sums with noise in real units; added modulo 2^64, which is how the noise is known."""
+        return (self.rounded(sums) + noise.astype(np.int64)).astype(float) * self.step
+
+
+def _norm(values: np.ndarray, norm: float | str) -> np.ndarray:
+    """Return the norm of each column, whatever its size: squares do not vanish or overflow."""
+    largest = np.maximum(np.max(values, axis=0), np.finfo(float).tiny)
+    return largest * np.linalg.norm(values / largest, ord=norm, axis=0)  # pyright: ignore[reportArgumentType,reportCallIssue]
 
 
 def total(parts: Iterable[np.ndarray], count: int) -> np.ndarray:

@@ -3,11 +3,14 @@
 A private sum is a sum of integers, so that it is exact and its sensitivity that of the real problem. What is rounded
 here is written with additions, multiplications, divisions and square roots of IEEE 754 in a fixed order, never fused,
 and nothing else: every engine that repeats these lines gets the same integers. Their accuracy concerns the error of a
-step alone; privacy rests on the last lines of each function, which hold the level within its limits whatever came
-before.
+step alone. Privacy rests on the last lines of each function, which hold the level within its limits whatever came
+before, and for the levels of any other loss on ``Limits``.
 """
 
 import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 
@@ -25,6 +28,59 @@ LARGEST_MARGIN = np.float32(24)
 _HALF, _ONE, _STEPS = np.float32(0.5), np.float32(1), np.float32(STEPS)
 # Residuals are held here, in units of c: from there on the slope is c to the last bit.
 _LARGEST_RATIO = 2.0**30
+
+
+# The norms in which the levels of a record are held together.
+NORMS = (1.0, 2.0, math.inf)
+_INWARD = 1 - 2.0**-40
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the levels of a record keep within: each of them, the sum of their sizes, and that of their squares."""
+
+    each: float
+    total: float
+    square: float
+
+    @np.errstate(all="ignore")
+    def held(self, found: np.ndarray) -> np.ndarray:
+        """Return levels as integers within the limits, for any numbers: what is within them stays, NaN becomes 0.
+
+        Several levels lie along the second axis. Those of a record that are too large together are multiplied by what
+        they exceed a limit by, and rounded toward 0: sums of sizes below 2^53 are exact, so that none is missed.
+        """
+        found = np.rint(np.asarray(found, dtype=float))
+        np.clip(found, -self.each, self.each, out=found)
+        np.copyto(found, 0.0, where=np.isnan(found))
+        if math.isinf(self.total) and math.isinf(self.square):
+            return found
+        exceeded = self._exceeded(found)
+        if np.any(exceeded > 1):
+            found = np.where(exceeded > 1, np.trunc(found * (_INWARD / np.maximum(exceeded, 1))), found)
+            found = np.where(self._exceeded(found) > 1, 0.0, found)  # cannot happen, and would not harm
+        return found
+
+    def _exceeded(self, found: np.ndarray) -> np.ndarray:
+        """Return how many times as large as they may be the levels of a record are together: above 1 if at all."""
+        total, square = (np.sum(sizes, axis=1, keepdims=True) for sizes in (np.abs(found), found * found))
+        share = np.maximum(total / self.total, np.sqrt(square / self.square))
+        return np.where((total > self.total) | (square > self.square), np.maximum(share, 1 + 2.0**-52), 1.0)
+
+
+@lru_cache(maxsize=64)
+def limits_of(outputs: int, one: float, two: float, largest: float) -> Limits:
+    """Return the limits of so many levels whose norms, where each is at most 2^20, are at most these times 2^20."""
+    each = min(STEPS, math.floor(Fraction(largest) * STEPS))
+    total, square = math.floor(Fraction(one) * STEPS), math.floor(Fraction(two) ** 2 * STEPS**2)
+    if outputs == 1:
+        return Limits(float(min(each, total, math.isqrt(square))), math.inf, math.inf)
+    # What always holds is not looked at. Above 2^52 sums are rounded, so that the limit is lowered by more.
+    limits = (
+        math.inf if limit >= most else float(limit) * (1.0 if limit <= 2**52 else _INWARD)
+        for limit, most in ((total, outputs * each), (square, outputs * each**2))
+    )
+    return Limits(float(each), *limits)
 
 
 @np.errstate(all="ignore")  # a warning would tell something about a record

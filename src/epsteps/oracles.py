@@ -76,8 +76,7 @@ class GradientRelease:
 
     def noisy(self, sums: np.ndarray, noise: np.ndarray) -> np.ndarray:
         """Return the released sum in real units."""
-        noisy = self.release.rounded(sums) + noise.astype(sums.dtype)
-        return noisy.astype(float) * self.release.step
+        return self.release.noisy(sums, noise)
 
 
 def noisy_gradient(

@@ -137,9 +137,12 @@ class Plan:
 
     @cached_property
     def spent(self) -> float:
-        """Epsilon (or rho, for a budget of rho) of the expenses and one run. Never above the budget."""
+        """Epsilon (or rho, for a budget of rho) of the expenses and one run. Never above the budget.
+
+        It holds for a plan that depends on what the expenses bought.
+        """
         expenses = [expense.cost for expense in self.expenses]
-        return self.budget.spending(np.concatenate([expenses, self.costs]), self.mechanism).amount
+        return self.budget.spending(self.costs, self.mechanism, expenses).amount
 
     @cached_property
     def bound(self) -> Bound | None:

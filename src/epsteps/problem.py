@@ -10,12 +10,18 @@ from epsteps import _validate
 from epsteps.bodies import Body
 from epsteps.domain import Domain, checked_norm
 from epsteps.hulls import Hull
+from epsteps.levels import NORMS
 from epsteps.losses import Loss
 
 # A state-dependent sensitivity is rounded up by this much, far above its rounding error.
 _OUTWARD = 1 + 1e-12
+_SMALLEST_NORMAL = 1e-300
 # The norm of noise that is shaped like a body, in units of each coordinate.
 BODY = "body"
+# A point that diverged is held here, and slopes at it: no margin or sensitivity is then infinite.
+_LARGEST_POINT = 1e100
+_SLOPES = (1e-120, 1e120)
+_MOST_RECORDS, _MOST_COORDINATES = 2**53, 2**30
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,8 @@ class Problem:
     def __post_init__(self) -> None:
         if _validate.number("ridge", self.ridge) < 0:
             raise ValueError(f"ridge must not be negative, got {self.ridge!r}.")
+        if self.ridge > 0:
+            _validate.size("ridge", self.ridge)
         _validate.integer("n", self.n, low=2)
         self.domain.require(_validate.integer("d", self.d))
         if not isinstance(self.intercept, bool):
@@ -70,7 +78,33 @@ class Problem:
         if self.smoothness is not None and _validate.positive("smoothness", self.smoothness) < self.ridge:
             raise ValueError(f"smoothness must be at least ridge={self.ridge!r}, got {self.smoothness!r}.")
         if self.clip is not None:
-            _validate.positive("clip", self.clip)
+            _validate.size("clip", self.clip)
+        self._require_loss()
+        self._require_sizes()
+
+    def _require_loss(self) -> None:
+        """Refuse a loss whose declared constants are none: what it says is public, and decides all sensitivities."""
+        loss, name = self.loss, f"{type(self.loss).__name__}."
+        _validate.integer(name + "outputs", loss.outputs, high=_MOST_COORDINATES)
+        if loss.slope != math.inf:
+            _validate.size(name + "slope", loss.slope)
+        for constant in ("typical_slope", "curvature", "value_at_zero"):
+            _validate.size(name + constant, getattr(loss, constant))
+        for norm in NORMS:
+            _validate.size(f"{name}joint_slope({norm:g})", loss.joint_slope(norm))
+
+    def _require_sizes(self) -> None:
+        """Refuse declarations whose constants, together, floats do not hold in all their digits."""
+        _validate.integer("n", self.n, low=2, high=_MOST_RECORDS)
+        _validate.integer("the number of coordinates", self.dimension, high=_MOST_COORDINATES)
+        for unit in np.unique(self.units).tolist():
+            _validate.size("the largest value of each column", unit)
+        sizes = {"L": self.L, "the largest value of a gradient": self.gradient_radius * self.n}
+        sizes |= {f"the L{norm:g} norm of records": self.record_size(norm) ** 2 for norm in NORMS}
+        sizes |= {f"the L{norm:g} sensitivity": self.typical_sensitivity(norm) * self.n for norm in NORMS}
+        for name, size in sizes.items():
+            if not _SMALLEST_NORMAL <= size <= 1 / _SMALLEST_NORMAL:
+                raise ValueError(f"{name} is too large or too small to compute with: {size!r}. Choose other units.")
 
     @property
     def width(self) -> int:
@@ -184,12 +218,18 @@ class Problem:
         return np.minimum(bound, self.sensitivity(norm))
 
     def slope_at(self, x: np.ndarray) -> np.ndarray:
-        """Bound the absolute derivative of any record's loss at the public point x; one value per column of x."""
-        x = np.asarray(x, dtype=float)
+        """Bound the absolute derivative of any record's loss at the public point x; one value per column of x.
+
+        It is never above the loss's ``slope``, and finite: a point that diverged is held at 1e100 and its slopes at
+        1e120, by the engines too.
+        """
+        x = held_point(x)
         reaches = []
         for block in x.reshape(self.loss.outputs, self.width, *x.shape[1:]):
             reaches.append(self.domain.reach(block[: self.d]) + (np.abs(block[self.d]) if self.intercept else 0.0))
-        return self.loss.slope_at(np.max(reaches, axis=0) * _OUTWARD)
+        found = np.asarray(self.loss.slope_at(np.max(reaches, axis=0) * _OUTWARD), dtype=float)
+        smallest, largest = _SLOPES
+        return np.clip(np.nan_to_num(found, nan=largest), smallest, min(self.loss.slope, largest))
 
     def typical_sensitivity(self, norm: float | str = 1) -> float:
         """Return ``sensitivity`` where it is finite, and otherwise the value that error predictions assume."""
@@ -217,3 +257,8 @@ class Problem:
             for p in (self, other)
         )
         return mine == others
+
+
+def held_point(x: np.ndarray) -> np.ndarray:
+    """Return finite coordinates of at most 1e100 for any floats, NaN as 0: where gradients are computed instead."""
+    return np.clip(np.nan_to_num(np.asarray(x, dtype=float)), -_LARGEST_POINT, _LARGEST_POINT)

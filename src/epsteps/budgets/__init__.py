@@ -3,6 +3,7 @@
 Every guarantee is for neighbours that differ in one replaced record.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -41,8 +42,13 @@ class Budget(Protocol):
         """Return ``sum weights_t scale_t²`` after T steps, for every T; sensitivity 1."""
         ...
 
-    def spending(self, costs: np.ndarray, mechanism: Mechanism) -> "Budget":
-        """Return what these costs amount to together, rounded up, as a budget of the same kind."""
+    def spending(
+        self, costs: np.ndarray, mechanism: Mechanism, expenses: Sequence[float] | np.ndarray = ()
+    ) -> "Budget":
+        """Return what these costs amount to together, rounded up, as a budget of the same kind.
+
+        ``expenses`` are costs of releases that the others may have been planned by.
+        """
         ...
 
 

@@ -1,5 +1,6 @@
 """Zero-concentrated differential privacy: rhos add over the steps (Bun, Steinke 2016)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,7 +57,9 @@ class Concentrated:
         """Return the noise of the split, for every number of steps."""
         return additive.noise_by_horizon(self.rho - reserved, prediction, allocation, mechanism, sampling)
 
-    def spending(self, costs: np.ndarray, mechanism: Mechanism) -> "Concentrated":
-        """Return the sum of the rhos, rounded up."""
+    def spending(
+        self, costs: np.ndarray, mechanism: Mechanism, expenses: Sequence[float] | np.ndarray = ()
+    ) -> "Concentrated":
+        """Return the sum of the rhos, rounded up. It holds for steps that were planned after the expenses, too."""
         additive.require_unit(self, mechanism, "rho", "mechanism='auto', or an Approximate budget")
-        return Concentrated(additive.total(costs))
+        return Concentrated(additive.total(np.concatenate([expenses, costs])))

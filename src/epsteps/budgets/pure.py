@@ -1,5 +1,6 @@
 """Pure epsilon-differential privacy: epsilons add over the steps (adaptive basic composition)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,10 +62,10 @@ class Pure:
         """Return the noise of the split, for every number of steps."""
         return additive.noise_by_horizon(self.epsilon - reserved, prediction, allocation, mechanism, sampling)
 
-    def spending(self, costs: np.ndarray, mechanism: Mechanism) -> "Pure":
-        """Return the sum of the epsilons, rounded up."""
+    def spending(self, costs: np.ndarray, mechanism: Mechanism, expenses: Sequence[float] | np.ndarray = ()) -> "Pure":
+        """Return the sum of the epsilons, rounded up. It holds for steps that were planned after the expenses, too."""
         additive.require_unit(self, mechanism, "epsilon", "mechanism='auto', or an Approximate budget")
-        return Pure(additive.total(costs))
+        return Pure(additive.total(np.concatenate([expenses, costs])))
 
 
 def epsilon_of(sensitivity: float, scale: float, n: int, m: int) -> float:

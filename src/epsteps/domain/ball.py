@@ -34,7 +34,7 @@ class Ball:
     norm: float = 2
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "radius", _validate.positive("radius", self.radius))
+        object.__setattr__(self, "radius", _validate.size("radius", self.radius))
         object.__setattr__(self, "norm", checked_norm(self.norm))
 
     def __str__(self) -> str:

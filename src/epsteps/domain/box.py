@@ -46,6 +46,8 @@ class Box:
             raise ValueError(f"low and high must have the same length, got {sorted(columns)}.")
         if np.any(np.asarray(self.low) >= np.asarray(self.high)):
             raise ValueError(f"low must be below high in every column, got low={self.low!r}, high={self.high!r}.")
+        for largest in np.unique(np.maximum(np.abs(self.low), np.abs(self.high))).tolist():
+            _validate.size("the larger of |low| and |high|", largest)
 
     def __str__(self) -> str:
         blocks = f" with {len(self.one_hot)} one-hot block{'s' * (len(self.one_hot) > 1)}" if self.one_hot else ""

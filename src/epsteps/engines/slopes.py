@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 
 from epsteps import levels
 from epsteps.grid import Points
+from epsteps.levels import Limits
 from epsteps.losses import Loss
 
 # Numbers whose squares are added at a time: they stay in a core's second-level cache.
@@ -64,20 +65,45 @@ class Slopes:
     def levels(self, products: np.ndarray, points: Points) -> np.ndarray:
         """Return the slopes as integers, clipped, given the products of the records' integers with the points'.
 
-        Formal guarantee: the L2 norm of a record's levels, in steps of bound/2^20, is at most its steepest slope.
+        Formal guarantee: whatever the loss answers, levels are integers of at most 2^20, those of a record keep within
+        the loss's declared ``joint_slope`` together, and their L2 norm, in steps of bound/2^20, is at most the record's
+        steepest slope. What the loss answers for one record must not depend on others: that alone is taken for granted.
         """
         margins = self._by_output(products) * points.step
-        found = self.loss.levels(margins, _along(self.targets, margins), points.bound)
+        found = self._limits.held(_asked(self.loss, margins, _along(self.targets, margins), points.bound))
         if self.steepest is not None:
             with np.errstate(all="ignore"):
                 most = np.floor(_along(self.steepest, margins) * (levels.STEPS / points.bound) * INWARD)
             limit = _shortened if self.loss.outputs > 1 else _within
-            found = limit(found.astype(float), np.nan_to_num(most, nan=0.0))
-        return found.astype(float, copy=False).reshape(products.shape)
+            found = limit(found, np.nan_to_num(most, nan=0.0))
+        return found.reshape(products.shape)
+
+    @property
+    def _limits(self) -> Limits:
+        return levels.limits_of(self.loss.outputs, *(float(self.loss.joint_slope(norm)) for norm in levels.NORMS))
 
     def _by_output(self, margins: np.ndarray) -> np.ndarray:
         outputs = self.loss.outputs
         return margins if outputs == 1 else margins.reshape(len(margins), outputs, -1)
+
+
+def _asked(loss: Loss, margins: np.ndarray, targets: np.ndarray, bound: np.ndarray) -> np.ndarray:
+    """Return what a loss answers, in numbers: 0 for records about which it raises, or answers something else.
+
+    Records are then asked about in ever smaller parts, so that one of them does not change what others add.
+    """
+    try:
+        with np.errstate(all="ignore"):  # a warning would tell something about a record
+            found = np.asarray(loss.levels(margins, targets, bound))
+        if found.shape == margins.shape and found.dtype.kind in "fiub":
+            return found
+    except Exception:  # which records make a loss raise is not for others to know
+        found = None
+    if len(margins) <= 1:
+        return np.zeros(margins.shape)
+    half = len(margins) // 2
+    parts = ((margins[:half], targets[:half]), (margins[half:], targets[half:]))
+    return np.concatenate([_asked(loss, *part, bound).astype(float) for part in parts])
 
 
 def _along(values: np.ndarray, margins: np.ndarray) -> np.ndarray:
@@ -89,15 +115,17 @@ def _within(found: np.ndarray, most: np.ndarray) -> np.ndarray:
 
 
 def _shortened(found: np.ndarray, most: np.ndarray) -> np.ndarray:
-    """Return levels with one negative entry, minus the sum of the others, whose L2 norm is at most ``most``.
+    """Return levels whose L2 norm is at most ``most``; where one was minus the sum of the others, it stays that.
 
-    Positive entries are multiplied and rounded down; so what the negative one becomes is not longer either.
+    Entries are multiplied and rounded toward 0; the only negative one of several then becomes minus the sum of the
+    others, unless that would make it longer.
     """
     size = np.sqrt(np.sum(found * found, axis=1, keepdims=True))
     share = np.minimum(1.0, most / np.maximum(size, 1.0) * INWARD)
-    kept = np.where(size <= most, found, np.floor(found * share))
-    others = np.where(found > 0, kept, 0.0)
-    return np.where(found < 0, -others.sum(axis=1, keepdims=True), others)
+    kept = np.where(size <= most, found, np.trunc(found * share))
+    alone = np.sum(found < 0, axis=1, keepdims=True) == 1
+    others = np.where(found > 0, kept, 0.0).sum(axis=1, keepdims=True)
+    return np.where(alone & (found < 0), np.maximum(kept, -others), kept)
 
 
 def steepest(clip: float | None, features: np.ndarray, units: np.ndarray) -> np.ndarray | None:

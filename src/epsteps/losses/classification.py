@@ -119,7 +119,7 @@ class SmoothedHinge:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "classes", encoding.different(self.classes, 2, 2))
-        object.__setattr__(self, "width", _validate.positive("width", self.width))
+        object.__setattr__(self, "width", _validate.size("width", self.width, *encoding.SIZES))
 
     @property
     def outputs(self) -> int:

@@ -5,6 +5,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+# Targets are kept in float32, and so are margins of classes: bounds and widths keep away from where it ends.
+SIZES = (1e-30, 1e30)
+
 
 def different(classes: Sequence[object], fewest: int, most: float = math.inf) -> tuple[object, ...]:
     """Return declared classes if they are different, and all text or none, or raise."""

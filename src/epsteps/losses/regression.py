@@ -26,7 +26,7 @@ class Squared:
     bound: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bound", _validate.positive("bound", self.bound))
+        object.__setattr__(self, "bound", _validate.size("bound", self.bound, *encoding.SIZES))
 
     @property
     def outputs(self) -> int:
@@ -109,8 +109,8 @@ class PseudoHuber:
     c: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bound", _validate.positive("bound", self.bound))
-        object.__setattr__(self, "c", _validate.positive("c", self.c))
+        object.__setattr__(self, "bound", _validate.size("bound", self.bound, *encoding.SIZES))
+        object.__setattr__(self, "c", _validate.size("c", self.c, *encoding.SIZES))
 
     @property
     def outputs(self) -> int:

@@ -15,6 +15,7 @@ Without a seed every bit comes from the operating system. With one, everything r
 results of it are marked, and are not private.
 """
 
+from epsteps.noise.fast import added
 from epsteps.noise.source import Source
 
-__all__ = ["Source"]
+__all__ = ["Source", "added"]

@@ -92,14 +92,10 @@ def tilt(
     return each, np.broadcast_to(shared, each.shape[1:]), factors
 
 
-def wishart(k: int, c: float) -> tuple[int, float, bool]:
-    """Return the dimension and the scale of Wishart noise, and whether it fits into int64, or raise.
-
-    An entry of W is at most its largest diagonal entry, c times a chi-squared variable of n = k + 1 degrees of freedom,
-    which passes 2n + 3x with a probability below e^-x (Laurent and Massart 2000): here x = 600.
-    """
+def wishart(k: int, c: float) -> tuple[int, float]:
+    """Return the dimension and the scale of Wishart noise, or raise."""
     k = _validate.integer("k", k)
     checked = float(scale(_validate.positive("c", c), name="c"))
     if checked > 2.0**60:
         raise ValueError(f"c must be at most 2**60, got {c!r}. Choose coarser units.")
-    return k, checked, checked * (2 * (k + 1) + 1800) < _LARGEST
+    return k, checked

@@ -28,7 +28,7 @@ import numpy as np
 from epsteps.noise.bits import Bits
 from epsteps.noise.fast import split, wrapped
 from epsteps.noise.hull_layout import Layout, Signs
-from epsteps.noise.laplace import geometric
+from epsteps.noise.laplace import whole_geometric, words_for
 from epsteps.noise.reals import Uniform
 from epsteps.noise.shaped import distinct
 from epsteps.noise.uniform import ordered_below, uniform_below
@@ -72,11 +72,10 @@ def points(bits: Bits, layout: Layout, signs: Signs, above: int, below: int, wid
 
 
 def _geometrics(bits: Bits, scale: float, count: int, widen: float) -> list[int]:
-    """Return independent integers with P(k) ~ e^(-k/t)."""
+    """Return independent integers with P(k) ~ e^(-k/t), whole: their sums are compared before anything is reduced."""
     scales = np.broadcast_to(np.float64(scale), (count,))
     reduced, shift = split(scales)
-    words = bits.words((1 + bool(shift.any())) * count).reshape(-1, count)
-    return geometric(bits, words, scales, reduced, shift, widen).tolist()
+    return whole_geometric(bits, words_for(bits, shift, 1)[0], scales, reduced, shift, widen)
 
 
 def _simplices(bits: Bits, shape: tuple[int, int], level: int, widen: float) -> np.ndarray:

@@ -15,33 +15,57 @@ def discrete_laplace(bits: Bits, scales: np.ndarray, widen: float = 1.0) -> np.n
     The difference of two independent geometric variables, for which P(k) = (1-q) q^k with q = e^(-1/t).
     """
     reduced, shift = split(scales)
-    large = bool(shift.any())
-    words = bits.words(2 * (1 + large) * len(scales)).reshape(2, 1 + large, -1)
+    words = words_for(bits, shift, 2)
     first, second = (geometric(bits, rows, scales, reduced, shift, widen) for rows in words)
     return first - second
+
+
+def words_for(bits: Bits, shift: np.ndarray, count: int) -> np.ndarray:
+    """Return the words of so many vectors of geometric variables: one for each, or two where there are low parts."""
+    large = bool(shift.any())
+    return bits.words(count * (1 + large) * len(shift)).reshape(count, 1 + large, -1)
 
 
 def geometric(
     bits: Bits, words: np.ndarray, scales: np.ndarray, reduced: np.ndarray, shift: np.ndarray, widen: float
 ) -> np.ndarray:
-    """Return ⌊tE⌋ for exponential variables E.
+    """Return ⌊tE⌋ for exponential variables E, modulo 2^64."""
+    high, refined, low = _parts(bits, words, scales, reduced, shift, widen)
+    for i, exact in refined.items():
+        high[i] = wrapped(exact)
+    return (high << shift) + low
 
-    Its high part ⌊tE/2^s⌋ and its low s bits l are independent, as q^(2^s h + l) is a product, and the low part has
+
+def whole_geometric(
+    bits: Bits, words: np.ndarray, scales: np.ndarray, reduced: np.ndarray, shift: np.ndarray, widen: float
+) -> list[int]:
+    """Return the same variables before they are reduced: for what adds or compares them."""
+    high, refined, low = _parts(bits, words, scales, reduced, shift, widen)
+    parts = zip(high.tolist(), low.tolist(), shift.tolist(), strict=True)
+    return [(refined.get(i, h) << s) + rest for i, (h, rest, s) in enumerate(parts)]
+
+
+def _parts(
+    bits: Bits, words: np.ndarray, scales: np.ndarray, reduced: np.ndarray, shift: np.ndarray, widen: float
+) -> tuple[np.ndarray, dict[int, int], np.ndarray]:
+    """Return high parts, those of them that were decided apart, and low parts of ⌊tE⌋.
+
+    The high part ⌊tE/2^s⌋ and the low s bits l are independent, as q^(2^s h + l) is a product, and the low part has
     P(l) ~ e^(-l/t): a uniform l is accepted if -t ln U > l.
     """
-    high = _high_part(bits, words[0], reduced, widen)
+    high, refined = _high_part(bits, words[0], reduced, widen)
     if len(words) == 1:
-        return high
+        return high, refined, np.zeros_like(high)
 
     def excess(i: int, position: Uniform, threshold: Uniform) -> Ball:
         return Ball.exact(float(scales[i])) * threshold.exponential() - Ball.exact(position.leading(int(shift[i])))
 
     # l/t < 2^-26 wherever there is a low part: the law is flat there.
-    return (high << shift) + low_part(bits, words[1], shift, False, excess, widen)
+    return high, refined, low_part(bits, words[1], shift, False, excess, widen)
 
 
-def _high_part(bits: Bits, words: np.ndarray, scales: np.ndarray, widen: float) -> np.ndarray:
-    """Return ⌊-t ln U⌋ for t < 2^27 and U in [w, w + 1] 2^-64.
+def _high_part(bits: Bits, words: np.ndarray, scales: np.ndarray, widen: float) -> tuple[np.ndarray, dict[int, int]]:
+    """Return ⌊-t ln U⌋ for t < 2^27 and U in [w, w + 1] 2^-64; those that float64 leaves open apart.
 
     Error of x = -t ln(float(w) 2^-64): rounding w moves ln by at most 2^-52, the bits to come by ln((w+1)/w) <= 1/w,
     and numpy's logarithm by LOG_ULPS 2^-52 of itself. The product and the two sums with the tolerance add 2^-53 of
@@ -52,9 +76,10 @@ def _high_part(bits: Bits, words: np.ndarray, scales: np.ndarray, widen: float) 
         exponential = -np.log(w * 2.0**-64)
         error = 2.0**-51 + 1 / w + (LOG_ULPS + 8) * 2.0**-52 * exponential
         result, open_at = certain_floor(scales * exponential, widen * scales * error, least=0)
-    for i in open_at:
-        result[i] = wrapped(decide(partial(_exact_geometric, float(scales[i]), Uniform(bits, int(words[i]), 64))))
-    return result
+    refined = {}
+    for i in open_at.tolist():
+        refined[i] = decide(partial(_exact_geometric, float(scales[i]), Uniform(bits, int(words[i]), 64)))
+    return result, refined
 
 
 def _exact_geometric(scale: float, uniform: Uniform) -> int:

@@ -8,7 +8,6 @@ from epsteps.mechanisms import Mechanism
 from epsteps.noise import _arguments as arguments
 from epsteps.noise import floats, knorm, shaped
 from epsteps.noise.bits import Bits
-from epsteps.noise.fast import wrapped
 from epsteps.noise.gaussian import rounded_gaussian, tilted_gaussian
 from epsteps.noise.hull_layout import layout_of
 from epsteps.noise.hull_noise import hull_noise
@@ -119,7 +118,7 @@ class Source:
         """Return ⌊Z + 1/2⌋ for the entries of a symmetric Z = W - W', for independent W, W' ~ Wishart(k + 1, c I).
 
         A Wishart matrix of k + 1 degrees of freedom is the sum of as many outer products of N(0, c I) vectors. The
-        integers are int64, reduced modulo 2^64, where the largest are far below that; else Python's.
+        integers are whole: int64 where that holds them all, else Python's.
 
         Formal guarantee: added to a symmetric integer matrix, a change Δ costs |Δ|_*/(2c), where |Δ|_* is the sum of
         the absolute eigenvalues. Proof: with k + 1 degrees of freedom, and with no other number, the determinant drops
@@ -128,9 +127,8 @@ class Source:
         e^(-tr A/(2c)) f(Z), and f(-Z) = f(Z) as W and W' may change places, which gives the same with Z and Z + A
         exchanged. Δ is a difference of two such A, whose traces add up to |Δ|_*. Rounding is post-processing.
         """
-        k, checked, fits = arguments.wishart(k, c)
-        found = wishart_difference(self._bits, k, checked)
-        return np.vectorize(wrapped, otypes=[np.int64])(found) if fits else found
+        found = wishart_difference(self._bits, *arguments.wishart(k, c))
+        return found.astype(np.int64) if np.all(np.abs(found) < 2**63) else found
 
     def subset(self, sampling: Sampling) -> np.ndarray:
         """Return the records that a step reads, uniform among all subsets of their size, in increasing order."""

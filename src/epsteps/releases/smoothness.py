@@ -9,7 +9,7 @@ from scipy.special import ndtri
 from epsteps import _validate, mechanisms
 from epsteps.accounts import Account
 from epsteps.budgets import Concentrated, Expense, Pure
-from epsteps.noise import Source
+from epsteps.noise import Source, added
 from epsteps.problem import Problem
 from epsteps.records import Rows
 from epsteps.sampling import Sampling
@@ -76,9 +76,9 @@ def estimate_smoothness(
     if ledger is not None:
         ledger.charge(budget, note="smoothness")
 
-    noise = int(source.integers(mechanism, scale, (1,))[0])
+    noise = source.integers(mechanism, scale, (1,))
     top = np.linalg.eigvalsh(data.second_moment())[-1]
-    released = (math.floor(top / step + 0.5) + noise) * step
+    released = float(added(np.array([math.floor(top / step + 0.5)], dtype=object), noise)[0]) * step
     scale *= step
     eigenvalue = float(np.clip(released + scale * _quantile(mechanism.name, confidence), 0.0, largest))
     smoothness = max(problem.loss.curvature * eigenvalue + problem.ridge, 1e-12)
