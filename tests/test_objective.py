@@ -1,6 +1,7 @@
 """Objective perturbation: its plan, its noise, its solver, and the error that it reaches."""
 
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -160,7 +161,7 @@ def test_records_of_every_kind_lead_within_the_tolerance(source, tmp_path):
 
 
 def test_clipped_gradients_have_no_minimum_and_are_refused_in_every_way():
-    """Noise for clipped gradients does not protect the minimum of the loss: neighbours' log-ratio was 5 at epsilon 1."""
+    """Noise for clipped gradients does not protect the minimum of the loss: log-ratios were 5 at epsilon 1."""
     problem = es.Problem(es.Logistic(), es.Ball(1), ridge=0.5, n=1000, d=1)
     clipped = replace(problem, clip=0.1)
     for options in ({"method": "objective"}, {"method": "sequential"}, {"method": "output"}, {"release": "final"}):
@@ -214,7 +215,7 @@ def test_a_declared_smoothness_decides_nothing_that_must_be_certain():
             plan = es.plan(replace(problem, smoothness=2e-4), budget, method)
             assert plan.ridge == certain.ridge > 2e-4
             assert replace(plan, problem=problem) == certain
-            assert plan.objective.L == 0.25 + plan.ridge
+            assert math.isclose(plan.objective.L, 0.25 + plan.ridge)
             run = es.run(plan, es.Rows(problem, X, y), seed=1)
             np.testing.assert_array_equal(run.path, es.run(certain, es.Rows(problem, X, y), seed=1).path)
 

@@ -331,7 +331,7 @@ def test_a_plan_that_cannot_be_reached_is_refused_before_the_charge():
     for method in ("objective", "output"):
         plan, account = es.plan(problem, es.Pure(1.0), method), Account()
         finer = replace(plan, tolerance=plan.tolerance * 1e-12)
-        with pytest.raises(ValueError, match="floats of this machine are too coarse for the plan"):
+        with pytest.raises(ValueError, match="too coarse for the plan"):
             es.run(finer, rows, ledger=account)
         assert not account.charged
         assert type(plan).from_json(finer.to_json()) == finer  # a plan of another machine can be read here
@@ -344,7 +344,26 @@ def test_a_plan_that_cannot_be_reached_is_refused_before_the_charge():
     tolerance = 1.001 * least_tolerance(objective, 0.0)
     with pytest.raises(ValueError, match="does not fit into 64 bits"):
         Goal(objective, 2.0**-50, 1.0, scale=1e6).require_reachable()
+    with pytest.raises(ValueError, match=r"a grid of 1, .* is too coarse for the plan's tolerance of 1\."):
+        Goal(objective, 1.0, 1.0, scale=1e6).require_reachable()
     Goal(objective, 2.0**-50, tolerance * 2**20, scale=1e-3).require_reachable()
+
+
+def test_guesses_and_declared_smoothness_never_enter_the_cost(monkeypatch):
+    """The same scales cost the same, whatever is guessed of typical slopes and curvatures."""
+    problem = es.Problem(es.Logistic(), es.Box(0, 1), ridge=0.1, n=50, d=3, intercept=True)
+    plans = [
+        es.plan(problem, es.Approximate(1.0, 1e-6), "objective", mechanism=name) for name in ("hull", "ellipsoid", "l2")
+    ]
+    plans += [es.plan(problem, es.Pure(1.0), "sequential"), es.plan(problem, es.Pure(1.0), "output")]
+    texts = [plan.to_json() for plan in plans]
+    right = es.Problem.guessed_curvature.func
+    monkeypatch.setattr(es.Logistic, "typical_slope", property(lambda self: 1e-9))
+    monkeypatch.setattr(es.Problem, "guessed_curvature", property(lambda self: (1e6 * right(self)[0], right(self)[1])))
+    for plan, text in zip(plans, texts, strict=True):
+        other = replace(plan, problem=replace(problem, smoothness=0.2))
+        assert other.spent == plan.spent == type(plan).from_json(text).spent
+        assert other.spending(3) == plan.spending(3)
 
 
 def test_records_that_stay_in_workers_are_refused_before_the_charge(monkeypatch):

@@ -18,8 +18,8 @@ from epsteps.plans.published import Item, describe, dumps, loads, problem_fact
 from epsteps.plans.spending import of_pure
 from epsteps.problem import Problem
 
-# Bits of the integers that the tilt and the noise on the output are drawn in, at least.
-TILT_BITS, OUTPUT_BITS = 36, 28
+# Bits of the integers that the tilt and the noise on the output are drawn in.
+TILT_BITS, _OUTPUT_BITS = 36, 28
 _OUTWARD = 1 + 1e-12
 
 
@@ -115,21 +115,22 @@ class ObjectivePlan:
     @property
     def output_steps(self) -> tuple[float, ...]:
         """Real size of one integer of each output: a power of two, small enough for rounding to keep the tolerance."""
-        return tuple(grid_step(self.objective, self.tolerance, scale, OUTPUT_BITS) for scale in self.output_scales)
+        return tuple(
+            grid_step(self.objective, self.tolerance, scale, _OUTPUT_BITS, tilt)
+            for scale, tilt in zip(self.output_scales, self.tilt_lengths, strict=True)
+        )
+
+    @property
+    def tilt_lengths(self) -> tuple[float, ...]:
+        """How long each tilt is at most, but with a probability below 1e-300."""
+        return tuple(tilt_length(self.objective, self.noise, scale) for scale in self.scales)
 
     @cached_property
     def goals(self) -> tuple[Goal, ...]:
         """What the solver must find for each release."""
         return tuple(
-            Goal(
-                self.objective,
-                step,
-                self.tolerance,
-                output,
-                self.tilt_slack,
-                tilt_length(self.objective, self.noise, scale),
-            )
-            for step, output, scale in zip(self.output_steps, self.output_scales, self.scales, strict=True)
+            Goal(self.objective, step, self.tolerance, output, self.tilt_slack, tilt)
+            for step, output, tilt in zip(self.output_steps, self.output_scales, self.tilt_lengths, strict=True)
         )
 
     def require_reachable(self, unit: float | None = None) -> None:

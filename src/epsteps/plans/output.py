@@ -13,7 +13,7 @@ from epsteps.mechanisms import Mechanism
 from epsteps.planning import OverspentError
 from epsteps.plans import spending
 from epsteps.plans.minimised import Minimised
-from epsteps.plans.precision import LONG, Goal, grid_step, least_tolerance, rounding
+from epsteps.plans.precision import LEAST_BITS, LONG, Goal, grid_step, least_tolerance, rounding
 from epsteps.plans.published import Item, describe, dumps, loads, problem_fact
 from epsteps.problem import Problem
 
@@ -23,8 +23,6 @@ _WASTE, _MOST_WASTE = 1e-4, 1e-2
 # What predictions assume of the solution: its norm for the ridge, and its size for rounding errors. Never privacy.
 _SOLUTION_NORM, _SOLUTION_SIZE = 3.0, 10.0
 _OUTWARD, _INWARD = 1 + 1e-12, 1 - 1e-9
-# Bits of the integers that the noise is drawn in, at least.
-_BITS = 20
 
 
 @dataclass(frozen=True)
@@ -97,7 +95,7 @@ class OutputPlan:
     @property
     def step(self) -> float:
         """Real size of one integer of the model: a power of two, small enough for rounding to keep the tolerance."""
-        return grid_step(self.objective, self.tolerance, self.scale, _BITS)
+        return grid_step(self.objective, self.tolerance, self.scale, LEAST_BITS, 0.0)
 
     @cached_property
     def goal(self) -> Goal:
@@ -229,7 +227,7 @@ def _tolerance(minimised: Minimised, cost: float) -> float:
     scale = 2 * minimised.minimum_sensitivity / cost
     room = finest * scale * (d + 40 * math.sqrt(d) + 800) * 2.0**-61
     # Where the noise decides the grid, its scale is 2 (size + tolerance)/(n ridge cost).
-    grid = 4.1 * LONG * minimised.reach(0.0) * 2.0 ** (_BITS + 1) * cost * minimised.n * minimised.ridge / 2 - size
+    grid = 4.1 * LONG * minimised.reach(0.0) * 2.0 ** (LEAST_BITS + 1) * cost * minimised.n * minimised.ridge / 2 - size
     return max(_WASTE * size, min(usual, _MOST_WASTE * size), least_tolerance(minimised, 0.0), room, grid)
 
 

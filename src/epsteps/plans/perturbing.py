@@ -15,14 +15,13 @@ from epsteps.minima import Corners
 from epsteps.planning import OverspentError
 from epsteps.plans.minimised import Minimised
 from epsteps.plans.objective import (
-    OUTPUT_BITS,
     TILT_BITS,
     ObjectivePlan,
     cell_size,
     composed_corners,
     saturation_of,
 )
-from epsteps.plans.precision import LONG, least_tolerance, rounding, tilt_length
+from epsteps.plans.precision import LEAST_BITS, LONG, least_tolerance, rounding, tilt_length
 from epsteps.plans.spending import pure_epsilon
 from epsteps.problem import Problem
 from epsteps.sampling import Sampling
@@ -197,8 +196,8 @@ def _tolerance(minimised: Minimised, noise: Mechanism, scales: Sequence[float], 
     )
     cell = scale * 2.0**-35 * float(np.linalg.norm(np.maximum(problem.units, 1.0)))
     usual = 2 * rounding(minimised, _SOLUTION_SIZE, 0.0, 2.0**-52)
-    # The noise on the output is 2 tolerance/(n ridge output), and its integers are as fine as its bits ask for.
-    finest = 2.0**OUTPUT_BITS * output * minimised.n * minimised.ridge
+    # The noise on the output is 2 tolerance/(n ridge output), and its integers are as fine as its least bits ask for.
+    finest = 2.0**LEAST_BITS * output * minimised.n * minimised.ridge
     # A scale may still grow a little until the certificate holds.
     needed = least_tolerance(minimised, 1.01 * tilt_length(minimised, noise, scale), finest)
     return max(wanted, min(usual, most), needed, 8 * cell)

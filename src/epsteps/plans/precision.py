@@ -15,6 +15,8 @@ BLOCK = 256
 _OTHERS = 80
 # Rounding unit of the long doubles that plans are made for: 64 bits.
 LONG = 2.0**-63
+# Noise on an output has at least so many bits.
+LEAST_BITS = 20
 # Numbers beyond these limits could overflow or vanish where they are squared.
 _SMALLEST, _LARGEST = 1e-100, 1e100
 
@@ -51,13 +53,15 @@ def tilt_length(objective: Minimised, noise: Mechanism, scale: float) -> float:
     return gauge if noise.shape(problem) is None else 2 * gauge * float(np.linalg.norm(problem.units))
 
 
-def grid_step(objective: Minimised, tolerance: float, scale: float, bits: int) -> float:
+def grid_step(objective: Minimised, tolerance: float, scale: float, bits: int, tilt: float) -> float:
     """Return the real size of an output's integer: a power of two, in which noise of this scale has so many bits.
 
-    Or more, so that rounding a point to the grid changes the sum's gradient by at most an eighth of the tolerance.
+    Fewer, down to 20, where long doubles would not hold points as far out as such a tilt leads; and more, so that
+    rounding a point to the grid changes the sum's gradient by at most an eighth of the tolerance.
     """
     finest = tolerance / (4 * objective.n * objective.L * math.sqrt(objective.dimension))
-    return math.ldexp(1.0, math.frexp(min(finest, math.ldexp(scale, -bits)))[1] - 1)
+    held = min(8.1 * LONG * objective.reach(tilt), math.ldexp(scale, -LEAST_BITS))
+    return math.ldexp(1.0, math.frexp(min(finest, max(math.ldexp(scale, -bits), held)))[1] - 1)
 
 
 def least_tolerance(objective: Minimised, tilt: float, steps_per_tolerance: float = 0.0) -> float:
@@ -129,14 +133,19 @@ class Goal:
         """
         unit = float(np.finfo(np.longdouble).eps) if unit is None else unit
         self._require_moderate()
-        error = rounding(self.objective, self.reach, self.tilt, unit)
-        if 8 * error > self.tolerance or 4 * unit * self.reach > self.step or 16 * self.slack > self.tolerance:
+        d, error = self.objective.dimension, rounding(self.objective, self.reach, self.tilt, unit)
+        coarse = 4 * self.smoothness * self.step * math.sqrt(d) > self.tolerance * (1 + 1e-8)
+        if coarse or 16 * self.slack > self.tolerance:
+            raise ValueError(
+                f"a grid of {self.step:.3g}, or a tilt that is known to {self.slack:.3g}, is too coarse for the "
+                f"plan's tolerance of {self.tolerance:.3g}. Make the plan anew."
+            )
+        if 8 * error > self.tolerance or 4 * unit * self.reach > self.step:
             raise ValueError(
                 f"floats of this machine are too coarse for the plan: rounding may reach {error:.3g} at its tolerance "
                 f"of {self.tolerance:.3g}. Make the plan anew, take a larger ridge, or use a machine whose long "
                 "doubles are longer."
             )
-        d = self.objective.dimension
         if self.scale / self.step * (d + 40 * math.sqrt(d) + 800) > 2.0**61:
             raise ValueError(
                 f"noise of scale {self.scale:.3g} on a grid of {self.step:.3g} does not fit into 64 bits. "

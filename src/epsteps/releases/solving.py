@@ -160,18 +160,18 @@ def _damped_newton(tilted: Tilted, goal: Goal, x: np.ndarray) -> np.ndarray:
         decrement = float(gradient @ step)
         if not decrement > _NEAR * abs(value):
             return _inside(x - step, goal)
-        size = _damping(tilted, x, step, value, decrement)
+        size = _damping(tilted, goal, x, step, value, decrement)
         if size == 0.0:
             return x
         x = _inside(x - size * step, goal)
     return x
 
 
-def _damping(tilted: Tilted, x: np.ndarray, step: np.ndarray, value: float, decrement: float) -> float:
+def _damping(tilted: Tilted, goal: Goal, x: np.ndarray, step: np.ndarray, value: float, decrement: float) -> float:
     """Return the largest 2^-k for which so much of the step decreases the objective enough; 0 if none does."""
     size = 1.0
     for _ in range(_HALVINGS):
-        if tilted.value(x - size * step) <= value - 0.25 * size * decrement:
+        if tilted.value(_inside(x - size * step, goal)) <= value - 0.25 * size * decrement:
             return size
         size /= 2
     return 0.0
