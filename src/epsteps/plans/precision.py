@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -104,12 +105,12 @@ class Goal:
     slack: float = 0.0
     tilt: float = 0.0
 
-    @property
+    @cached_property
     def reach(self) -> float:
         """Length of the longest point that the solver may look at."""
         return self.objective.reach(self.tilt)
 
-    @property
+    @cached_property
     def smoothness(self) -> float:
         """Smoothness of the sum, rounded up."""
         return self.objective.n * self.objective.L * (1 + 1e-9)

@@ -67,14 +67,15 @@ def certified_gradient(data: Rows, objective: Minimised, x: np.ndarray, tilt: np
     The bound is for the coarsest kind that anything was really computed in.
     """
     problem, point = objective.stated, x.astype(kind)
-    blocks, unit = TreeSum(), float(np.finfo(kind).eps)
+    blocks, kinds = TreeSum(), {np.dtype(kind)}
     for features, targets in data.blocks():
         for start in range(0, len(features), BLOCK):
             part = slice(start, start + BLOCK)
             found = block_gradient(objective.loss, features[part].astype(kind), targets[part], point)
-            unit = max(unit, float(np.finfo(found.dtype).eps))
+            kinds.add(found.dtype)
             blocks.add(found)
     total = blocks.total() + kind(problem.n) * kind(problem.ridge) * point + tilt.astype(kind)
+    unit = max(float(np.finfo(each).eps) for each in kinds)
     error = rounding(objective, float(np.linalg.norm(x)), float(np.linalg.norm(tilt)), unit)
     return Certified(total.astype(np.longdouble), error)
 
@@ -91,4 +92,4 @@ def block_gradient(loss: Loss, u: np.ndarray, targets: np.ndarray, point: np.nda
     else:
         slopes = loss.derivative(margins, targets[:, None])
         found = (slopes.T @ u).ravel()
-    return found.astype(np.result_type(slopes) if slopes.dtype != u.dtype else u.dtype)
+    return found if slopes.dtype == u.dtype else found.astype(slopes.dtype)
