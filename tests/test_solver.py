@@ -411,6 +411,14 @@ def test_tiny_products_of_n_and_epsilon_reach_their_tolerance_every_time():
     assert np.all(np.isfinite(es.run(plan, rows, repetitions=30).path))
 
 
+@pytest.mark.parametrize("method", ["objective", "output"])
+def test_labels_may_be_texts(method):
+    for loss in (es.Logistic(("no", "yes")), es.SmoothedHinge(("no", "yes")), es.Softmax(("a", "b", "no"))):
+        problem = es.Problem(loss, es.Ball(1), ridge=0.1, n=20, d=2)
+        rows = es.Rows(problem, np.ones((20, 2)), np.array(["no"] * 20))
+        assert np.all(np.isfinite(es.run(es.plan(problem, es.Pure(1.0), method), rows).x))
+
+
 def test_the_minimum_of_another_function_is_not_read():
     """The loss of the records, and their clip, must be those that the noise was scaled for."""
     problem = es.Problem(es.Logistic(), es.Ball(1), ridge=0.1, n=20, d=2)

@@ -175,9 +175,10 @@ class Goal:
         """Raise if the loss computes with fewer digits than its margins have: its errors would not be bounded."""
         loss = self.objective.loss
         margins = np.linspace(-3, 3, 7, dtype=np.longdouble)
-        several = loss.outputs > 1
-        points = np.outer(margins, np.arange(loss.outputs)) if several else margins
-        target = np.zeros((len(margins), 1)) if several else loss.encode(np.zeros(len(margins)))
+        # A target as losses encode it: a sign or a number, or the place of a class.
+        points, target = margins, np.ones(len(margins))
+        if loss.outputs > 1:
+            points, target = np.outer(margins, np.arange(loss.outputs)), target[:, None]
         kind = loss.derivative(points, target).dtype
         if kind != np.longdouble:
             raise ValueError(f"{type(loss).__name__}.derivative must keep the kind of its margins, got {kind}.")
