@@ -1,8 +1,8 @@
 """Objective perturbation: its plan, its noise, its solver, and the error that it reaches."""
 
 import json
+import math
 from dataclasses import replace
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -12,7 +12,6 @@ from scipy.sparse import csr_array
 
 import epsteps as es
 from epsteps.plans.objective import ObjectivePlan
-from epsteps.plans.precision import rounding
 from epsteps.releases.certified import certified_gradient
 
 LEVEL = 1e-4
@@ -161,24 +160,64 @@ def test_records_of_every_kind_lead_within_the_tolerance(source, tmp_path):
     assert np.linalg.norm(found - usual) < 4 * plan.tolerance / (problem.n * plan.ridge)
 
 
-def test_rounding_errors_are_bounded():
-    """The bound on a gradient's rounding error against exact fractions, for a loss that has them."""
-    problem = es.Problem(es.Squared(), es.Box(0, 1), ridge=0.1, n=700, d=3)
-    X, y = positive_records(problem)
-    rows, x, tilt = es.Rows(problem, X, y), np.array([0.3, -1.7, 2.9]), np.array([1.0, -2.0, 3.0])
-    exact = [
-        Fraction(float(b)) + problem.n * Fraction(problem.ridge) * Fraction(float(c))
-        for b, c in zip(tilt, x, strict=True)
-    ]
-    for u, target in zip(X, y, strict=True):
-        residual = sum(Fraction(float(a)) * Fraction(float(c)) for a, c in zip(u, x, strict=True)) - int(target)
-        exact = [total + residual * Fraction(float(a)) for total, a in zip(exact, u, strict=True)]
-    bounded = replace(problem, loss=es.Logistic())  # squared loss has no slope to bound; residuals here are below 7
-    for kind in (np.float64, np.longdouble):
-        found = certified_gradient(rows, problem, x, tilt, kind).gradient
-        error = np.linalg.norm([float(Fraction(float(a)) - b) for a, b in zip(found, exact, strict=True)])
-        allowed = 7 * rounding(bounded, 3.5, 3.8, float(np.finfo(kind).eps)) + 1e-12
-        assert error < allowed
+def test_clipped_gradients_have_no_minimum_and_are_refused_in_every_way():
+    """Noise for clipped gradients does not protect the minimum of the loss: log-ratios were 5 at epsilon 1."""
+    problem = es.Problem(es.Logistic(), es.Ball(1), ridge=0.5, n=1000, d=1)
+    clipped = replace(problem, clip=0.1)
+    for options in ({"method": "objective"}, {"method": "sequential"}, {"method": "output"}, {"release": "final"}):
+        for budget in (es.Pure(1.0), es.Approximate(1.0, 1e-6)):
+            with pytest.raises(ValueError, match=r"clipped gradients have no minimum.*method='descent', got clip=0\.1"):
+                es.plan(clipped, budget, **options)
+    with pytest.raises(ValueError, match="clipped gradients"):
+        es.plan(replace(clipped, loss=es.Squared()), es.Pure(1.0), "objective")
+    for method in ("objective", "output"):
+        plan = es.plan(problem, es.Pure(1.0), method)
+        with pytest.raises(ValueError, match="clipped gradients"):
+            replace(plan, problem=clipped)
+        content = json.loads(plan.to_json())
+        content["problem"]["clip"] = 0.1
+        with pytest.raises(ValueError, match="clipped gradients"):
+            type(plan).from_json(json.dumps(content))
+        # Records that were opened for clipped gradients are read as the plan says.
+        X, y = records(problem)
+        assert es.run(plan, es.Rows(clipped, X, y), seed=1).x == es.run(plan, es.Rows(problem, X, y), seed=1).x
+
+
+@pytest.mark.parametrize("method", ["objective", "output"])
+def test_what_scales_the_noise_bounds_what_is_read(method):
+    """One object has both: its sensitivity bounds its own gradients, and the solver minimises no other function."""
+    for loss in LOSSES:
+        problem = es.Problem(loss, es.Box(-1, 1), ridge=0.05, n=60, d=2, intercept=True)
+        plan = es.plan(problem, es.Pure(1.0), method)
+        norm = plan.noise.norm if method == "objective" else 2
+        if method == "objective":
+            assert plan.costs[0] >= plan.objective.sensitivity(norm) / plan.scales[0]
+        else:
+            assert plan.cost >= plan.objective.minimum_sensitivity / plan.scale
+        found, none = [], np.zeros(problem.dimension)
+        for far in (1.0, -1.0):
+            for label in (-1, 1):
+                rows = es.Rows(problem, np.full((60, 2), far), np.full(60, label))
+                for x in (none, none + 9.0, 9.0 * (-1.0) ** np.arange(problem.dimension)):
+                    sums = certified_gradient(rows, plan.objective, x, none, np.float64).gradient.astype(float)
+                    found.append((sums - 60 * plan.ridge * x) / 60)
+        sizes = [np.linalg.norm(a - b) for a in found for b in found]
+        assert 0.5 * plan.objective.sensitivity(2) < max(sizes) <= plan.objective.sensitivity(2)
+
+
+def test_a_declared_smoothness_decides_nothing_that_must_be_certain():
+    """It may be wrong, and below a ridge that planning raised: the solver has its own."""
+    problem = es.Problem(es.Logistic(), es.Ball(1), ridge=1e-4, n=400, d=3)
+    X, y = records(problem)
+    for budget in (es.Pure(0.01), es.Approximate(0.01, 1e-6)):
+        for method in ("objective", "output"):
+            certain = es.plan(problem, budget, method)
+            plan = es.plan(replace(problem, smoothness=2e-4), budget, method)
+            assert plan.ridge == certain.ridge > 2e-4
+            assert replace(plan, problem=problem) == certain
+            assert math.isclose(plan.objective.L, 0.25 + plan.ridge)
+            run = es.run(plan, es.Rows(problem, X, y), seed=1)
+            np.testing.assert_array_equal(run.path, es.run(certain, es.Rows(problem, X, y), seed=1).path)
 
 
 def test_what_objective_perturbation_does_not_cover_is_refused():

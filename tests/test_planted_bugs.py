@@ -46,6 +46,9 @@
 | noise on the output of a tenth of its scale          | replay_minima: the output costs more        |
 | solver's effort published                            | replay_minima: the result differs           |
 | noise on a minimum scaled for n, not n times ridge   | audit_output                                |
+| tilt scaled for a clip that the minimum ignores      | replay_clipped_minima                       |
+| sums of blocks added row after row                   | sums_in_floats_keep_their_bound             |
+| slopes in doubles certified as long doubles          | sums_in_floats_keep_their_bound             |
 | noise on a minimum without the solver's tolerance    | outputs_cost_what_is_computed_by_hand       |
 | a published minimum's solver stops early             | replay_published: the solver stopped early  |
 | one Wishart matrix instead of a difference of two    | audit_statistics                            |
@@ -72,6 +75,7 @@ import test_exact_sums
 import test_mechanisms
 import test_planning
 import test_replay
+import test_solver
 from conftest import records, small_problem
 from scipy import stats
 
@@ -85,7 +89,9 @@ from epsteps.mechanisms import Gaussian, knorm
 from epsteps.minima import pure
 from epsteps.noise import Source, source
 from epsteps.plans import ObjectivePlan, OutputPlan, plan_objective
+from epsteps.plans.minimised import Minimised
 from epsteps.releases import second_moment
+from epsteps.releases.certified import TreeSum
 from epsteps.releases.objective import TiltedMinimum
 from epsteps.releases.output import NoisyMinimum
 from epsteps.releases.second_moment import SecondMomentRelease
@@ -239,6 +245,23 @@ def replay_published(seed):
         test_replay.replay_all(fit, seed)
 
 
+def replay_clipped_minima(seed):
+    """Clipped gradients have no minimum: the plan is refused, or else its release is replayed."""
+    clipped = dataclasses.replace(test_replay.problem_of(es.Logistic(), es.Ball(1.3)), clip=0.05)
+    try:
+        fit = test_replay.minimum_of(clipped, es.Pure(1.0))
+    except ValueError:
+        return
+    test_replay.replay_all(fit, seed)
+
+
+def sums_in_floats_keep_their_bound(seed):
+    """The tree of sums, and the digits of slopes in long doubles, against exact numbers."""
+    test_solver.test_a_tree_of_sums_keeps_its_bound_where_adding_row_after_row_does_not(np.float32)
+    for loss in test_solver.LOSSES:
+        test_solver.test_every_loss_keeps_the_kind_of_its_margins_and_all_of_its_digits(loss, np.longdouble)
+
+
 def replay_runs(seed):
     """Runs on neighbours, and a release at a point where neighbours are as far apart as they can be."""
     cube, squared = test_replay.PROBLEM, test_replay.problem_of(es.Squared(0.7), es.Ball(1.3), intercept=True)
@@ -332,6 +355,8 @@ CHECKS = (
     audit_curvature,
     outputs_cost_what_is_computed_by_hand,
     replay_published,
+    replay_clipped_minima,
+    sums_in_floats_keep_their_bound,
 )
 
 
@@ -664,6 +689,25 @@ def free_tolerance(patch):
     patch.setattr(minima, "minimum_radius", lambda tolerance, n, ridge: 0.0)
 
 
+def tilt_for_a_clip(patch):
+    """What objective perturbation once did: noise for clipped gradients, and the minimum of the loss."""
+    patch.setattr(Minimised, "__post_init__", lambda self: None)
+    patch.setattr(Minimised, "require_same_records", lambda self, other: None)
+
+
+def row_after_row(patch):
+    def add(self, array):
+        self._branches.append(array)
+
+    patch.setattr(TreeSum, "add", add)
+    patch.setattr(TreeSum, "total", lambda self: np.sum(self._branches, axis=0))
+
+
+def slopes_in_doubles(patch):
+    right = es.SmoothedHinge.derivative
+    patch.setattr(es.SmoothedHinge, "derivative", lambda self, m, z: right(self, m.astype(float), z).astype(m.dtype))
+
+
 def impatient_minimum(patch):
     right = NoisyMinimum.minimum
     patch.setattr(
@@ -783,6 +827,9 @@ BUGS = {
     "noise on a minimum scaled for n alone": (scaled_for_n_alone, audit_output),
     "noise on a minimum without the solver's tolerance": (free_tolerance, outputs_cost_what_is_computed_by_hand),
     "a published minimum's solver stops early": (impatient_minimum, replay_published),
+    "tilt scaled for a clip that the minimum ignores": (tilt_for_a_clip, replay_clipped_minima),
+    "sums of blocks added row after row": (row_after_row, sums_in_floats_keep_their_bound),
+    "slopes in doubles certified as long doubles": (slopes_in_doubles, sums_in_floats_keep_their_bound),
     "one Wishart matrix instead of a difference of two": (one_wishart, audit_statistics),
     "Wishart noise of half its scale": (smaller_wishart, audit_statistics),
     "second moment's Wishart noise of half its scale": (smaller_wishart, audit_curvature),

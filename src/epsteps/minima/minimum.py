@@ -111,7 +111,8 @@ def paying_ridge(
     risks = [risk(point) for point in grid]
     best = int(np.argmin(risks))
     low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
-    polished = cast("float", fminbound(risk, low, high, xtol=1e-11))
+    with np.errstate(all="ignore"):  # where no noise is allowed the risk is infinite, and so are its differences
+        polished = cast("float", fminbound(risk, low, high, xtol=1e-11))
     if risk(polished) < risks[best]:
         return ChosenRidge(math.exp(polished), risk(polished))
     return ChosenRidge(ridge if best == 0 else math.exp(grid[best]), risks[best])

@@ -2,17 +2,18 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from epsteps import _validate, mechanisms, minima
 from epsteps.budgets import Approximate, Budget
-from epsteps.losses import Logistic, Loss, PseudoHuber, SmoothedHinge, Softmax
 from epsteps.mechanisms import Mechanism
-from epsteps.minima import Corners, Saturation, saturations
+from epsteps.minima import Corners, Saturation
 from epsteps.planning import OverspentError
+from epsteps.plans.minimised import Minimised, saturation_of
+from epsteps.plans.precision import Goal, grid_step, tilt_length
 from epsteps.plans.published import Item, describe, dumps, loads, problem_fact
 from epsteps.plans.spending import of_pure
 from epsteps.problem import Problem
@@ -30,11 +31,13 @@ class ObjectivePlan:
     its own tilt, the last model is the mean of all, weighted by their precision.
 
     Formal guarantee: b has the mechanism's law, and costs as ``epsteps.minima`` says, the Jacobian of x -> b included
-    (Chaudhuri, Monteleoni, Sarwate 2011, with the joint bound of that package). The solver stops where the gradient is
-    below the public ``tolerance``, so that its point is within tolerance/(n ridge) of the exact minimum; noise of
-    density ~ exp(-|z|_2/output_scale) hides the difference (Iyengar et al. 2019). The drawn tilt is an integer multiple
-    of a tiny step. Spread evenly over its cell it is the continuous tilt of the theorem, at a cost that is counted, and
-    the solver's tolerance covers the distance.
+    (Chaudhuri, Monteleoni, Sarwate 2011, with the joint bound of that package). What the noise is scaled by and what is
+    minimised come from one place, ``objective``. The solver stops where the gradient is below the public ``tolerance``,
+    rounding errors included, so that its point is within tolerance/(n ridge) of the exact minimum, by strong convexity;
+    noise of density ~ exp(-|z|_2/output_scale) hides the difference (Iyengar et al. 2019). That it gets there, whatever
+    the records, is decided before they are read (``plans.precision.Goal``). The drawn tilt is an integer multiple of a
+    tiny step. Spread evenly over its cell it is the continuous tilt of the theorem, at a cost that is counted, and the
+    solver's tolerance covers the distance.
 
     Parameters
     ----------
@@ -59,17 +62,15 @@ class ObjectivePlan:
     tolerance: float
 
     def __post_init__(self) -> None:
-        for name in ("ridge", "tolerance"):
-            _validate.positive(name, getattr(self, name))
+        saturation_of(self.problem.loss)
+        Minimised(self.problem, self.ridge)
+        _validate.positive("tolerance", self.tolerance)
         for name in ("scales", "output_scales"):
             object.__setattr__(self, name, tuple(_validate.positive(name, scale) for scale in getattr(self, name)))
         if not len(self.scales) == len(self.output_scales) > 0:
             raise ValueError("scales and output_scales must have one entry for each release, and at least one.")
-        if self.ridge < self.problem.ridge:
-            raise ValueError(f"ridge must be at least the problem's {self.problem.ridge!r}, got {self.ridge!r}.")
         if not self.noise.covers(self.problem):
             raise ValueError(f"mechanism {self.mechanism!r} does not fit {self.problem.domain}: use 'auto'.")
-        saturation_of(self.problem.loss)
         if self.spent > self.budget.amount:
             raise OverspentError(
                 f"the plan's scales spend {self.spent!r}, more than its budget {self.budget.amount!r}. "
@@ -87,19 +88,24 @@ class ObjectivePlan:
         return mechanisms.named(self.mechanism)
 
     @cached_property
+    def objective(self) -> Minimised:
+        """What is minimised, but for the tilt: the solver's function, and the bounds that noise is scaled by."""
+        return Minimised(self.problem, self.ridge)
+
+    @property
     def minimised(self) -> Problem:
-        """The problem whose tilted objective is minimised."""
-        return replace(self.problem, ridge=self.ridge)
+        """The objective as a problem."""
+        return self.objective.stated
 
     @property
     def saturation(self) -> Saturation:
         """How the loss's slope saturates."""
-        return saturation_of(self.problem.loss)
+        return self.objective.saturation
 
     @property
     def kappa(self) -> float:
         """What one record weighs against the ridge."""
-        return minima.record_weight(self.problem.record_size(2), self.problem.n, self.ridge)
+        return self.objective.kappa
 
     @property
     def tilt_steps(self) -> tuple[float, ...]:
@@ -108,8 +114,32 @@ class ObjectivePlan:
 
     @property
     def output_steps(self) -> tuple[float, ...]:
-        """Real size of one integer of each output: a power of two."""
-        return tuple(_step(scale, _OUTPUT_BITS) for scale in self.output_scales)
+        """Real size of one integer of each output: a power of two, small enough for rounding to keep the tolerance."""
+        return tuple(
+            grid_step(self.objective, self.tolerance, scale, _OUTPUT_BITS, tilt)
+            for scale, tilt in zip(self.output_scales, self.tilt_lengths, strict=True)
+        )
+
+    @property
+    def tilt_lengths(self) -> tuple[float, ...]:
+        """How long each tilt is at most, but with a probability below 1e-300."""
+        return tuple(tilt_length(self.objective, self.noise, scale) for scale in self.scales)
+
+    @cached_property
+    def goals(self) -> tuple[Goal, ...]:
+        """What the solver must find for each release."""
+        return tuple(
+            Goal(self.objective, step, self.tolerance, output, self.tilt_slack, tilt)
+            for step, output, tilt in zip(self.output_steps, self.output_scales, self.tilt_lengths, strict=True)
+        )
+
+    def require_reachable(self, unit: float | None = None) -> None:
+        """Raise unless the solver is certain to meet its tolerance, whatever the records; by public numbers alone.
+
+        In floats of this unit, by default the longest of this machine.
+        """
+        for goal in self.goals:
+            goal.require_reachable(unit)
 
     @property
     def tilt_slack(self) -> float:
@@ -120,13 +150,13 @@ class ObjectivePlan:
     @cached_property
     def output_costs(self) -> tuple[float, ...]:
         """Epsilon of the noise on each output."""
-        radius = minima.minimum_radius(self.tolerance, self.problem.n, self.ridge)
+        radius = self.objective.radius(self.tolerance)
         return tuple(2 * radius / scale * _OUTWARD for scale in self.output_scales)
 
     @cached_property
     def costs(self) -> tuple[float, ...]:
         """Cost of each release: epsilon where the noise is pure; for Gaussian tilts the mu of each, output apart."""
-        sensitivity = self.problem.sensitivity(self.noise.norm)
+        sensitivity = self.objective.sensitivity(self.noise.norm)
         if self.noise.unit == "rho":
             return tuple(sensitivity / scale * _OUTWARD for scale in self.scales)
         cells = cell_size(self.noise, self.problem)
@@ -212,22 +242,6 @@ class ObjectivePlan:
 
 
 _OUTPUT = "output: l2"
-
-
-def saturation_of(loss: Loss) -> Saturation:
-    """Return how the slope of a loss saturates, or raise if objective perturbation does not cover it."""
-    if type(loss) is Logistic:
-        return saturations.Sigmoid()
-    if type(loss) is SmoothedHinge:
-        return saturations.Sigmoid(sharpness=1 / loss.width)
-    if type(loss) is PseudoHuber:
-        return saturations.PseudoHuber()
-    if type(loss) is Softmax:
-        return saturations.Softmax(len(loss.classes))
-    raise ValueError(
-        f"objective perturbation covers Logistic, Softmax, PseudoHuber and SmoothedHinge, got {type(loss).__name__}. "
-        "Use method='statistics' for Squared, or method='output' for a loss with a bounded slope."
-    )
 
 
 def _step(scale: float, bits: int) -> float:

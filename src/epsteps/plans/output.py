@@ -12,7 +12,8 @@ from epsteps.budgets.conversions import gaussian_mu
 from epsteps.mechanisms import Mechanism
 from epsteps.planning import OverspentError
 from epsteps.plans import spending
-from epsteps.plans.precision import rounding, worst_rounding
+from epsteps.plans.minimised import Minimised
+from epsteps.plans.precision import LEAST_BITS, LONG, Goal, grid_step, least_tolerance, rounding
 from epsteps.plans.published import Item, describe, dumps, loads, problem_fact
 from epsteps.problem import Problem
 
@@ -32,10 +33,12 @@ class OutputPlan:
     smoothed), and the solver uses that. Where objective perturbation is possible it needs less noise.
 
     Formal guarantee: replacing a record moves the minimum by at most 2 S/(n ridge), where S is the largest L2 norm of a
-    record's gradient (Chaudhuri, Monteleoni, Sarwate 2011). The solver returns a point of a grid whose gradient of the
-    sum is below the public ``tolerance``, rounding errors included, so that it is within tolerance/(n ridge) of the
-    minimum: neighbours' points differ by at most ``sensitivity``. "l2" noise of density ~ exp(-|z|_2/scale) is then
-    sensitivity/scale-DP, and Gaussian noise sensitivity/scale-Gaussian-DP. Noise is drawn in integers of the grid.
+    record's gradient (Chaudhuri, Monteleoni, Sarwate 2011); S and what is minimised come from one place, ``objective``.
+    The solver returns a point of a grid whose gradient of the sum is below the public ``tolerance``, rounding errors
+    included, so that it is within tolerance/(n ridge) of the minimum: neighbours' points differ by at most
+    ``sensitivity``. That it gets there is decided before the data are read (``plans.precision.Goal``). "l2" noise of
+    density ~ exp(-|z|_2/scale) is then sensitivity/scale-DP, and Gaussian noise sensitivity/scale-Gaussian-DP. Noise is
+    drawn in integers of the grid.
 
     Parameters
     ----------
@@ -59,12 +62,10 @@ class OutputPlan:
     tolerance: float
 
     def __post_init__(self) -> None:
-        require_bounded_slope(self.problem)
+        Minimised(self.problem, self.ridge)
         _validate.choice("mechanism", self.mechanism, _NAMES)
-        for name in ("ridge", "scale", "tolerance"):
+        for name in ("scale", "tolerance"):
             _validate.positive(name, getattr(self, name))
-        if self.ridge < self.problem.ridge:
-            raise ValueError(f"ridge must be at least the problem's {self.problem.ridge!r}, got {self.ridge!r}.")
         if self.spent > self.budget.amount:
             raise OverspentError(
                 f"the plan's scale spends {self.spent!r}, more than its budget {self.budget.amount!r}. "
@@ -82,20 +83,36 @@ class OutputPlan:
         return mechanisms.named(self.mechanism)
 
     @cached_property
+    def objective(self) -> Minimised:
+        """What is minimised: the solver's function, and the bounds that noise is scaled by."""
+        return Minimised(self.problem, self.ridge)
+
+    @property
     def minimised(self) -> Problem:
-        """The problem whose objective is minimised. Its smoothness is that of the domain, which is certain."""
-        return replace(self.problem, ridge=self.ridge, smoothness=None)
+        """The objective as a problem. Its smoothness is that of the domain, which is certain."""
+        return self.objective.stated
 
     @property
     def step(self) -> float:
         """Real size of one integer of the model: a power of two, small enough for rounding to keep the tolerance."""
-        largest = self.tolerance / (4 * self.problem.n * self.minimised.L * math.sqrt(self.problem.dimension))
-        return math.ldexp(1.0, math.frexp(min(largest, self.scale * 2.0**-20))[1] - 1)
+        return grid_step(self.objective, self.tolerance, self.scale, LEAST_BITS, 0.0)
+
+    @cached_property
+    def goal(self) -> Goal:
+        """What the solver must find."""
+        return Goal(self.objective, self.step, self.tolerance, self.scale)
+
+    def require_reachable(self, unit: float | None = None) -> None:
+        """Raise unless the solver is certain to meet its tolerance, whatever the records; by public numbers alone.
+
+        In floats of this unit, by default the longest of this machine.
+        """
+        self.goal.require_reachable(unit)
 
     @property
     def sensitivity(self) -> float:
         """How far a replaced record moves the point that noise is added to, in the L2 norm; rounded up."""
-        return _sensitivity(self.minimised, self.tolerance)
+        return _sensitivity(self.objective, self.tolerance)
 
     @cached_property
     def cost(self) -> float:
@@ -153,13 +170,15 @@ def plan_output(problem: Problem, budget: Budget, *, mechanism: str = "auto") ->
     The ridge is raised to where a public guess of the excess risk is smallest: the bias of more ridge, against noise
     that falls with its square.
     """
-    require_bounded_slope(problem)
+    Minimised(problem, max(problem.ridge, 1.0))  # refuses what has no bounds
     _validate.choice("mechanism", mechanism, ("auto", *_NAMES))
     if mechanism == "auto":
         names = {Pure: ("l2",), Concentrated: ("gaussian",)}.get(type(budget), _NAMES)
     else:
         names = (mechanism,)
-    return min((_planned(problem, budget, name) for name in names), key=predicted_risk)
+    best = min((_planned(problem, budget, name) for name in names), key=predicted_risk)
+    best.require_reachable(LONG)
+    return best
 
 
 def predicted_risk(plan: OutputPlan) -> float:
@@ -168,26 +187,15 @@ def predicted_risk(plan: OutputPlan) -> float:
     return _noise_risk(plan.problem, plan.mechanism, plan.scale) + more
 
 
-def require_bounded_slope(problem: Problem) -> None:
-    """Raise unless one record's gradient is bounded at every x, and is that of the loss."""
-    if not math.isfinite(problem.loss.slope):
-        raise ValueError(
-            f"output perturbation needs a loss with a bounded slope, got {type(problem.loss).__name__}. "
-            "Use method='statistics', or PseudoHuber."
-        )
-    if problem.clip is not None:
-        raise ValueError(f"clipped gradients have no minimum. Leave clip out, got {problem.clip!r}.")
-
-
 def _planned(problem: Problem, budget: Budget, name: str) -> OutputPlan:
     cost = _cost(budget, name)
     # At a ridge of 1 the noise's risk is K, and it falls with the square: (ridge - less) norm²/2 + K/ridge² is smallest
     # where ridge³ = 4 K/norm².
-    alone = replace(problem, ridge=1.0, smoothness=None)
-    least = _noise_risk(problem, name, _sensitivity(alone, _tolerance(alone)) / cost)
+    alone = Minimised(replace(problem, ridge=0.0, smoothness=None), 1.0)
+    least = _noise_risk(problem, name, _sensitivity(alone, _tolerance(alone, cost)) / cost)
     ridge = max(problem.ridge, (4 * least / _SOLUTION_NORM**2) ** (1 / 3))
-    minimised = replace(problem, ridge=ridge, smoothness=None)
-    tolerance = _tolerance(minimised)
+    minimised = Minimised(problem, ridge)
+    tolerance = _tolerance(minimised, cost)
     scale = _sensitivity(minimised, tolerance) / cost * (1 + 1e-11)
     return OutputPlan(problem, budget, name, ridge, scale, tolerance)
 
@@ -203,18 +211,24 @@ def _cost(budget: Budget, name: str) -> float:
     raise ValueError(f"{budget!r} does not cover Gaussian noise. Use mechanism='auto', or an Approximate budget.")
 
 
-def _sensitivity(minimised: Problem, tolerance: float) -> float:
-    size = float(minimised.gradient_size(minimised.loss.slope, 2))
-    exact = minima.minimum_sensitivity(size, minimised.n, minimised.ridge)
-    return (exact + 2 * minima.minimum_radius(tolerance, minimised.n, minimised.ridge)) * _OUTWARD
+def _sensitivity(minimised: Minimised, tolerance: float) -> float:
+    return (minimised.minimum_sensitivity + 2 * minimised.radius(tolerance)) * _OUTWARD
 
 
-def _tolerance(minimised: Problem) -> float:
-    """Return the gradient norm at which the solver stops: as small as pays, and as large as rounding needs."""
-    size = float(minimised.gradient_size(minimised.loss.slope, 2))
+def _tolerance(minimised: Minimised, cost: float) -> float:
+    """Return the gradient norm at which the solver stops: as small as pays, and as large as precision needs.
+
+    The scale is at least 2 size/(n ridge cost), and the grid's step at least an eighth of tolerance/(n L √d): their
+    ratio must leave room for the noise in 64 bits.
+    """
+    size, d = minimised.gradient_size, minimised.dimension
     usual = 2 * rounding(minimised, _SOLUTION_SIZE, 0.0, 2.0**-52)
-    needed = 4 * worst_rounding(minimised, 0.0, 2.0**-63)
-    return max(_WASTE * size, min(usual, _MOST_WASTE * size), needed)
+    finest = 8 * minimised.n * minimised.L * math.sqrt(d)
+    scale = 2 * minimised.minimum_sensitivity / cost
+    room = finest * scale * (d + 40 * math.sqrt(d) + 800) * 2.0**-61
+    # Where the noise decides the grid, its scale is 2 (size + tolerance)/(n ridge cost).
+    grid = 4.1 * LONG * minimised.reach(0.0) * 2.0 ** (LEAST_BITS + 1) * cost * minimised.n * minimised.ridge / 2 - size
+    return max(_WASTE * size, min(usual, _MOST_WASTE * size), least_tolerance(minimised, 0.0), room, grid)
 
 
 def _noise_risk(problem: Problem, name: str, scale: float) -> float:

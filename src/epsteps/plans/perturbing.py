@@ -13,8 +13,15 @@ from epsteps.losses import PseudoHuber, Squared
 from epsteps.mechanisms import Mechanism
 from epsteps.minima import Corners
 from epsteps.planning import OverspentError
-from epsteps.plans.objective import TILT_BITS, ObjectivePlan, cell_size, composed_corners, saturation_of
-from epsteps.plans.precision import rounding, worst_rounding
+from epsteps.plans.minimised import Minimised
+from epsteps.plans.objective import (
+    TILT_BITS,
+    ObjectivePlan,
+    cell_size,
+    composed_corners,
+    saturation_of,
+)
+from epsteps.plans.precision import LEAST_BITS, LONG, least_tolerance, rounding, tilt_length
 from epsteps.plans.spending import pure_epsilon
 from epsteps.problem import Problem
 from epsteps.sampling import Sampling
@@ -52,7 +59,9 @@ def plan_objective(
         units = ("epsilon", "rho") if isinstance(budget, Approximate) else ("epsilon",)
         noises = [mechanisms.smallest(problem, unit) for unit in units]
     plans = [_planned(problem, budget, noise, tuple(shares)) for noise in noises]
-    return min(plans, key=predicted_risk)
+    best = min(plans, key=predicted_risk)
+    best.require_reachable(LONG)
+    return best
 
 
 def predicted_risk(plan: ObjectivePlan) -> float:
@@ -84,8 +93,9 @@ def _planned(problem: Problem, budget: Budget, noise: Mechanism, shares: tuple[f
     else:
         raise ValueError(f"{budget} does not cover {noise.name} noise on an objective. Use mechanism='auto'.")
     outputs = [_OUTPUT_SHARE * cost for cost in costs]
-    tolerance = _tolerance(replace(problem, ridge=ridge), noise, max(scales), max(outputs))
-    radius = minima.minimum_radius(tolerance, problem.n, ridge)
+    minimised = Minimised(problem, ridge)
+    tolerance = _tolerance(minimised, noise, scales, outputs)
+    radius = minimised.radius(tolerance)
     for growth in _GROWTHS:
         try:
             return ObjectivePlan(
@@ -105,8 +115,9 @@ def _planned(problem: Problem, budget: Budget, noise: Mechanism, shares: tuple[f
 
 def _pure_scales(problem: Problem, noise: Mechanism, costs: Sequence[float]) -> tuple[float, list[float]]:
     """Return the ridge that pays, and the scale of each tilt."""
-    saturation, size, sensitivity = saturation_of(problem.loss), problem.record_size(2), problem.sensitivity(noise.norm)
-    least = max(problem.ridge, 1e-12)
+    bounds = _least_ridge(problem)
+    saturation, sensitivity, least = bounds.saturation, bounds.sensitivity(noise.norm), bounds.ridge
+    size = problem.record_size(2)
     energy = 2 * float(noise.half_power(sensitivity, problem))
     cells = cell_size(noise, problem) * 2.0**-TILT_BITS
     tilts = [((1 - _OUTPUT_SHARE) * cost - cells) * _INWARD for cost in costs]
@@ -121,13 +132,14 @@ def _gaussian_scales(
     problem: Problem, noise: Mechanism, budget: Approximate, shares: tuple[float, ...]
 ) -> tuple[float, list[float]]:
     """Return the ridge that pays, and the scale of each Gaussian tilt; shares are of mu²."""
-    sensitivity, least = problem.sensitivity(noise.norm), max(problem.ridge, 1e-12)
+    bounds = _least_ridge(problem)
+    sensitivity, least = bounds.sensitivity(noise.norm), bounds.ridge
     energy = 2 * float(noise.half_power(sensitivity / problem.n, problem))
     best = (math.inf, least, 0.0)
     ridge = least
     # A larger ridge costs bias, and helps twice: noise is divided by it, and one record weighs less against it.
     while (ridge - least) * _SOLUTION_NORM**2 / 2 < best[0]:
-        mu = _largest_mu(replace(problem, ridge=ridge), budget, shares)
+        mu = _largest_mu(Minimised(problem, ridge), budget, shares)
         if mu > 0:
             loss = (ridge - least) * _SOLUTION_NORM**2 / 2 + energy / (2 * mu**2 * ridge)
             best = min(best, (loss, ridge, mu))
@@ -135,10 +147,16 @@ def _gaussian_scales(
     return best[1], [sensitivity / (best[2] * math.sqrt(share)) * (1 + 1e-9) for share in shares]
 
 
-def _largest_mu(problem: Problem, budget: Approximate, shares: tuple[float, ...]) -> float:
+def _least_ridge(problem: Problem) -> Minimised:
+    """Return the objective with the least ridge that it may have, or raise if it has no minimum to protect."""
+    saturation_of(problem.loss)
+    return Minimised(problem, max(problem.ridge, 1e-12))
+
+
+def _largest_mu(minimised: Minimised, budget: Approximate, shares: tuple[float, ...]) -> float:
     """Return the largest total mu of tilts with these shares; 0 if the Jacobians alone cost more than epsilon."""
-    saturation, epsilon = saturation_of(problem.loss), budget.epsilon * (1 - _OUTPUT_SHARE) * _INWARD
-    kappa = minima.record_weight(problem.record_size(2), problem.n, problem.ridge)
+    saturation, epsilon = minimised.saturation, budget.epsilon * (1 - _OUTPUT_SHARE) * _INWARD
+    kappa = minimised.kappa
     single = minima.calibrated_or_none(epsilon, budget.delta, kappa, saturation)
     if single is None:
         return 0.0
@@ -168,14 +186,18 @@ def _shared_mu(
     return low
 
 
-def _tolerance(problem: Problem, noise: Mechanism, scale: float, output: float) -> float:
-    """Return the gradient norm at which the solver stops: as small as pays, and as large as rounding needs."""
-    d = problem.dimension
+def _tolerance(minimised: Minimised, noise: Mechanism, scales: Sequence[float], outputs: Sequence[float]) -> float:
+    """Return the gradient norm at which the solver stops: as small as pays, and as large as precision needs."""
+    problem, scale, output = minimised.problem, max(scales), max(outputs)
     energy = 2 * float(noise.half_power(scale, problem))
     wanted, most = (
-        minima.gradient_tolerance(energy, d, output, problem.ridge, problem.L, waste) for waste in (_WASTE, _MOST_WASTE)
+        minima.gradient_tolerance(energy, minimised.dimension, output, minimised.ridge, minimised.L, waste)
+        for waste in (_WASTE, _MOST_WASTE)
     )
     cell = scale * 2.0**-35 * float(np.linalg.norm(np.maximum(problem.units, 1.0)))
-    usual = 2 * rounding(problem, _SOLUTION_SIZE, 0.0, 2.0**-52)
-    needed = 4 * worst_rounding(problem, scale, 2.0**-63)
+    usual = 2 * rounding(minimised, _SOLUTION_SIZE, 0.0, 2.0**-52)
+    # The noise on the output is 2 tolerance/(n ridge output), and its integers are as fine as its least bits ask for.
+    finest = 2.0**LEAST_BITS * output * minimised.n * minimised.ridge
+    # A scale may still grow a little until the certificate holds.
+    needed = least_tolerance(minimised, 1.01 * tilt_length(minimised, noise, scale), finest)
     return max(wanted, min(usual, most), needed, 8 * cell)

@@ -10,11 +10,10 @@ from epsteps.releases import curvature, objective, output, statistics
 
 def prepare(plan: PublishedPlan, data: Rows) -> None:
     """Read the records once: what cannot be read, or computed here, fails before anything is charged."""
-    if isinstance(plan, ObjectivePlan):
-        objective.require_precision(plan)
-        data.value(np.zeros(plan.problem.dimension))
-    elif isinstance(plan, OutputPlan):
-        output.require_precision(plan)
+    if isinstance(plan, ObjectivePlan | OutputPlan):
+        plan.require_reachable()
+        plan.objective.require_same_records(data.problem)
+        next(iter(data.blocks()))  # records in dask workers raise
         data.value(np.zeros(plan.problem.dimension))
     elif isinstance(plan, StatisticsPlan):
         statistics.require_readable(data)

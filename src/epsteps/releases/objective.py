@@ -7,13 +7,10 @@ import numpy as np
 from epsteps.mechanisms import KNorm
 from epsteps.noise import Source
 from epsteps.plans.objective import ObjectivePlan
-from epsteps.plans.precision import worst_rounding
 from epsteps.records import Rows
-from epsteps.releases.certified import Certified, certified_gradient
-from epsteps.releases.solving import Tilted, minimise
+from epsteps.releases.solving import Tilted, grid_minimum
 
 _OUTPUT = KNorm("l2")
-_KINDS = (np.float64, np.longdouble)
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,37 +38,18 @@ class TiltedMinimum:
 
     def tilt_size(self, tilt: np.ndarray) -> np.ndarray:
         """Return the tilt in real units."""
-        shaped = self.plan.noise.shape(self.plan.problem) is not None
-        units = self.plan.problem.units if shaped else np.ones(len(tilt))
-        return tilt.astype(float) * self.plan.tilt_steps[self.number] * units
+        return self._long_tilt(tilt).astype(float)
 
     def minimum(self, data: Rows, tilt: np.ndarray) -> np.ndarray:
-        """Return the minimum as integers, UNPROTECTED: a point of the grid where the gradient is below the tolerance.
+        """Return the minimum as integers, UNPROTECTED: a point of the grid whose gradient is below the tolerance."""
+        tilted = Tilted(self.plan.objective, data, self._long_tilt(tilt))
+        return grid_minimum(tilted, self.plan.goals[self.number])
 
-        The step is a power of two, so that a float is rounded to the grid and back without error.
-        """
-        plan, real = self.plan, self.tilt_size(tilt)
-
-        def refine(x: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
-            integers = np.rint(x / self.step)
-            near, gradient = self._is_near(data, integers * self.step, real)
-            return integers if near else None, gradient / plan.problem.n
-
-        found = minimise(Tilted(plan.minimised, data, real), refine)
-        return np.array([int(entry) for entry in found], dtype=object)
-
-    def _is_near(self, data: Rows, x: np.ndarray, tilt: np.ndarray) -> tuple[bool, np.ndarray]:
-        """Return whether the gradient at x is surely below the tolerance, and the gradient."""
-        found = certified_gradient(data, self.plan.minimised, x, tilt, np.float64)
-        for kind in _KINDS[1:]:
-            if self._size(found) <= self.plan.tolerance or np.linalg.norm(found.gradient) > self.plan.tolerance:
-                break  # near enough, or so far that more digits would not help
-            found = certified_gradient(data, self.plan.minimised, x, tilt, kind)
-        return self._size(found) <= self.plan.tolerance, found.gradient
-
-    def _size(self, found: Certified) -> float:
-        """Bound the norm of the gradient for the theorem's tilt."""
-        return float(np.linalg.norm(found.gradient)) * (1 + 1e-12) + found.error + self.plan.tilt_slack
+    def _long_tilt(self, tilt: np.ndarray) -> np.ndarray:
+        """Return the tilt in real units, in long doubles: its rounding counts as theirs."""
+        shaped = self.plan.noise.shape(self.plan.problem) is not None
+        units = self.plan.problem.units if shaped else np.ones(len(tilt))
+        return tilt.astype(np.longdouble) * self.plan.tilt_steps[self.number] * units
 
     def model(self, minimum: np.ndarray, noise: np.ndarray) -> np.ndarray:
         """Return what is published: the noisy integers in real units."""
@@ -88,13 +66,3 @@ def release_objective(plan: ObjectivePlan, data: Rows, source: Source) -> np.nda
     if len(models) > 1:
         models.append(plan.weights @ np.array(models))
     return np.array(models)
-
-
-def require_precision(plan: ObjectivePlan) -> None:
-    """Raise if this machine's floats cannot certify the plan's tolerance. Decided from public numbers."""
-    error = min(worst_rounding(plan.minimised, max(plan.scales), float(np.finfo(kind).eps)) for kind in _KINDS)
-    if error + plan.tilt_slack > plan.tolerance / 2:
-        raise ValueError(
-            f"floats of this machine are too coarse for the plan: rounding may reach {error:.3g} at its tolerance of "
-            f"{plan.tolerance:.3g}. Use a machine whose long doubles are longer, a larger ridge, or method='output'."
-        )

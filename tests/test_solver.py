@@ -1,0 +1,436 @@
+"""The solver of published minima: its sums keep their bound, and it ends, whatever the records."""
+
+import math
+import warnings
+from dataclasses import replace
+from decimal import Decimal, localcontext
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import epsteps as es
+from epsteps import mechanisms
+from epsteps.engines import encoding
+from epsteps.noise import Source
+from epsteps.plans.minimised import Minimised
+from epsteps.plans.precision import LONG, Goal, least_tolerance, rounding, tilt_length
+from epsteps.releases import solving
+from epsteps.releases.certified import TreeSum, certified_gradient
+from epsteps.releases.objective import TiltedMinimum
+from epsteps.releases.output import NoisyMinimum
+from epsteps.releases.solving import Tilted, grid_minimum
+
+KINDS = (np.float64, np.longdouble)
+LOSSES = (
+    es.Logistic(),
+    es.SmoothedHinge(width=0.02),
+    es.PseudoHuber(bound=1.0, c=0.05),
+    es.Softmax(classes=(-1, 0, 1)),
+)
+each_loss = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
+long_doubles = pytest.mark.skipif(
+    np.finfo(np.longdouble).eps > LONG, reason="the long doubles of this machine are doubles"
+)
+
+
+def decimal(number):
+    """Return a float of any kind, or a fraction, as a decimal of 60 digits."""
+    exact = number if isinstance(number, Fraction) else Fraction(*number.as_integer_ratio())
+    return Decimal(exact.numerator) / Decimal(exact.denominator)
+
+
+def exact_slopes(loss, margins, target):
+    """Return the derivatives of one record's loss, from decimal margins."""
+    if isinstance(loss, es.Softmax):
+        powers = [(margin - max(margins)).exp() for margin in margins]
+        return [power / sum(powers) - (k == int(target)) for k, power in enumerate(powers)]
+    (margin,), target = margins, decimal(target)
+    if isinstance(loss, es.PseudoHuber):
+        ratio = (margin - target) / decimal(loss.c)
+        return [decimal(loss.c) * ratio / (1 + ratio * ratio).sqrt()]
+    width, centre = (1, 0) if isinstance(loss, es.Logistic) else (decimal(loss.width), 1)
+    exponent = min((target * margin - centre) / width, Decimal(10**6))
+    return [-target / (1 + exponent.exp())]
+
+
+def exact_gradient(objective, X, y, x, tilt):
+    """Return the gradient of the tilted sum at x in 60 digits, from formulas that share nothing with the library."""
+    problem, loss = objective.problem, objective.loss
+    u, targets = encoding.revealed(problem, X, y)
+    point = np.array([Fraction(*entry.as_integer_ratio()) for entry in x], dtype=object)
+    point = point.reshape(loss.outputs, problem.width)
+    with localcontext() as context:
+        context.prec = 60
+        strength = decimal(Fraction(objective.ridge) * problem.n)
+        total = [strength * decimal(a) + decimal(b) for a, b in zip(point.ravel(), tilt, strict=True)]
+        for row, target in zip(u, targets, strict=True):
+            exact = [Fraction(entry) for entry in row.tolist()]
+            margins = [decimal(sum(a * b for a, b in zip(exact, block, strict=True))) for block in point]
+            slopes = exact_slopes(loss, margins, float(target))
+            terms = [slope * decimal(entry) for slope in slopes for entry in exact]
+            total = [a + b for a, b in zip(total, terms, strict=True)]
+    return total
+
+
+def length(vector):
+    with localcontext() as context:
+        context.prec = 60
+        return sum(entry * entry for entry in vector).sqrt()
+
+
+def labelled(loss, rng, n):
+    return rng.choice([-1, 0, 1] if isinstance(loss, es.Softmax) else [-1, 1], n)
+
+
+@pytest.mark.parametrize("kind", [np.float32, *KINDS], ids=lambda kind: kind.__name__)
+def test_a_tree_of_sums_keeps_its_bound_where_adding_row_after_row_does_not(kind):
+    """A large array and then many of ones: row after row loses all of them; the tree some 17 units of all sizes."""
+    count, large = 2**16, kind(2.0) ** (np.finfo(kind).nmant + 1)
+    arrays = [np.full(2, large), *[np.ones(2, dtype=kind)] * count]
+    sums = TreeSum()
+    for array in arrays:
+        sums.add(array)
+    unit = Fraction(*np.finfo(kind).eps.as_integer_ratio()) / 2
+    exact = Fraction(*large.as_integer_ratio()) + count
+    bound = 17 * unit * exact
+
+    def error(total):
+        assert total.dtype == kind
+        return abs(Fraction(*total[1].as_integer_ratio()) - exact)
+
+    assert error(sums.total()) <= bound
+    assert error(np.sum(arrays, axis=0)) > 1000 * bound
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 64, 1000])
+def test_a_tree_of_sums_adds_every_array_once_and_is_as_shallow_as_it_says(count):
+    class Term:
+        def __init__(self, numbers, depth):
+            self.numbers, self.depth = numbers, depth
+
+        def __add__(self, other):
+            return Term(self.numbers + other.numbers, max(self.depth, other.depth) + 1)
+
+    sums = TreeSum()
+    for number in range(count):
+        sums.add(Term([number], 0))
+    assert sorted(sums.total().numbers) == list(range(count))
+    assert sums.total().depth <= math.floor(math.log2(count)) + 1
+
+
+@each_loss
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_every_loss_keeps_the_kind_of_its_margins_and_all_of_its_digits(loss, kind):
+    """Slopes are within 20 units of the largest one, as the bound on rounding errors assumes; so is their product."""
+    rng, unit = np.random.default_rng(0), float(np.finfo(kind).eps)
+    margins = (10.0 ** rng.uniform(-3, 3, 300) * rng.choice([-1, 1], 300)).astype(kind)
+    margins += (rng.uniform(-1, 1, 300) * unit).astype(kind)
+    targets = loss.encode(labelled(loss, rng, 300))
+    several = loss.outputs > 1
+    points = np.stack([margins, np.roll(margins, 1), np.roll(margins, 2)], axis=1) if several else margins
+    found = loss.derivative(points, targets[:, None] if several else targets)
+    assert found.dtype == kind
+    with localcontext() as context:
+        context.prec = 60
+        for margin, target, slopes in zip(points.reshape(300, -1), targets, found.reshape(300, -1), strict=True):
+            exact = exact_slopes(loss, [decimal(entry) for entry in margin], float(target))
+            for a, b in zip(slopes, exact, strict=True):
+                assert abs(float(decimal(a) - b)) <= 20 * unit * loss.slope
+
+
+@each_loss
+@pytest.mark.parametrize("size", [1e-6, 1.0, 1e4])
+def test_certified_gradients_are_within_their_bound(loss, size):
+    """Against 60 digits, over several blocks, for records of all lengths and points of long doubles far from 0."""
+    rng = np.random.default_rng(1)
+    problem = es.Problem(loss, es.Ball(size), ridge=0.3, n=600, d=2, intercept=True)
+    objective = Minimised(problem, 0.5)
+    X = size * rng.standard_normal((600, 2)) * 10.0 ** rng.uniform(-6, 1, (600, 1))
+    y = labelled(loss, rng, 600)
+    x = (rng.standard_normal(problem.dimension) / min(size, 1.0)).astype(np.longdouble)
+    x += x * LONG * 5
+    tilt = rng.standard_normal(problem.dimension).astype(np.longdouble) * 100
+    exact = exact_gradient(objective, X, y, x, tilt)
+    for kind in KINDS:
+        found = certified_gradient(es.Rows(problem, X, y), objective, x, tilt, kind)
+        error = length([decimal(a) - b for a, b in zip(found.gradient, exact, strict=True)])
+        assert float(error) <= found.error
+        assert found.least <= float(length(exact)) <= found.most
+        assert found.error == rounding(
+            objective, float(np.linalg.norm(x)), float(np.linalg.norm(tilt)), float(np.finfo(kind).eps)
+        )
+
+
+@long_doubles
+def test_slopes_in_doubles_are_not_certified_as_long_doubles(monkeypatch):
+    """A loss that loses digits: its error is that of doubles, and a plan that would need more is refused in time."""
+    right = es.Logistic.derivative
+    problem = es.Problem(es.Logistic(), es.Ball(1), ridge=0.1, n=300, d=2)
+    plan, rng = es.plan(problem, es.Pure(1.0), "output"), np.random.default_rng(2)
+    rows = es.Rows(problem, rng.standard_normal((300, 2)), labelled(problem.loss, rng, 300))
+    x, none = np.array([0.5, -3.0]), np.zeros(2)
+    fine = certified_gradient(rows, plan.objective, x, none, np.longdouble)
+    monkeypatch.setattr(es.Logistic, "derivative", lambda self, m, z: right(self, m.astype(float), z))
+    coarse = certified_gradient(rows, plan.objective, x, none, np.longdouble)
+    assert np.any(coarse.gradient != fine.gradient)
+    assert coarse.error == certified_gradient(rows, plan.objective, x, none, np.float64).error > 1000 * fine.error
+    account = Account()
+    with pytest.raises(ValueError, match=r"Logistic\.derivative must keep the kind of its margins, got float64"):
+        es.run(plan, rows, ledger=account)
+    assert not account.charged
+
+
+class Account:
+    """Takes every charge, and knows of it."""
+
+    def __init__(self):
+        self.charged = False
+
+    def charge(self, budget, note="", key=None):
+        self.charged = True
+
+
+def hostile(loss, n, d, rng):
+    """Yield records on which solvers stumble: flat, separable, far outside, a single one that differs."""
+    labels = labelled(loss, rng, n)
+    one = np.zeros((n, d))
+    one[0] = 1e6
+    gaussian = rng.standard_normal((n, d))
+    yield "zeros", np.zeros((n, d)), np.ones(n)
+    yield "equal", np.ones((n, d)), np.ones(n)
+    yield "separable", gaussian, np.sign(gaussian[:, 0])
+    yield "extremes", rng.choice([-1e300, np.inf, 1e9], (n, d)), labels
+    yield "outlier", one, -np.ones(n)
+    yield "tiny", 1e-200 * gaussian, labels
+
+
+# Number of records and epsilon: products of 1e-5 and 1e15.
+AMOUNTS = ((20, 1e-6), (2000, 5e-7), (20, 1e6), (20, 1e14))
+METHODS = {
+    "objective": {},
+    "sequential": {},
+    "output": {},
+    "gaussian": {"method": "objective", "mechanism": "gaussian"},
+    "laplace": {"method": "objective", "mechanism": "laplace"},
+}
+
+
+@each_loss
+@pytest.mark.parametrize("method", METHODS)
+def test_nothing_raises_or_warns_after_the_charge_whatever_the_records(loss, method):
+    """Every amount with small and large ridges, in turns over the dimensions and all the hostile records."""
+    rng, turn = np.random.default_rng(3), 7 * LOSSES.index(loss) + list(METHODS).index(method)
+    for (n, epsilon), ridge in [(amount, ridge) for amount in AMOUNTS for ridge in (1e-9, 0.3)]:
+        turn += 1
+        d = (1, 4, 50)[turn % 3] if n == 20 else 1
+        problem = es.Problem(loss, es.Box(0, 1) if d == 4 else es.Ball(1), ridge=ridge, n=n, d=d, intercept=d == 4)
+        budget = es.Approximate(epsilon, 1e-6) if method == "gaussian" else es.Pure(epsilon)
+        plan = es.plan(problem, budget, **({"method": method} | METHODS[method]))
+        name, X, y = list(hostile(loss, n, d, rng))[turn % 6]
+        rows, account = es.Rows(problem, X, y, engine="numpy"), Account()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            found = es.run(plan, rows, ledger=account)
+        assert account.charged
+        assert np.all(np.isfinite(found.path)), name
+
+
+@each_loss
+@pytest.mark.parametrize("amount", [(12, 1e-6), (12, 1.0), (12, 1e14)], ids=str)
+def test_the_point_that_is_found_is_near_the_minimum_in_sixty_digits(loss, amount):
+    """The certificate, checked again without the library's sums, losses or kinds of float."""
+    (n, epsilon), rng = amount, np.random.default_rng(4)
+    problem = es.Problem(loss, es.Ball(1), ridge=1e-6, n=n, d=2, intercept=True)
+    tilted, plain = es.plan(problem, es.Pure(epsilon), "objective"), es.plan(problem, es.Pure(epsilon), "output")
+    release = TiltedMinimum(tilted, 0)
+    for _, X, y in hostile(loss, n, 2, rng):
+        rows, tilt = es.Rows(problem, X, y), release.tilt(Source(5))
+        for plan, step, integers, pull in (
+            (tilted, release.step, release.minimum(rows, tilt), release._long_tilt(tilt)),
+            (plain, plain.step, NoisyMinimum(plain).minimum(rows), np.zeros(problem.dimension)),
+        ):
+            x = [Fraction(int(entry)) * Fraction(step) for entry in integers]
+            exact = exact_gradient(plan.objective, X, y, x, pull)
+            assert float(length(exact)) <= plan.tolerance
+
+
+@pytest.mark.parametrize("n", [100, 4 * 10**6, 10**9])
+@pytest.mark.parametrize("epsilon", [1e-6, 1.0, 1e5])
+@pytest.mark.parametrize("method", METHODS)
+def test_every_plan_can_be_reached_and_says_so_without_data(n, epsilon, method):
+    """The theorem's conditions, for plans of all sizes: also where the output's bits alone made the grid too coarse."""
+    for d, ridge in ((1, 0.01), (20, 1e-8), (300, 1e-4)):
+        problem = es.Problem(es.Logistic(), es.Ball(1), ridge=ridge, n=n, d=d, smoothness=2.0)
+        budget = es.Approximate(epsilon, 1e-9) if method == "gaussian" else es.Pure(epsilon)
+        plan = es.plan(problem, budget, **({"method": method} | METHODS[method]))
+        goals = [plan.goal] if method == "output" else plan.goals
+        for goal in goals:
+            goal.require_reachable(LONG)
+            smoothness = n * (0.25 + plan.ridge)
+            assert smoothness * goal.step * math.sqrt(d) <= goal.tolerance / 4 * (1 + 1e-9)
+            assert 4 * LONG * goal.reach <= goal.step
+            assert math.log2(goal.step) == round(math.log2(goal.step))
+
+
+@each_loss
+def test_descent_on_the_grid_ends_by_itself_within_the_theorems_steps(loss, monkeypatch):
+    """Without Newton's method: what the solver falls back on. And it takes many steps, so that the bound means much."""
+    rng, taken = np.random.default_rng(6), []
+    problem = es.Problem(loss, es.Ball(1), ridge=1.0, n=40, d=2)
+    plan = es.plan(problem, es.Pure(1.0), "output")
+    goal, right = plan.goal, solving._Search.gradient
+    monkeypatch.setattr(solving._Search, "polished", lambda self, x: None)
+
+    def gradient(self, point, far=None):
+        taken.append(point)
+        return right(self, point, far)
+
+    monkeypatch.setattr(solving._Search, "gradient", gradient)
+    rows = es.Rows(problem, *next((X, y) for name, X, y in hostile(loss, 40, 2, rng) if name == "separable"))
+    found = NoisyMinimum(plan).minimum(rows)
+    delta, gap = 9 / 32 * goal.tolerance, 40 * loss.value_at_zero
+    condition = plan.objective.L / plan.ridge
+    most = 4 / 3 * condition * math.log(goal.smoothness * gap / (2 * delta**2)) + 1
+    assert 2 < len(taken) <= most
+    assert np.array_equal(taken[-1].astype(object).astype(float), found.astype(float))
+    assert max(float(np.linalg.norm(point)) for point in taken) * goal.step <= goal.reach
+
+
+@pytest.mark.parametrize("failure", [np.linalg.LinAlgError, MemoryError, "singular", "not a number"])
+def test_second_derivatives_that_fail_are_done_without(failure, monkeypatch):
+    def hessian(self, x):
+        if isinstance(failure, str):
+            return np.full((len(x), len(x)), 0.0 if failure == "singular" else np.nan)
+        if failure is MemoryError:
+            raise MemoryError
+        return right(self, x)
+
+    def solve(matrix, vector):
+        raise np.linalg.LinAlgError
+
+    right = es.Rows.hessian
+    problem = es.Problem(es.Logistic(), es.Ball(1), ridge=1.0, n=30, d=3)
+    plan, rng = es.plan(problem, es.Pure(10.0), "objective"), np.random.default_rng(7)
+    rows = es.Rows(problem, rng.standard_normal((30, 3)), labelled(problem.loss, rng, 30))
+    expected = es.run(plan, rows, seed=1).x
+    monkeypatch.setattr(es.Rows, "hessian", hessian)
+    if failure is np.linalg.LinAlgError:
+        monkeypatch.setattr(np.linalg, "solve", solve)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = es.run(plan, rows, seed=1).x
+    assert np.linalg.norm(found - expected) <= 2 * plan.objective.radius(plan.tolerance) * (1 + 1e-9)
+
+
+def test_a_plan_that_cannot_be_reached_is_refused_before_the_charge():
+    rng = np.random.default_rng(8)
+    problem = es.Problem(es.Logistic(), es.Ball(1), ridge=0.1, n=1000, d=2)
+    rows = es.Rows(problem, rng.standard_normal((1000, 2)), labelled(problem.loss, rng, 1000))
+    for method in ("objective", "output"):
+        plan, account = es.plan(problem, es.Pure(1.0), method), Account()
+        finer = replace(plan, tolerance=plan.tolerance * 1e-12)
+        with pytest.raises(ValueError, match="too coarse for the plan"):
+            es.run(finer, rows, ledger=account)
+        assert not account.charged
+        assert type(plan).from_json(finer.to_json()) == finer  # a plan of another machine can be read here
+        with pytest.raises(ValueError, match="too coarse"):
+            plan.require_reachable(2.0**-30)
+    extreme = replace(problem, domain=es.Ball(1e-170))
+    with pytest.raises(ValueError, match="the largest norm of a record must lie between 1e-100 and 1e100"):
+        es.plan(extreme, es.Pure(1.0), "output")
+    objective = Minimised(problem, 0.1)
+    tolerance = 1.001 * least_tolerance(objective, 0.0)
+    with pytest.raises(ValueError, match="does not fit into 64 bits"):
+        Goal(objective, 2.0**-50, 1.0, scale=1e6).require_reachable()
+    with pytest.raises(ValueError, match=r"a grid of 1, .* is too coarse for the plan's tolerance of 1\."):
+        Goal(objective, 1.0, 1.0, scale=1e6).require_reachable()
+    Goal(objective, 2.0**-50, tolerance * 2**20, scale=1e-3).require_reachable()
+
+
+def test_guesses_and_declared_smoothness_never_enter_the_cost(monkeypatch):
+    """The same scales cost the same, whatever is guessed of typical slopes and curvatures."""
+    problem = es.Problem(es.Logistic(), es.Box(0, 1), ridge=0.1, n=50, d=3, intercept=True)
+    plans = [
+        es.plan(problem, es.Approximate(1.0, 1e-6), "objective", mechanism=name) for name in ("hull", "ellipsoid", "l2")
+    ]
+    plans += [es.plan(problem, es.Pure(1.0), "sequential"), es.plan(problem, es.Pure(1.0), "output")]
+    texts = [plan.to_json() for plan in plans]
+    right = es.Problem.guessed_curvature.func
+    monkeypatch.setattr(es.Logistic, "typical_slope", property(lambda self: 1e-9))
+    monkeypatch.setattr(es.Problem, "guessed_curvature", property(lambda self: (1e6 * right(self)[0], right(self)[1])))
+    for plan, text in zip(plans, texts, strict=True):
+        other = replace(plan, problem=replace(problem, smoothness=0.2))
+        assert other.spent == plan.spent == type(plan).from_json(text).spent
+        assert other.spending(3) == plan.spending(3)
+
+
+def test_records_that_stay_in_workers_are_refused_before_the_charge(monkeypatch):
+    def blocks(self):
+        raise ValueError("records in dask workers are not brought here")
+
+    monkeypatch.setattr(es.Rows, "blocks", blocks)
+    problem, account = es.Problem(es.Logistic(), es.Ball(1), ridge=0.1, n=20, d=2), Account()
+    rows = es.Rows(problem, np.zeros((20, 2)), np.ones(20))
+    for method in ("objective", "output"):
+        with pytest.raises(ValueError, match="records in dask workers"):
+            es.run(es.plan(problem, es.Pure(1.0), method), rows, ledger=account)
+    assert not account.charged
+
+
+@pytest.mark.parametrize("mechanism", mechanisms.NAMES)
+def test_tilts_are_as_long_as_is_assumed_and_hardly_shorter(mechanism):
+    """300 draws against the quantile of 1 - 1e-9 of the law in the bound: a chance of 3e-7 to fail; and it is no waste.
+
+    What the plan assumes is the same law's quantile of 1 - 1e-300.
+    """
+    for domain, intercept in ((es.Box((0, -1, 0, 0), (2, 1, 0.3, 1), one_hot=[(2, 4)]), True), (es.Box(0, 3), False)):
+        problem = es.Problem(es.Logistic(), domain, ridge=0.1, n=100, d=4, intercept=intercept)
+        noise, objective = mechanisms.named(mechanism), Minimised(problem, 0.1)
+        shape, d = noise.shape(problem), problem.dimension
+        source, scale = Source(3), 2.0**20
+        draws = np.stack([source.integers(noise, scale, (d,), shape).astype(float) for _ in range(300)], axis=1)
+        lengths = np.linalg.norm(draws * (problem.units[:, None] if shape is not None else 1.0), axis=0)
+        assumed = tilt_length(objective, noise, scale)
+        if noise.unit == "rho":
+            typical = assumed / (math.sqrt(d) + 40) * stats.chi(d).isf(1e-9)
+        else:
+            typical = assumed / (d + 42 + 40 * math.sqrt(d + 2) + 800) * stats.gamma(d + 2).isf(1e-9)
+        assert typical / 100 < lengths.max() < typical
+    tails = [stats.gamma(d + 2).logsf(d + 42 + 40 * math.sqrt(d + 2) + 800) for d in (1, 10, 1000, 10**5)]
+    assert max(tails) < -300 * math.log(10)
+    assert max(stats.chi(d).logsf(math.sqrt(d) + 40) for d in (1, 10, 1000)) < -300 * math.log(10)
+
+
+def test_tiny_products_of_n_and_epsilon_reach_their_tolerance_every_time():
+    """A third of these runs once raised after the charge."""
+    problem = es.Problem(es.Logistic(), es.Ball(1), ridge=0.01, n=1000, d=1)
+    plan, rng = es.plan(problem, es.Pure(5e-7), "objective"), np.random.default_rng(9)
+    rows = es.Rows(problem, rng.standard_normal((1000, 1)), labelled(problem.loss, rng, 1000))
+    assert np.all(np.isfinite(es.run(plan, rows, repetitions=30).path))
+
+
+@pytest.mark.parametrize("method", ["objective", "output"])
+def test_labels_may_be_texts(method):
+    for loss in (es.Logistic(("no", "yes")), es.SmoothedHinge(("no", "yes")), es.Softmax(("a", "b", "no"))):
+        problem = es.Problem(loss, es.Ball(1), ridge=0.1, n=20, d=2)
+        rows = es.Rows(problem, np.ones((20, 2)), np.array(["no"] * 20))
+        assert np.all(np.isfinite(es.run(es.plan(problem, es.Pure(1.0), method), rows).x))
+
+
+def test_the_minimum_of_another_function_is_not_read():
+    """The loss of the records, and their clip, must be those that the noise was scaled for."""
+    problem = es.Problem(es.Logistic(), es.Ball(1), ridge=0.1, n=20, d=2)
+    plan, X, y = es.plan(problem, es.Pure(1.0), "output"), np.ones((20, 2)), np.ones(20)
+    for other in (
+        replace(problem, clip=0.1),
+        replace(problem, loss=es.SmoothedHinge()),
+        replace(problem, domain=es.Ball(2)),
+    ):
+        with pytest.raises(ValueError, match="the minimum is that of"):
+            Tilted(plan.objective, es.Rows(other, X, y), np.zeros(2))
+    tilted = Tilted(plan.objective, es.Rows(replace(problem, ridge=0.02, smoothness=0.5), X, y), np.zeros(2))
+    same = Tilted(plan.objective, es.Rows(problem, X, y), np.zeros(2))
+    difference = (grid_minimum(tilted, plan.goal) - grid_minimum(same, plan.goal)).astype(float) * plan.step
+    assert np.linalg.norm(difference) <= 2 * plan.objective.radius(plan.tolerance)
