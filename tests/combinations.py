@@ -9,6 +9,7 @@ import dataclasses
 import inspect
 import itertools
 import math
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -248,8 +249,9 @@ def rows_of(source: str, problem: es.Problem, X: np.ndarray, y: np.ndarray, fold
     if source == "sparse":
         X = scipy.sparse.csr_array(X)
     elif source == "streamed":
-        np.save(folder / "X.npy", X)
-        X = np.load(folder / "X.npy", mmap_mode="r")
+        file = folder / f"{uuid.uuid4().hex}.npy"  # a replay reads the first records again
+        np.save(file, X)
+        X = np.load(file, mmap_mode="r")
     elif source == "dask":
         import dask.array as da
 

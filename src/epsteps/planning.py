@@ -96,8 +96,7 @@ class Plan:
             raise ValueError(
                 f"mechanism must be the library's own, got {self.mechanism!r}: its sampler is chosen by name."
             )
-        if not self.mechanism.covers(self.problem):
-            raise ValueError(f"mechanism {self.mechanism.name!r} does not fit {self.problem.domain}: use 'auto'.")
+        mechanisms.require_fit(self.mechanism, self.problem)
         for expense in self.expenses:
             if expense.unit != self.mechanism.unit:
                 raise ValueError(f"{expense} was paid in {expense.unit}, but the steps cost {self.mechanism.unit}.")

@@ -10,4 +10,7 @@ from epsteps.losses.protocol import Loss
 from epsteps.losses.regression import PseudoHuber, Squared
 from epsteps.losses.softmax import Softmax
 
-__all__ = ["Logistic", "Loss", "PseudoHuber", "SmoothedHinge", "Softmax", "Squared"]
+# The library's own: their constants are proved, and their slopes keep within them in solvers, too.
+OWN = (Logistic, SmoothedHinge, Softmax, Squared, PseudoHuber)
+
+__all__ = ["OWN", "Logistic", "Loss", "PseudoHuber", "SmoothedHinge", "Softmax", "Squared"]

@@ -79,6 +79,12 @@ def named(name: str) -> Mechanism:
     return KNorm(name) if name in knorm.NAMES else Gaussian(name)
 
 
+def require_fit(mechanism: Mechanism, problem: Problem) -> None:
+    """Raise unless there is such noise for the problem."""
+    if not mechanism.covers(problem):
+        raise ValueError(f"mechanism {mechanism.name!r} does not fit {problem.domain}: use 'auto'.")
+
+
 def smallest(problem: Problem, unit: str) -> Mechanism:
     """Return the noise whose public trace is smallest at the same cost, among those paid in this unit.
 
@@ -97,4 +103,4 @@ def risk(noise: Mechanism, scale: float, problem: Problem) -> float:
     return 0.5 * (scale / problem.n) ** 2 * covariance.weighed(units, *problem.guessed_curvature)
 
 
-__all__ = ["NAMES", "Gaussian", "KNorm", "Mechanism", "named", "risk", "smallest"]
+__all__ = ["NAMES", "Gaussian", "KNorm", "Mechanism", "named", "require_fit", "risk", "smallest"]

@@ -8,12 +8,11 @@ from typing import Any, overload
 from epsteps import _validate, mechanisms
 from epsteps.budgets import Approximate, Budget
 from epsteps.choosing import plan_steps
-from epsteps.losses import Logistic, Squared
+from epsteps.losses import OWN, Logistic, Squared
 from epsteps.methods import Method, nesterov
 from epsteps.planning import Plan
 from epsteps.plans import perturbing, statistics
 from epsteps.plans.curvature import plan_curvature, prefers_descent
-from epsteps.plans.objective import saturation_of
 from epsteps.plans.output import plan_output
 from epsteps.plans.perturbing import HUBER_SHARE, minimax_ridge, plan_objective
 from epsteps.plans.published import PublishedPlan
@@ -119,11 +118,7 @@ def _chosen(problem: Problem, budget: Budget, release: str) -> str:
         return _chosen_for_iterates(problem, budget)
     if isinstance(problem.loss, Squared):
         return _chosen_for_squares(problem, budget)
-    try:
-        saturation_of(problem.loss)
-    except ValueError:
-        return "output"
-    return "objective"
+    return "objective" if type(problem.loss) in OWN else "descent"
 
 
 def _chosen_for_iterates(problem: Problem, budget: Budget) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from epsteps import _validate, minima
-from epsteps.losses import Logistic, Loss, PseudoHuber, SmoothedHinge, Softmax
+from epsteps.losses import OWN, Logistic, Loss, PseudoHuber, SmoothedHinge, Softmax
 from epsteps.minima import Saturation, saturations
 from epsteps.problem import Problem
 
@@ -17,7 +17,8 @@ class Minimised:
     Plans take from here the sensitivity, kappa and radius that their noise is scaled by; the solver and its certificate
     take from here the loss and the ridge. So noise cannot be scaled for one function while the minimum of another is
     read, as of clipped gradients, which are the gradient of nothing. What has no such bounds is refused here, and
-    nowhere else: a clip, a slope without a largest value, a ridge that is missing or below the problem's. The ridge
+    nowhere else: a clip, a loss that others wrote, whose slopes nothing holds in a solver, a slope without a largest
+    value, a ridge that is missing or below the problem's. The ridge
     acts on every coordinate, an intercept's and each output's included. A declared ``smoothness`` is dropped: it may be
     wrong, and ``L`` is certain.
 
@@ -37,6 +38,11 @@ class Minimised:
             raise ValueError(
                 f"clipped gradients have no minimum: noise that is scaled for them does not protect that of the loss. "
                 f"Leave clip out, or use method='descent', got clip={self.problem.clip!r}."
+            )
+        if type(self.problem.loss) not in OWN:
+            raise ValueError(
+                f"a minimum is bounded for the library's own losses only, got {type(self.problem.loss).__name__}: "
+                "engines hold the slopes of others, but no solver does. Use method='descent', or epsteps.nesterov."
             )
         if not math.isfinite(self.problem.loss.slope):
             raise ValueError(
@@ -129,5 +135,5 @@ def saturation_of(loss: Loss) -> Saturation:
         return saturations.Softmax(len(loss.classes))
     raise ValueError(
         f"objective perturbation covers Logistic, Softmax, PseudoHuber and SmoothedHinge, got {type(loss).__name__}. "
-        "Use method='statistics' for Squared, or method='output' for a loss with a bounded slope."
+        "Use method='statistics' for Squared, or method='descent'."
     )

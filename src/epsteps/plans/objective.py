@@ -69,8 +69,7 @@ class ObjectivePlan:
             object.__setattr__(self, name, tuple(_validate.positive(name, scale) for scale in getattr(self, name)))
         if not len(self.scales) == len(self.output_scales) > 0:
             raise ValueError("scales and output_scales must have one entry for each release, and at least one.")
-        if not self.noise.covers(self.problem):
-            raise ValueError(f"mechanism {self.mechanism!r} does not fit {self.problem.domain}: use 'auto'.")
+        mechanisms.require_fit(self.noise, self.problem)
         if self.spent > self.budget.amount:
             raise OverspentError(
                 f"the plan's scales spend {self.spent!r}, more than its budget {self.budget.amount!r}. "

@@ -84,6 +84,7 @@ def minimax_ridge(problem: Problem, budget: Budget, noise: Mechanism) -> float:
 
 
 def _planned(problem: Problem, budget: Budget, noise: Mechanism, shares: tuple[float, ...]) -> ObjectivePlan:
+    mechanisms.require_fit(noise, problem)
     if noise.unit == "epsilon":
         costs = [share * pure_epsilon(budget) for share in shares]
         ridge, scales = _pure_scales(problem, noise, costs)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from epsteps.mechanisms import KNorm
-from epsteps.noise import Source
+from epsteps.noise import Source, added
 from epsteps.plans.objective import ObjectivePlan
 from epsteps.records import Rows
 from epsteps.releases.solving import Tilted, grid_minimum
@@ -53,7 +53,7 @@ class TiltedMinimum:
 
     def model(self, minimum: np.ndarray, noise: np.ndarray) -> np.ndarray:
         """Return what is published: the noisy integers in real units."""
-        return (minimum + noise.astype(object)).astype(float) * self.step
+        return added(minimum, noise).astype(float) * self.step
 
 
 def release_objective(plan: ObjectivePlan, data: Rows, source: Source) -> np.ndarray:

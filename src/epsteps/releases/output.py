@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from epsteps.noise import Source
+from epsteps.noise import Source, added
 from epsteps.plans.output import OutputPlan
 from epsteps.records import Rows
 from epsteps.releases.solving import Tilted, grid_minimum
@@ -27,7 +27,7 @@ class NoisyMinimum:
 
     def model(self, minimum: np.ndarray, noise: np.ndarray) -> np.ndarray:
         """Return what is published: the noisy integers in real units."""
-        return (minimum + noise.astype(object)).astype(float) * self.plan.step
+        return added(minimum, noise).astype(float) * self.plan.step
 
 
 def release_output(plan: OutputPlan, data: Rows, source: Source) -> np.ndarray:
