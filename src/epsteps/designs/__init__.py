@@ -5,6 +5,7 @@ Everything here sees public numbers and numbers that were released with noise, n
 
 from epsteps.designs.columns import Columns, columns_of
 from epsteps.designs.covariance import Spread, covariance
+from epsteps.designs.definite import Definite, definite, held
 from epsteps.designs.division import Division, divide, predicted_excess
 from epsteps.designs.matrix_noise import MatrixNoise, matrix_noise
 from epsteps.designs.model import Model, typical_curvature
@@ -13,6 +14,7 @@ from epsteps.designs.whitening import Whitening, whitening_of
 
 __all__ = [
     "Columns",
+    "Definite",
     "Division",
     "MatrixNoise",
     "Model",
@@ -23,7 +25,9 @@ __all__ = [
     "columns_of",
     "covariance",
     "decode_moments",
+    "definite",
     "divide",
+    "held",
     "matrix_noise",
     "predicted_excess",
     "statistics_of",
