@@ -47,8 +47,8 @@ def covariance(
     """Return the mean and the covariance that the released numbers say together.
 
     ``released`` is the noisy second moment of the whitened records with their constant coordinate, and ``curvature``
-    what the covariance will be multiplied by. Means stay within the domain and variances within what it allows, whatever
-    was released.
+    what the covariance will be multiplied by. Whatever was released, means stay within the domain, and variances within
+    what it allows.
     """
     start = prior(columns, moments)
     if whitening is None or released is None or noise is None:

@@ -35,10 +35,10 @@ def typical_curvature(loss: Loss) -> float:
 class Model:
     """F for Gaussian records of this mean and covariance, up to a linear function.
 
-    ``correction`` is added to the Hessian: what released gradients say about it beyond that (``corrected``). ``largest``
-    is a public bound on F's curvature, and ``radius`` on how far from 0 its minimum lies. Whatever finite numbers were
-    released, everything here is finite: the Hessian counts as no flatter than the ridge, points stay within twice the
-    radius, and a correction that F could not show is not made.
+    ``correction`` is added to the Hessian: what released gradients say about it beyond that (``corrected``).
+    ``largest`` is a public bound on F's curvature, and ``radius`` on how far from 0 its minimum lies. Whatever finite
+    numbers were released, everything here is finite: the Hessian counts as no flatter than the ridge, points stay
+    within twice the radius, and a correction that F could not show is not made.
     """
 
     loss: Logistic | Squared

@@ -8,6 +8,7 @@ from epsteps import _validate, mechanisms
 from epsteps.budgets import Approximate, Budget, Concentrated, Pure
 from epsteps.mechanisms import Mechanism
 from epsteps.plans.curvature_plan import CurvaturePlan, require_covered
+from epsteps.plans.limits import UndrawableError
 from epsteps.problem import Problem
 from epsteps.sampling import Sampling
 
@@ -61,9 +62,13 @@ def prefers_descent(problem: Problem, budget: Budget) -> bool:
     more than a share of what a start at 0 is known to have: 1.2 percent for pure noise. It was chosen on adult, bank,
     ijcnn1 and synthetic records, against Nesterov's method with the same noise, ridge and a public L: the curvature's
     error was 1.1 to 2.4 times the other's at shares of 2.4 percent and more, 0.6 to 2.4 times between 0.6 and 1.7
-    percent, and 0.1 to 1.1 times below. For Gaussian noise the share is 5 percent, and untested.
+    percent, and 0.1 to 1.1 times below. For Gaussian noise the share is 5 percent, and untested. Noise that does not
+    even fit the integers of the curvature's releases is not for it.
     """
-    plan = plan_curvature(problem, budget)
+    try:
+        plan = plan_curvature(problem, budget)
+    except UndrawableError:
+        return True
     limit = mechanisms.risk(plan.noise, plan.scale(plan.moments + plan.rest), plan.minimised)
     return limit > _HOPELESS[plan.noise.unit] * problem.start_gap
 

@@ -12,6 +12,7 @@ from epsteps.designs import Columns, Division, Model, Moments, Spread, Statistic
 from epsteps.losses import Logistic, Squared
 from epsteps.mechanisms import Mechanism
 from epsteps.planning import OverspentError
+from epsteps.plans.limits import require_drawable, require_units
 from epsteps.plans.published import Item, describe, dumps, loads, problem_fact
 from epsteps.problem import Problem
 from epsteps.sampling import Sampling
@@ -64,6 +65,7 @@ class CurvaturePlan:
             raise ValueError(f"ridge must be at least the problem's {self.problem.ridge!r}, got {self.ridge!r}.")
         if not self.noise.covers(self.problem):
             raise ValueError(f"mechanism {self.mechanism!r} does not fit {self.problem.domain}: use 'auto'.")
+        require_drawable(self.statistics, self.noise.unit, self.moments + self.rest, self.ridge)
         if self.spent > self.budget.amount:
             raise OverspentError(
                 f"the plan's costs are {self.spent!r}, more than its budget {self.budget.amount!r}. "
@@ -242,6 +244,7 @@ def require_covered(problem: Problem) -> None:
     """Raise unless the method is written for this problem."""
     designs.typical_curvature(problem.loss)
     designs.columns_of(problem)
+    require_units(problem)
     if problem.clip is not None:
         raise ValueError(
             f"the curvature method models gradients that are not clipped: use clip=None, got {problem.clip!r}."

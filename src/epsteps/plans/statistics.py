@@ -13,6 +13,7 @@ from epsteps.grid import STEPS
 from epsteps.losses import Squared
 from epsteps.planning import OverspentError
 from epsteps.plans import spending
+from epsteps.plans.limits import require_units
 from epsteps.plans.published import Item, describe, dumps, loads, problem_fact
 from epsteps.plans.vectors import Vectors, chosen_vectors
 from epsteps.problem import Problem
@@ -69,6 +70,7 @@ class StatisticsPlan:
         _validate.choice("mechanism", self.mechanism, (GAUSSIAN, WISHART))
         for name in ("scale", "floor"):
             _validate.positive(name, getattr(self, name))
+        require_units(self.problem)
         if self.spent > self.budget.amount:
             raise OverspentError(
                 f"the plan's scale spends {self.spent!r}, more than its budget {self.budget.amount!r}. "
@@ -116,6 +118,16 @@ class StatisticsPlan:
         if self.mechanism == WISHART:
             return spending.of_pure(self.budget, self.cost * repetitions * _OUTWARD)
         return spending.of_gaussian(self.budget, self.cost * math.sqrt(repetitions) * _OUTWARD)
+
+    @property
+    def largest_sum(self) -> float:
+        """No eigenvalue of the sums is larger: n times the longest vector's square, in units of 2^20 integers."""
+        return self.problem.n * (self.vectors.square / STEPS**2)
+
+    @property
+    def radius(self) -> float:
+        """How far from 0 the model may lie: F(0) bounds ridge/2 |x|². Infinite without a ridge."""
+        return math.sqrt(2 * self.problem.start_gap / self.problem.ridge) if self.problem.ridge > 0 else math.inf
 
     @property
     def deviation(self) -> float:
