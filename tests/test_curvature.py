@@ -489,3 +489,28 @@ def test_an_approximate_budget_in_pure_noise_is_charged_the_sum_of_epsilons():
     plan = plan_curvature(problem, es.Approximate(1.0, 1e-5), mechanism="hull")
     assert plan.spending(3).amount == pytest.approx(3 * (plan.moments + plan.rest))
     assert plan.spending().delta == 1e-5
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("length", [1e-140, 1e-6, 1.0])
+def test_a_change_that_no_smooth_function_has_corrects_nothing(length):
+    model = Model(es.Logistic(), np.zeros(2), np.eye(2), 0.1, radius=10.0, largest=2.0)
+    before, after = np.array([0.5, 0.0]), np.array([0.5 + length, 0.0])
+    steep, mild = (np.array([slope * (after[0] - before[0]), 0.0]) for slope in (1e6, 0.5))
+    assert model.corrected(before, after, steep, 1e-300 * np.eye(2)) is model
+    if length == 1.0:
+        assert model.corrected(before, after, mild, 1e-300 * np.eye(2)) is not model
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("loss", [es.Logistic(), es.Squared(2.0)])
+def test_a_released_gradient_counts_as_no_longer_than_a_gradient_can_be(loss):
+    problem = es.Problem(loss, es.Box(0, 1), ridge=0.1, n=1000, d=4)
+    plan, x = plan_curvature(problem, es.Pure(1.0)), np.array([1.0, -2.0, 0.0, 0.5])
+    largest = float(problem.gradient_size(problem.slope_at(x), 2))
+    for size in (1e3, 1e200):
+        found = plan.possible(x, np.full(4, size)) - plan.ridge * x
+        assert found == pytest.approx(np.full(4, largest / 2), rel=1e-2)
+        assert np.linalg.norm(found) == pytest.approx(largest)
+    inside = plan.ridge * x + np.full(4, 0.1)
+    assert plan.possible(x, inside) == pytest.approx(inside)

@@ -70,7 +70,6 @@ class StatisticsPlan:
         _validate.choice("mechanism", self.mechanism, (GAUSSIAN, WISHART))
         for name in ("scale", "floor"):
             _validate.positive(name, getattr(self, name))
-        require_units(self.problem)
         if self.spent > self.budget.amount:
             raise OverspentError(
                 f"the plan's scale spends {self.spent!r}, more than its budget {self.budget.amount!r}. "
@@ -214,6 +213,7 @@ def require_squared(problem: Problem) -> None:
         )
     if problem.clip is not None:
         raise ValueError(f"clip is for gradients, which are not taken here. Leave it out, got {problem.clip!r}.")
+    require_units(problem)
 
 
 def deviation(mechanism: str, scale: float, size: int) -> float:
@@ -250,4 +250,7 @@ def _scale(vectors: Vectors, budget: Budget, mechanism: str) -> float:
         raise ValueError(f"{budget!r} does not cover Gaussian noise. Use mechanism='auto', or an Approximate budget.")
     rough = released_sensitivity(vectors, mechanism, 0) / STEPS**2 / cost
     shift = shift_of(rough) + 1  # no less than that of the scale itself, which its own rounding enters
-    return released_sensitivity(vectors, mechanism, shift) * math.ldexp(1.0, shift) / STEPS**2 / cost * _OUTWARD
+    scale = released_sensitivity(vectors, mechanism, shift) * math.ldexp(1.0, shift) / STEPS**2 / cost * _OUTWARD
+    if shift_of(scale) > shift:  # the rounding to coarser integers alone costs more than the budget
+        raise ValueError(f"{budget} is too small: its noise does not fit the released integers. Use a larger budget.")
+    return scale
