@@ -353,7 +353,7 @@ def test_what_is_not_covered_is_refused():
 
 
 def test_descent_is_preferred_where_noise_hides_the_curvature():
-    assert prefers_descent(problem_of(es.Box(0, 1), n=1000, d=50), es.Pure(0.1))
+    assert prefers_descent(problem_of(es.Box(0, 1), n=20_000, d=50), es.Pure(0.1))
     assert not prefers_descent(problem_of(es.Box(0, 1), n=100_000, d=20), es.Pure(1.0))
 
 
@@ -514,3 +514,14 @@ def test_a_released_gradient_counts_as_no_longer_than_a_gradient_can_be(loss):
         assert np.linalg.norm(found) == pytest.approx(largest)
     inside = plan.ridge * x + np.full(4, 0.1)
     assert plan.possible(x, inside) == pytest.approx(inside)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("budget", [es.Pure(0.01), es.Concentrated(1e-7), es.Approximate(0.01, 1e-6)], ids=str)
+def test_where_nothing_can_be_learnt_the_default_ends_at_0(budget):
+    problem = es.Problem(es.Logistic(), es.Box(0, 1), ridge=1e-3, n=500, d=20)
+    plan = es.plan(problem, budget, release="iterates")
+    rng = np.random.default_rng(2)
+    data = es.Rows(problem, rng.uniform(0, 1, (500, 20)), np.ones(500))
+    for seed in range(3):
+        assert not np.any(es.run(plan, data, seed=seed).x)
