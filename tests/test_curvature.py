@@ -12,12 +12,12 @@ from scipy.stats import norm
 
 import epsteps as es
 from epsteps.budgets import Budget
-from epsteps.designs import Model, Moments, Whitening, decode_moments, matrix_noise
+from epsteps.designs import Model, Moments, Whitening, covariance, decode_moments, matrix_noise, whitening_of
 from epsteps.grid import STEPS
 from epsteps.noise import Source
 from epsteps.planning import OverspentError
 from epsteps.plans.curvature import CurvaturePlan, plan_curvature, prefers_descent
-from epsteps.releases.curvature import release_curvature
+from epsteps.releases.curvature import following, release_curvature
 from epsteps.releases.moments import StatisticRelease, moment_releases
 from epsteps.releases.second_moment import STEPS as LENGTH
 from epsteps.releases.second_moment import SecondMomentRelease
@@ -353,5 +353,175 @@ def test_what_is_not_covered_is_refused():
 
 
 def test_descent_is_preferred_where_noise_hides_the_curvature():
-    assert prefers_descent(problem_of(es.Box(0, 1), n=1000, d=50), es.Pure(0.1))
+    assert prefers_descent(problem_of(es.Box(0, 1), n=20_000, d=50), es.Pure(0.1))
     assert not prefers_descent(problem_of(es.Box(0, 1), n=100_000, d=20), es.Pure(1.0))
+
+
+def hostile_matrix(k: int, largest: float, seed: int) -> np.ndarray:
+    """Return a symmetric matrix whose entries are of every size up to the largest."""
+    rng = np.random.default_rng(seed)
+    entries = rng.choice([-1.0, 1.0], (k, k)) * 10.0 ** rng.uniform(-3, np.log10(largest), (k, k))
+    return np.tril(entries) + np.tril(entries, -1).T
+
+
+def hostile(rng, d: int, size: float) -> np.ndarray:
+    """Return numbers that noise could make: all huge, one huge, all equal, or none."""
+    kinds = (rng.standard_normal(d), np.eye(1, d, int(rng.integers(d)))[0], np.ones(d), np.zeros(d))
+    return size * kinds[int(rng.integers(4))] * rng.choice([-1.0, 1.0])
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("d", [1, 2, 5, 60, 300])
+@pytest.mark.parametrize(("loss", "unit"), list(itertools.product((es.Logistic(), es.Squared(1e3)), UNITS)))
+def test_whatever_is_released_the_path_is_finite_and_stays_where_the_minimum_may_lie(loss, unit, d):
+    """Everything after the releases, with numbers of every size in their place: no exception and no warning."""
+    domain = es.Box(-np.linspace(1e-3, 2, d), np.full(d, 50.0))
+    for seed, size in enumerate((0.0, 1e-9, 1.0, 1e6, 1e40) if d < 300 else (1e6,)):
+        rng = np.random.default_rng(seed)
+        problem = es.Problem(loss, domain, ridge=1e-6, n=10**6, d=d, intercept=bool(seed % 2))
+        plan = plan_curvature(problem, budget_of(unit, 300.0))
+        released = tuple(hostile(rng, d, size) for _ in plan.statistics)
+        moments = decode_moments(plan.columns, released, tuple(s.deviations for s in plan.statistics))
+        division = plan.divide(moments)
+        assert division.curvature + sum(division.gradients) <= plan.rest
+        whitening = whitening_of(moments, unit, plan.curvature, plan.ridge, problem.n, division.curvature)
+        found = noise = None
+        if whitening is not None:
+            found = hostile_matrix(len(whitening.columns) + 1, max(size, 1e-2), seed)
+            noise = whitening.noise(unit, problem.n, division.curvature)
+        spread = covariance(plan.columns, moments, whitening, found, noise, plan.curvature)
+        assert np.linalg.eigvalsh(spread.covariance)[0] >= -1e-9 * plan.columns.largest_variance
+        model, path, gradients = plan.model(spread), [np.zeros(problem.dimension)], []
+        for _ in division.gradients:
+            gradients.append(hostile(rng, problem.dimension, size))
+            model, x = following(plan, model, division.gradients, path, gradients)
+            assert np.all(np.isfinite(x))
+            assert np.linalg.norm(x) <= plan.radius * (1 + 1e-9)
+            first = plan.possible(path[0], gradients[0])
+            granted = np.sqrt(x @ plan.noise_at(path[0], division.gradients[0]) @ x)
+            least = first @ x + plan.ridge / 2 * x @ x - granted
+            assert least <= 1e-9 * (abs(first @ x) + granted)
+            path.append(x)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("seed", range(20))
+def test_a_model_is_finite_whatever_it_is_corrected_by(seed):
+    """Changes of gradients that no convex function has, in tiny steps and in large ones."""
+    rng = np.random.default_rng(seed)
+    d = 8
+    root = rng.standard_normal((d, d))
+    model = Model(es.Logistic(), rng.standard_normal(d), root @ root.T, 1e-6, radius=1e3, largest=1e3)
+    points = [hostile(rng, d, 10.0 ** rng.uniform(-160, 3)) for _ in range(4)]
+    for before, after in itertools.pairwise(points):
+        change = hostile(rng, d, 10.0 ** rng.uniform(-200, 100))
+        model = model.corrected(before, after, change, 10.0 ** rng.uniform(-30, 30) * np.eye(d))
+        assert np.abs(model.correction).max() <= 6e3
+        found = model.minimum(after, hostile(rng, d, 10.0 ** rng.uniform(-100, 60)))
+        assert np.all(np.isfinite(found))
+        assert np.linalg.norm(found) <= 2e3 * (1 + 1e-9)
+
+
+@pytest.mark.filterwarnings("error")
+def test_uniform_features_in_fifty_dimensions_are_solved_and_not_worse_than_no_model():
+    """The Hessian became indefinite here, and half of the runs ended in an error."""
+    problem = es.Problem(es.Logistic(), es.Box(0, 1), ridge=1e-3, n=50_000, d=50)
+    rng = np.random.default_rng(0)
+    X, w = rng.uniform(0, 1, (problem.n, 50)), rng.standard_normal(50)
+    data = es.Rows(problem, X, np.where((X - 0.5) @ w + 0.3 * rng.standard_normal(problem.n) > 0, 1.0, -1.0))
+    plan = es.plan(problem, es.Pure(1.0), release="iterates")
+    assert isinstance(plan, CurvaturePlan)
+    values = [data.value(es.run(plan, data, seed=seed).x) for seed in (0, 2, 3)]
+    assert max(values) < 0.8 * np.log(2)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("d", "n", "amount"), [(20, 1000, 0.1), (60, 1000, 0.5), (100, 500, 1.0)])
+def test_where_noise_hides_everything_the_path_stays_at_0(d, n, amount):
+    """Noise alone would cost more than the model 0 does: without the rule runs ended at up to 12 times its error."""
+    problem = es.Problem(es.Logistic(), es.Box(0, 1), ridge=1e-3, n=n, d=d)
+    rng = np.random.default_rng(1)
+    X = rng.uniform(0, 1, (n, d))
+    data = es.Rows(problem, X, np.where((X - 0.5) @ rng.standard_normal(d) > 0, 1.0, -1.0))
+    for seed in range(3):
+        path, _ = release_curvature(plan_curvature(problem, es.Pure(amount)), data, Source(seed))
+        assert data.value(path[-1]) <= 1.02 * np.log(2)
+
+
+@pytest.mark.parametrize(
+    "budget", [es.Pure(1e-9), es.Pure(1e9), es.Concentrated(1e-40), es.Concentrated(1e30)], ids=str
+)
+def test_a_budget_whose_noise_cannot_be_drawn_is_refused_with_the_plan(budget):
+    problem = problem_of(es.Box(0, 1))
+    with pytest.raises(ValueError, match="does not fit the integers that the curvature method releases"):
+        plan_curvature(problem, budget)
+    assert prefers_descent(problem, budget)
+
+
+@pytest.mark.parametrize("name", DOMAINS)
+@pytest.mark.parametrize(
+    "budget", [es.Pure(2e-6), es.Pure(1e6), es.Concentrated(1e-13), es.Concentrated(1e12)], ids=str
+)
+def test_all_noise_of_a_plan_can_be_drawn(name, budget):
+    problem = problem_of(DOMAINS[name])
+    plan = plan_curvature(problem, budget)
+    path, _ = release_curvature(plan, es.Rows(problem, extreme_rows(), np.ones(300)), Source(0))
+    assert np.all(np.isfinite(path))
+
+
+def test_units_whose_squares_are_no_numbers_are_refused_with_the_plan():
+    for domain in (es.Box(0, 1e30), es.Ball(1e-30)):
+        with pytest.raises(ValueError, match="Declare them in other units"):
+            plan_curvature(problem_of(domain), es.Pure(1.0))
+
+
+def test_a_declared_smoothness_grows_with_the_ridge():
+    """It could be below the ridge that noise makes worth its bias, which no problem has."""
+    plan = plan_curvature(problem_of(es.Box(0, 1), n=10, ridge=1e-3, smoothness=0.01), es.Pure(0.1))
+    assert plan.ridge > 0.01
+    smoothness = plan.minimised.L
+    assert smoothness == pytest.approx(0.01 + plan.ridge - 1e-3)
+
+
+def test_an_approximate_budget_in_pure_noise_is_charged_the_sum_of_epsilons():
+    """Costs that follow released numbers compose by their sum alone; numerical composition needs them fixed."""
+    problem = problem_of(es.Box(0, 1), n=100_000)
+    plan = plan_curvature(problem, es.Approximate(1.0, 1e-5), mechanism="hull")
+    assert plan.spending(3).amount == pytest.approx(3 * (plan.moments + plan.rest))
+    assert plan.spending().delta == 1e-5
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("length", [1e-140, 1e-6, 1.0])
+def test_a_change_that_no_smooth_function_has_corrects_nothing(length):
+    model = Model(es.Logistic(), np.zeros(2), np.eye(2), 0.1, radius=10.0, largest=2.0)
+    before, after = np.array([0.5, 0.0]), np.array([0.5 + length, 0.0])
+    steep, mild = (np.array([slope * (after[0] - before[0]), 0.0]) for slope in (1e6, 0.5))
+    assert model.corrected(before, after, steep, 1e-300 * np.eye(2)) is model
+    if length == 1.0:
+        assert model.corrected(before, after, mild, 1e-300 * np.eye(2)) is not model
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("loss", [es.Logistic(), es.Squared(2.0)])
+def test_a_released_gradient_counts_as_no_longer_than_a_gradient_can_be(loss):
+    problem = es.Problem(loss, es.Box(0, 1), ridge=0.1, n=1000, d=4)
+    plan, x = plan_curvature(problem, es.Pure(1.0)), np.array([1.0, -2.0, 0.0, 0.5])
+    largest = float(problem.gradient_size(problem.slope_at(x), 2))
+    for size in (1e3, 1e200):
+        found = plan.possible(x, np.full(4, size)) - plan.ridge * x
+        assert found == pytest.approx(np.full(4, largest / 2), rel=1e-2)
+        assert np.linalg.norm(found) == pytest.approx(largest)
+    inside = plan.ridge * x + np.full(4, 0.1)
+    assert plan.possible(x, inside) == pytest.approx(inside)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("budget", [es.Pure(0.01), es.Concentrated(1e-7), es.Approximate(0.01, 1e-6)], ids=str)
+def test_where_nothing_can_be_learnt_the_default_ends_at_0(budget):
+    problem = es.Problem(es.Logistic(), es.Box(0, 1), ridge=1e-3, n=500, d=20)
+    plan = es.plan(problem, budget, release="iterates")
+    rng = np.random.default_rng(2)
+    data = es.Rows(problem, rng.uniform(0, 1, (500, 20)), np.ones(500))
+    for seed in range(3):
+        assert not np.any(es.run(plan, data, seed=seed).x)

@@ -18,7 +18,7 @@ from epsteps.noise import Source
 from epsteps.plan_json import PlanFormatError
 from epsteps.planning import OverspentError
 from epsteps.plans.statistics import StatisticsPlan, plan_statistics, predicted_risk
-from epsteps.releases.statistics import NoisyMoments, release_statistics, solved
+from epsteps.releases.statistics import NoisyMoments, release_statistics, solved, uncentred
 
 # Statistical tests accept at p > 1e-4: on right code they would fail for one seed in ten thousand. Seeds are fixed.
 LEVEL = 1e-4
@@ -263,3 +263,45 @@ def test_a_run_publishes_the_model_and_its_moments_and_charges_first(tmp_path):
     assert ledger.remaining("people") == pytest.approx(1.0)
     assert np.array_equal(es.run(plan, rows, seed=1).x, es.run(plan, rows, seed=1).x)
     assert es.run(plan, rows, seed=1, repetitions=3).path.shape == (1, 5, 3)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "budget", [es.Pure(1e-7), es.Pure(800.0), es.Concentrated(1e-16), es.Approximate(0.5, 1e-6)], ids=str
+)
+@pytest.mark.parametrize(("d", "n", "ridge"), [(1, 2, 0.0), (5, 2, 1e-12), (5, 10**9, 0.1), (200, 2, 1e6)])
+def test_whatever_is_released_the_model_is_finite_and_no_longer_than_the_ridge_allows(budget, d, n, ridge):
+    """Symmetric matrices of every size and rank in place of the noisy sums: no exception and no warning."""
+    domain = es.Box(np.full(d, -1e-6), np.geomspace(1e-6, 1e6, d), one_hot=[])
+    problem = es.Problem(es.Squared(1e3), domain, ridge=ridge, n=n, d=d, intercept=d == 5)
+    plan = plan_statistics(problem, budget)
+    rng = np.random.default_rng(d)
+    for size in (0.0, 1e-30, 1.0, 1e12, 1e60):
+        k = plan.vectors.size
+        entries = size * rng.choice([-1.0, 0.0, 1.0], (k, k)) * 10.0 ** rng.uniform(-6, 0, (k, k))
+        for noisy in (np.tril(entries) + np.tril(entries, -1).T, size * np.ones((k, k)), -size * np.eye(k)):
+            x = solved(plan, noisy)
+            assert np.all(np.isfinite(x))
+            assert np.all(np.isfinite(uncentred(plan, noisy)))
+            assert np.linalg.norm(x) <= plan.radius * (1 + 1e-9)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_floor_far_below_the_sums_leaves_a_model():
+    """Sums of one direction alone have no inverse in floats: the solver must not need one."""
+    problem = es.Problem(es.Squared(1.0), es.Box(0, 1), ridge=0.0, n=1000, d=3)
+    plan = replace(plan_statistics(problem, es.Pure(1e6)), floor=1e-300)
+    x = solved(plan, 1e5 * np.ones((5, 5)))
+    assert np.all(np.isfinite(x))
+
+
+def test_a_budget_whose_noise_cannot_be_drawn_is_refused_with_the_plan():
+    for budget in (es.Pure(1e-12), es.Concentrated(1e-30)):
+        with pytest.raises(ValueError, match="too small: its noise does not fit the released integers"):
+            plan_statistics(problem_of(), budget)
+
+
+def test_units_whose_squares_are_no_numbers_are_refused_with_the_plan():
+    problem = es.Problem(es.Squared(1.0), es.Box(0, 1e-200), ridge=0.1, n=100, d=2)
+    with pytest.raises(ValueError, match="Declare them in other units"):
+        plan_statistics(problem, es.Pure(1.0))

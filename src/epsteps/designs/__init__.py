@@ -5,14 +5,18 @@ Everything here sees public numbers and numbers that were released with noise, n
 
 from epsteps.designs.columns import Columns, columns_of
 from epsteps.designs.covariance import Spread, covariance
-from epsteps.designs.division import Division, divide, predicted_excess
-from epsteps.designs.matrix_noise import MatrixNoise, matrix_noise
+from epsteps.designs.definite import Definite, definite, held
+from epsteps.designs.division import LEAST_SHARE, Division, divide, predicted_excess
+from epsteps.designs.matrix_noise import MATRIX_STEPS, MatrixNoise, matrix_noise
 from epsteps.designs.model import Model, typical_curvature
 from epsteps.designs.moments import Moments, Statistic, decode_moments, statistics_of
 from epsteps.designs.whitening import Whitening, whitening_of
 
 __all__ = [
+    "LEAST_SHARE",
+    "MATRIX_STEPS",
     "Columns",
+    "Definite",
     "Division",
     "MatrixNoise",
     "Model",
@@ -23,7 +27,9 @@ __all__ = [
     "columns_of",
     "covariance",
     "decode_moments",
+    "definite",
     "divide",
+    "held",
     "matrix_noise",
     "predicted_excess",
     "statistics_of",

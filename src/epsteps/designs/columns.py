@@ -39,6 +39,11 @@ class Columns:
         return np.flatnonzero(marks)
 
     @property
+    def largest_variance(self) -> float:
+        """No direction of length 1 has a larger variance than this."""
+        return float(np.sum(self.half**2))
+
+    @property
     def squares(self) -> Ball | Box:
         """A set that holds what is released of the squares: z² of a ball's columns, 2z² - 1 of a box's."""
         return Ball(1, norm=1) if isinstance(self.domain, Ball) else Box(-1, 1)

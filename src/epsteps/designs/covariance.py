@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from epsteps.designs.columns import Columns
+from epsteps.designs.definite import definite
 from epsteps.designs.matrix_noise import MatrixNoise
 from epsteps.designs.moments import Moments
 from epsteps.designs.whitening import Whitening
@@ -46,11 +47,12 @@ def covariance(
     """Return the mean and the covariance that the released numbers say together.
 
     ``released`` is the noisy second moment of the whitened records with their constant coordinate, and ``curvature``
-    what the covariance will be multiplied by.
+    what the covariance will be multiplied by. Whatever was released, means stay within the domain, and variances within
+    what it allows.
     """
     start = prior(columns, moments)
     if whitening is None or released is None or noise is None:
-        return Spread(moments.mean, _definite(start + np.diag((_CAUTION - 1) * moments.variance)))
+        return _possible(columns, moments.mean, start + np.diag((_CAUTION - 1) * moments.variance))
     mean, inner = _refined(moments, whitening, released, noise)
     chosen, weights = whitening.columns, whitening.weights
     scale = np.outer(weights, weights)
@@ -61,7 +63,7 @@ def covariance(
     found[np.ix_(rest, chosen)] = found[np.ix_(chosen, rest)].T * 0
     found[np.ix_(chosen, rest)] = 0.0
     found[np.ix_(chosen, chosen)] = block
-    return Spread(mean, _definite(found))
+    return _possible(columns, mean, found)
 
 
 def _refined(
@@ -94,16 +96,15 @@ def _denoised(
     np.fill_diagonal(change, 0.0)
     kept = max(0.0, 1 - k * (k - 1) * noise.off**2 / max(float(np.sum(change**2)), 1e-300))
     found = start + kept * change
-    precision, known_precision = noise.diagonal**-2, known_noise**-2
-    diagonal = (np.maximum(own, 0) * precision + known * known_precision) / (precision + known_precision)
+    share = (noise.diagonal / np.hypot(noise.diagonal, known_noise)) ** 2  # by precision: what is known gets this much
+    diagonal = (1 - share) * np.maximum(own, 0) + share * known
     np.fill_diagonal(found, np.maximum(diagonal, 0.3 * np.minimum(known, known_noise)))
     error = curvature * noise.edge * kept
-    values, vectors = np.linalg.eigh(found)
-    values = np.maximum(values, _FLOOR * error / curvature) + max(0.0, error - _TOLERATED) / curvature
-    return (vectors * values) @ vectors.T
+    more = max(0.0, error - _TOLERATED) / curvature
+    return definite(found, _FLOOR * error / curvature).matrix + more * np.eye(k)
 
 
-def _definite(matrix: np.ndarray) -> np.ndarray:
-    """Return the matrix without negative eigenvalues."""
-    values, vectors = np.linalg.eigh(matrix)
-    return (vectors * np.maximum(values, 1e-7)) @ vectors.T
+def _possible(columns: Columns, mean: np.ndarray, found: np.ndarray) -> Spread:
+    """Return the mean within the domain's ranges, and the covariance with eigenvalues that it may have."""
+    inside = np.clip(mean, columns.centre - columns.half, columns.centre + columns.half)
+    return Spread(inside, definite(found, 0.0, columns.largest_variance).matrix)

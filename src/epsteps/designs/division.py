@@ -10,7 +10,7 @@ from epsteps.designs.whitening import USABLE, error_of, spreads
 # Shares of the curvature: as much as a relative error of _AIM takes, within limits. Where noise is too large for that,
 # more of it if all columns are then usable, at _BARELY.
 _AIM = 0.12
-_LEAST, _MOST, _EXTENDED, _BARELY = 0.04, 0.10, 0.30, 0.7
+LEAST_SHARE, _MOST, _EXTENDED, _BARELY = 0.04, 0.10, 0.30, 0.7
 # Shares of the gradients where only some columns have a known covariance.
 _CAUTIOUS = (0.15, 0.3, 0.55)
 _GAUSSIAN_STEPS = 4
@@ -35,7 +35,7 @@ def divide(moments: Moments, unit: str, curvature: float, ridge: float, n: int, 
     spread = float(spreads(moments.variance, curvature, ridge).sum())
     need = error_of(unit, len(moments.mean), spread, curvature, n, total)
     power = 1.0 if unit == "epsilon" else 0.5  # the noise falls as cost^-power
-    share = float(np.clip((need / _AIM) ** (1 / power), _LEAST, _MOST))
+    share = float(np.clip((need / _AIM) ** (1 / power), LEAST_SHARE, _MOST))
     if need / share**power > USABLE and (need / _BARELY) ** (1 / power) <= _EXTENDED:
         share = (need / _BARELY) ** (1 / power)
     error = need / share**power

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 # of the free convolution of a Marchenko-Pastur law of ratio 1 with its mirror image.
 _WISHART_EDGE = 3.33
 
+# The longest record whose second moment is released is this many steps: 2^20 numbers' products of them add up to less
+# than 2^53, which doubles hold.
+MATRIX_STEPS = 2**16
+
 
 @dataclass(frozen=True)
 class MatrixNoise:

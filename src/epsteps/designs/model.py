@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
 
+from epsteps.designs.definite import Definite, definite, held
 from epsteps.losses import Logistic, Loss, Squared
 
 _NODES, _WEIGHTS = hermegauss(41)
@@ -35,6 +36,9 @@ class Model:
     """F for Gaussian records of this mean and covariance, up to a linear function.
 
     ``correction`` is added to the Hessian: what released gradients say about it beyond that (``corrected``).
+    ``largest`` is a public bound on F's curvature, and ``radius`` on how far from 0 its minimum lies. Whatever finite
+    numbers were released, everything here is finite: the Hessian counts as no flatter than the ridge, points stay
+    within twice the radius, and a correction that F could not show is not made.
     """
 
     loss: Logistic | Squared
@@ -42,6 +46,8 @@ class Model:
     covariance: np.ndarray
     ridge: float
     correction: np.ndarray | float = 0.0
+    radius: float = np.inf
+    largest: float = np.inf
 
     def gradient(self, x: np.ndarray) -> np.ndarray:
         """Return the gradient at x without the labels' part."""
@@ -64,6 +70,14 @@ class Model:
         hessian = flat * (self.covariance + np.outer(m, m)) + tilt * (cross + cross.T) + bend * np.outer(spread, spread)
         return gradient, hessian + extra
 
+    def curvature(self, x: np.ndarray) -> Definite:
+        """Return the Hessian at x, nowhere flatter than the ridge, which F is not."""
+        return self._steep(self.derivatives(x)[1])
+
+    def noise_cost(self, x: np.ndarray, noise: np.ndarray) -> float:
+        """Return how far above its minimum F is expected where a gradient at x with noise of this covariance leads."""
+        return float(np.sum(self.curvature(x).inverse * noise)) / 2
+
     def minimum(self, x: np.ndarray, gradient: np.ndarray) -> np.ndarray:
         """Minimise the model, corrected by a linear function so that it has this gradient at x.
 
@@ -74,9 +88,9 @@ class Model:
         correction = gradient - own
         residual = gradient
         for _ in range(_STEPS):
-            step, size = np.linalg.solve(hessian, residual), np.linalg.norm(residual)
+            step, size = self._steep(hessian).solved(residual), np.linalg.norm(residual)
             for halving in range(_HALVINGS):
-                trial = x - 0.5**halving * step
+                trial = held(x - 0.5**halving * step, 2 * self.radius)
                 own, curvature = self.derivatives(trial)
                 if np.linalg.norm(own + correction) <= (1 - 0.1 * 0.5**halving) * size:
                     break
@@ -92,17 +106,25 @@ class Model:
 
         By the formula of Broyden, Fletcher, Goldfarb and Shanno, for a change that is shrunk toward the model's own as
         James and Stein do: ``noise`` is a covariance that the noise in it rarely exceeds. Where the change is all
-        noise, or leaves no positive Hessian, the model stays as it is.
+        noise, is one that no function of this curvature has, or leaves no positive Hessian, the model stays as it is.
         """
         step, own = after - before, self.gradient(after) - self.gradient(before)
-        hessian = self.derivatives(after)[1]
-        inverse = np.linalg.inv(hessian)
+        inverse = self.curvature(after).inverse
         surprise = change - own
         kept = max(0.0, 1 - float(np.sum(inverse * noise)) / max(float(surprise @ inverse @ surprise), 1e-300))
         seen = own + kept * surprise
         if not step @ seen > _LEAST_CURVATURE * (step @ own) > 0:
             return self
+        if not (self._is_possible(step, seen) and self._is_possible(step, own)):
+            return self
         more = np.outer(seen, seen) / (step @ seen) - np.outer(own, own) / (step @ own)
-        if np.linalg.eigvalsh(hessian + more)[0] <= 0:
+        if np.linalg.eigvalsh(self.derivatives(after)[1] + more)[0] <= 0:
             return self
         return replace(self, correction=self.correction + more)
+
+    def _is_possible(self, step: np.ndarray, change: np.ndarray) -> bool:
+        """Whether a convex function of this largest curvature L can have it: |change|² <= L step'change (Nesterov)."""
+        return bool(change @ change <= self.largest * (step @ change))
+
+    def _steep(self, hessian: np.ndarray) -> Definite:
+        return definite(hessian, self.ridge)

@@ -13,6 +13,7 @@ from epsteps.grid import STEPS
 from epsteps.losses import Squared
 from epsteps.planning import OverspentError
 from epsteps.plans import spending
+from epsteps.plans.limits import require_units
 from epsteps.plans.published import Item, describe, dumps, loads, problem_fact
 from epsteps.plans.vectors import Vectors, chosen_vectors
 from epsteps.problem import Problem
@@ -118,6 +119,16 @@ class StatisticsPlan:
         return spending.of_gaussian(self.budget, self.cost * math.sqrt(repetitions) * _OUTWARD)
 
     @property
+    def largest_sum(self) -> float:
+        """No eigenvalue of the sums is larger: n times the longest vector's square, in units of 2^20 integers."""
+        return self.problem.n * (self.vectors.square / STEPS**2)
+
+    @property
+    def radius(self) -> float:
+        """How far from 0 the model may lie: F(0) bounds ridge/2 |x|². Infinite without a ridge."""
+        return math.sqrt(2 * self.problem.start_gap / self.problem.ridge) if self.problem.ridge > 0 else math.inf
+
+    @property
     def deviation(self) -> float:
         """Standard deviation of the noise on the diagonal of the sum; that off it is 1/√2 of it."""
         return deviation(self.mechanism, self.scale, self.vectors.size)
@@ -202,6 +213,7 @@ def require_squared(problem: Problem) -> None:
         )
     if problem.clip is not None:
         raise ValueError(f"clip is for gradients, which are not taken here. Leave it out, got {problem.clip!r}.")
+    require_units(problem)
 
 
 def deviation(mechanism: str, scale: float, size: int) -> float:
@@ -238,4 +250,7 @@ def _scale(vectors: Vectors, budget: Budget, mechanism: str) -> float:
         raise ValueError(f"{budget!r} does not cover Gaussian noise. Use mechanism='auto', or an Approximate budget.")
     rough = released_sensitivity(vectors, mechanism, 0) / STEPS**2 / cost
     shift = shift_of(rough) + 1  # no less than that of the scale itself, which its own rounding enters
-    return released_sensitivity(vectors, mechanism, shift) * math.ldexp(1.0, shift) / STEPS**2 / cost * _OUTWARD
+    scale = released_sensitivity(vectors, mechanism, shift) * math.ldexp(1.0, shift) / STEPS**2 / cost * _OUTWARD
+    if shift_of(scale) > shift:  # the rounding to coarser integers alone costs more than the budget
+        raise ValueError(f"{budget} is too small: its noise does not fit the released integers. Use a larger budget.")
+    return scale

@@ -32,13 +32,28 @@ def _path(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Release a gradient for each cost, at the minimum of the model that those before it have corrected."""
     path, gradients = [np.zeros(plan.problem.dimension)], []
-    for t, cost in enumerate(costs):
-        gradients.append(noisy_gradient(plan.minimised, plan.noise, cost, path[t], data, source))
-        if t > 0:
-            noise = plan.noise_at(path[t - 1], costs[t - 1]) + plan.noise_at(path[t], cost)
-            model = model.corrected(path[t - 1], path[t], gradients[t] - gradients[t - 1], noise)
-        path.append(plan.held(model.minimum(path[t], gradients[t])))
+    for cost in costs:
+        gradients.append(noisy_gradient(plan.minimised, plan.noise, cost, path[-1], data, source))
+        model, x = following(plan, model, costs, path, gradients)
+        path.append(x)
     return np.array(path), np.array(gradients)
+
+
+def following(
+    plan: CurvaturePlan, model: Model, costs: tuple[float, ...], path: list[np.ndarray], gradients: list[np.ndarray]
+) -> tuple[Model, np.ndarray]:
+    """Return the model that the last of the released gradients corrects, and its minimum: post-processing.
+
+    It is finite, and no exception or warning, whatever finite numbers were released.
+    """
+    known = [plan.possible(x, gradient) for x, gradient in zip(path, gradients, strict=True)]
+    x, cost = path[-1], costs[len(path) - 1]
+    if len(path) > 1:
+        noise = plan.noise_at(path[-2], costs[len(path) - 2]) + plan.noise_at(x, cost)
+        model = model.corrected(path[-2], x, known[-1] - known[-2], plan.rarely * noise)
+    if plan.is_followed(model, x, cost):
+        x = model.minimum(x, known[-1])
+    return model, plan.held(x, known[0], costs[0])
 
 
 def _moments(plan: CurvaturePlan, data: Rows, source: Source) -> tuple[Moments, _Extras]:

@@ -4,14 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from epsteps.designs import Whitening
+from epsteps.designs import MATRIX_STEPS, Whitening
 from epsteps.domain import Ball
 from epsteps.mechanisms import Gaussian
 from epsteps.noise import Source
 from epsteps.records import Rows
 
-# The longest record is this many steps: 2^20 numbers' products of them add up to less than 2^53, which doubles hold.
-STEPS = 2**16
+STEPS = MATRIX_STEPS
 # Records whose products add up within 62 bits.
 _ROWS_PER_INT64 = 2**30
 # A scale in integers is rounded up by this much, far above its rounding error.

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from epsteps import levels, mechanisms
+from epsteps.designs import Definite, definite, held
 from epsteps.grid import STEPS
 from epsteps.noise import Source
 from epsteps.plans.statistics import WISHART, StatisticsPlan, squared
@@ -83,18 +84,20 @@ def release_statistics(plan: StatisticsPlan, data: Rows, source: Source) -> tupl
 def solved(plan: StatisticsPlan, noisy: np.ndarray) -> np.ndarray:
     """Return the model for noisy sums: post-processing.
 
-    Sums of aa' have no negative eigenvalues, so those of the noisy ones are noise: they are set to 0. Small ones of the
-    features' part are raised to the floor, as noise is what makes them so small.
+    Sums of aa' have no negative eigenvalues, and none above n times the longest vector's square, so what is outside is
+    noise: it is taken off. Small ones of the features' part are raised to the floor, as noise is what makes them so
+    small. A model that is longer than F(0) and the ridge allow, and so worse than 0, is shortened to that length.
+    Whatever finite numbers were released, the model is finite.
     """
-    eigenvalues, basis = np.linalg.eigh(noisy)
-    possible = (basis * np.maximum(eigenvalues, 0.0)) @ basis.T
+    possible = definite(noisy, 0.0, plan.largest_sum).matrix
     slopes, units = plan.vectors.slopes, plan.vectors.model_units
     target = np.zeros(len(noisy))
     target[-1] = squared(plan.problem).bound / plan.weights[-1]
-    eigenvalues, basis = np.linalg.eigh(slopes.T @ possible @ slopes)
-    curvature = (basis * np.hypot(eigenvalues, plan.floor)) @ basis.T
+    curvature = definite(slopes.T @ possible @ slopes, 0.0)
+    raised = Definite(np.hypot(curvature.values, plan.floor), curvature.vectors).matrix
     ridge = np.diag(plan.problem.n * plan.problem.ridge * units**2)
-    return units * np.linalg.solve(curvature + ridge, slopes.T @ (possible @ target))
+    found = definite(raised + ridge, plan.floor).solved(slopes.T @ (possible @ target))
+    return held(units * found, plan.radius)
 
 
 def uncentred(plan: StatisticsPlan, noisy: np.ndarray) -> np.ndarray:
