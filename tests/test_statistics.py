@@ -302,6 +302,6 @@ def test_a_budget_whose_noise_cannot_be_drawn_is_refused_with_the_plan():
 
 
 def test_units_whose_squares_are_no_numbers_are_refused_with_the_plan():
-    problem = es.Problem(es.Squared(1.0), es.Box(0, 1e-200), ridge=0.1, n=100, d=2)
+    problem = es.Problem(es.Squared(1.0), es.Box(0, 1e-30), ridge=0.1, n=100, d=2)
     with pytest.raises(ValueError, match="Declare them in other units"):
         plan_statistics(problem, es.Pure(1.0))

@@ -7,13 +7,14 @@ from epsteps.designs.columns import Columns, columns_of
 from epsteps.designs.covariance import Spread, covariance
 from epsteps.designs.definite import Definite, definite, held
 from epsteps.designs.division import LEAST_SHARE, Division, divide, predicted_excess
-from epsteps.designs.matrix_noise import MATRIX_STEPS, MatrixNoise, matrix_noise
+from epsteps.designs.matrix_noise import MATRIX_ROWS, MATRIX_STEPS, MatrixNoise, matrix_noise
 from epsteps.designs.model import Model, typical_curvature
 from epsteps.designs.moments import Moments, Statistic, decode_moments, statistics_of
 from epsteps.designs.whitening import Whitening, whitening_of
 
 __all__ = [
     "LEAST_SHARE",
+    "MATRIX_ROWS",
     "MATRIX_STEPS",
     "Columns",
     "Definite",

@@ -10,6 +10,8 @@ _WISHART_EDGE = 3.33
 # The longest record whose second moment is released is this many steps: 2^20 numbers' products of them add up to less
 # than 2^53, which doubles hold.
 MATRIX_STEPS = 2**16
+# And so many of them add up within 62 bits.
+MATRIX_ROWS = 2**30
 
 
 @dataclass(frozen=True)

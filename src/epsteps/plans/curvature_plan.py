@@ -7,13 +7,14 @@ from functools import cached_property
 import numpy as np
 
 from epsteps import _validate, designs, mechanisms
-from epsteps.budgets import Approximate, Budget, Pure
+from epsteps.budgets import Budget
 from epsteps.designs import Columns, Division, Model, Moments, Spread, Statistic
 from epsteps.losses import Logistic, Squared
 from epsteps.mechanisms import Mechanism
 from epsteps.planning import OverspentError
 from epsteps.plans.limits import require_drawable, require_units
 from epsteps.plans.published import Item, describe, dumps, loads, problem_fact
+from epsteps.plans.spending import of_pure
 from epsteps.problem import Problem
 from epsteps.sampling import Sampling
 
@@ -63,9 +64,10 @@ class CurvaturePlan:
         require_covered(self.problem)
         if self.ridge < self.problem.ridge:
             raise ValueError(f"ridge must be at least the problem's {self.problem.ridge!r}, got {self.ridge!r}.")
-        if not self.noise.covers(self.problem):
-            raise ValueError(f"mechanism {self.mechanism!r} does not fit {self.problem.domain}: use 'auto'.")
-        require_drawable(self.statistics, self.noise.unit, self.moments + self.rest, self.ridge)
+        mechanisms.require_fit(self.noise, self.problem)
+        if self.moments > self.rest:  # the curvature takes up to 30 % of both, and gradients need some of the rest
+            raise ValueError(f"moments must cost no more than the rest, got {self.moments!r} and {self.rest!r}.")
+        require_drawable(self.problem.n, self.statistics, self.noise.unit, self.moments + self.rest, self.ridge)
         if self.spent > self.budget.amount:
             raise OverspentError(
                 f"the plan's costs are {self.spent!r}, more than its budget {self.budget.amount!r}. "
@@ -186,8 +188,7 @@ class CurvaturePlan:
         """Return what so many runs cost together, rounded up."""
         if self.noise.unit == "rho":
             return self.budget.spending(np.tile([self.moments, self.rest], repetitions), self.noise)
-        epsilon = (self.moments + self.rest) * repetitions * _OUTWARD
-        return Approximate(epsilon, self.budget.delta) if isinstance(self.budget, Approximate) else Pure(epsilon)
+        return of_pure(self.budget, (self.moments + self.rest) * repetitions * _OUTWARD)
 
     @property
     def items(self) -> tuple[Item, ...]:

@@ -26,8 +26,10 @@ def require_units(problem: Problem) -> None:
         )
 
 
-def require_drawable(statistics: tuple[Statistic, ...], unit: str, total: float, ridge: float) -> None:
+def require_drawable(n: int, statistics: tuple[Statistic, ...], unit: str, total: float, ridge: float) -> None:
     """Raise if noise would be too long for 64-bit integers, or shorter than these: before anything is charged.
+
+    Gaussian noise is known modulo 2^64: what it is added to must fit that, too.
 
     The limits are within those of every sampler. Gradients follow the moments: their integers are 2^20 times finer, and
     become coarser where noise is long.
@@ -37,6 +39,10 @@ def require_drawable(statistics: tuple[Statistic, ...], unit: str, total: float,
     for statistic in statistics:
         d, scale = statistic.problem.d, statistic.scale * STEPS
         fits = fits and d <= scale <= _LARGEST_SCALE / (d + 40 * math.sqrt(d) + 800)
+    if unit == "rho" and n > designs.MATRIX_ROWS:
+        raise UndrawableError(
+            f"the curvature method adds up at most 2^30 records with Gaussian noise, got n={n}. Use method='descent'."
+        )
     if not fits or not np.isfinite(total):
         raise UndrawableError(
             f"noise of {unit} = {total:g} does not fit the integers that the curvature method releases. "

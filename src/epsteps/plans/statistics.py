@@ -21,6 +21,7 @@ from epsteps.problem import Problem
 WISHART, GAUSSIAN = "wishart", "gaussian"
 # Noise of about so many bits is drawn quickly, and is still spread over billions of integers.
 _NOISE_BITS = 36
+_SUM_BITS = 62
 # Eigenvalues below this share of the noise's norm are not believed. Measured; the error is flat around it.
 _FLOOR_SHARE = 0.55
 _OUTWARD, _INWARD = 1 + 1e-12, 1 - 1e-9
@@ -89,7 +90,7 @@ class StatisticsPlan:
     @property
     def shift(self) -> int:
         """Sums are released in multiples of 2^shift of their integers."""
-        return shift_of(self.scale)
+        return shift_of(self.scale, self.vectors)
 
     @property
     def step(self) -> float:
@@ -221,9 +222,13 @@ def deviation(mechanism: str, scale: float, size: int) -> float:
     return 2 * scale * math.sqrt(size + 1) if mechanism == WISHART else scale
 
 
-def shift_of(scale: float) -> int:
-    """Return by how many bits the sums' integers are coarsened, for noise of this scale."""
-    return max(0, math.frexp(scale * STEPS**2)[1] - _NOISE_BITS)
+def shift_of(scale: float, vectors: Vectors) -> int:
+    """Return by how many bits the sums' integers are coarsened, for noise of this scale.
+
+    Sums of all records then fit 62 bits: noise is known modulo 2^64, and is added modulo 2^64.
+    """
+    largest = vectors.problem.n * vectors.square
+    return max(0, math.frexp(scale * STEPS**2)[1] - _NOISE_BITS, largest.bit_length() - _SUM_BITS)
 
 
 def released_sensitivity(vectors: Vectors, mechanism: str, shift: int) -> float:
@@ -249,8 +254,8 @@ def _scale(vectors: Vectors, budget: Budget, mechanism: str) -> float:
     else:
         raise ValueError(f"{budget!r} does not cover Gaussian noise. Use mechanism='auto', or an Approximate budget.")
     rough = released_sensitivity(vectors, mechanism, 0) / STEPS**2 / cost
-    shift = shift_of(rough) + 1  # no less than that of the scale itself, which its own rounding enters
+    shift = shift_of(rough, vectors) + 1  # no less than that of the scale itself, which its own rounding enters
     scale = released_sensitivity(vectors, mechanism, shift) * math.ldexp(1.0, shift) / STEPS**2 / cost * _OUTWARD
-    if shift_of(scale) > shift:  # the rounding to coarser integers alone costs more than the budget
+    if shift_of(scale, vectors) > shift:  # the rounding to coarser integers alone costs more than the budget
         raise ValueError(f"{budget} is too small: its noise does not fit the released integers. Use a larger budget.")
     return scale

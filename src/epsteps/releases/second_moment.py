@@ -4,15 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from epsteps.designs import MATRIX_STEPS, Whitening
+from epsteps.designs import MATRIX_ROWS, MATRIX_STEPS, Whitening
 from epsteps.domain import Ball
 from epsteps.mechanisms import Gaussian
 from epsteps.noise import Source
 from epsteps.records import Rows
 
 STEPS = MATRIX_STEPS
-# Records whose products add up within 62 bits.
-_ROWS_PER_INT64 = 2**30
 # A scale in integers is rounded up by this much, far above its rounding error.
 _OUTWARD = 1 + 1e-12
 
@@ -50,7 +48,7 @@ class SecondMomentRelease:
 
     def sums(self, data: Rows) -> np.ndarray:
         """Return the sum over the records, UNPROTECTED, in integers: the one place that reads them."""
-        kind = np.int64 if self.n <= _ROWS_PER_INT64 else object
+        kind = np.int64 if self.n <= MATRIX_ROWS else object
         total = np.zeros((self.k, self.k), dtype=kind)
         for features, _ in data.blocks():
             a = self.encode(features)

@@ -7,7 +7,7 @@ import numpy as np
 from epsteps import levels, mechanisms
 from epsteps.designs import Definite, definite, held
 from epsteps.grid import STEPS
-from epsteps.noise import Source
+from epsteps.noise import Source, added
 from epsteps.plans.statistics import WISHART, StatisticsPlan, squared
 from epsteps.records import Rows
 
@@ -62,7 +62,7 @@ class NoisyMoments:
 
     def noisy(self, moments: np.ndarray, noise: np.ndarray) -> np.ndarray:
         """Return what is published: the noisy sum in units of 2^20 integers. The constant's square is public."""
-        found = (moments + noise).astype(float) * self.plan.step
+        found = added(moments, noise).astype(float) * self.plan.step
         found[0, 0] = float(self.plan.problem.n) * self.plan.weights[0] ** 2
         return found
 
