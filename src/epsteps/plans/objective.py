@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from epsteps import _validate, mechanisms, minima
+from epsteps import _validate, mechanisms, memory, minima
 from epsteps.budgets import Approximate, Budget
 from epsteps.losses import Logistic, Loss, PseudoHuber, SmoothedHinge, Softmax
 from epsteps.mechanisms import Mechanism
@@ -59,6 +59,7 @@ class ObjectivePlan:
     tolerance: float
 
     def __post_init__(self) -> None:
+        memory.require_hessian(self.problem)
         for name in ("ridge", "tolerance"):
             _validate.positive(name, getattr(self, name))
         for name in ("scales", "output_scales"):

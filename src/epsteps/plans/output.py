@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from epsteps import _validate, mechanisms, minima
+from epsteps import _validate, mechanisms, memory, minima
 from epsteps.budgets import Approximate, Budget, Concentrated, Pure
 from epsteps.budgets.conversions import gaussian_mu
 from epsteps.mechanisms import Mechanism
@@ -59,6 +59,7 @@ class OutputPlan:
     tolerance: float
 
     def __post_init__(self) -> None:
+        memory.require_hessian(self.problem)
         require_bounded_slope(self.problem)
         _validate.choice("mechanism", self.mechanism, _NAMES)
         for name in ("ridge", "scale", "tolerance"):
@@ -153,6 +154,7 @@ def plan_output(problem: Problem, budget: Budget, *, mechanism: str = "auto") ->
     The ridge is raised to where a public guess of the excess risk is smallest: the bias of more ridge, against noise
     that falls with its square.
     """
+    memory.require_hessian(problem)
     require_bounded_slope(problem)
     _validate.choice("mechanism", mechanism, ("auto", *_NAMES))
     if mechanism == "auto":
