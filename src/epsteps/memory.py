@@ -19,6 +19,8 @@ LARGEST_MOMENTS = 2_048
 # Steps, and numbers on the path that they publish: 2 GB.
 LARGEST_STEPS = 1_000_000
 LARGEST_PATH = 2**28
+# Numbers in a model's file, of which text takes about 60 bytes, and coordinates, each of which is described: 1 GB.
+LARGEST_FILE, LARGEST_DESCRIBED = 2**24, 2**17
 # Choosing their number by exact errors, or for samples, takes the square of the largest: 0.8 GB, and three like it.
 LARGEST_SQUARED_HORIZON = 10_000
 
@@ -69,6 +71,17 @@ def require_path(problem: Problem, iterations: int) -> None:
         raise ValueError(
             f"a path of {iterations + 1} points with {problem.dimension} coordinates each is more than the "
             f"{LARGEST_PATH} numbers that a run may publish. Use fewer iterations, features or classes."
+        )
+
+
+def require_file(problem: Problem, points: int) -> None:
+    """Raise unless so many points, and the description of the last, fit into the file of a model."""
+    remedy = "Declare fewer features or classes."
+    _require("coordinates in the file of a model", problem.dimension, LARGEST_DESCRIBED, problem, remedy)
+    if points * problem.dimension > LARGEST_FILE:
+        raise ValueError(
+            f"the file of a model may hold at most {LARGEST_FILE} numbers, got {points} points with "
+            f"{problem.dimension} coordinates each. Use release='final', or fewer features or classes."
         )
 
 

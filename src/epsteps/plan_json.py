@@ -218,7 +218,7 @@ def _finite(text: str) -> float:
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON, whose names stand for one value each: which of several counts is for nobody to guess."""
+    """Return an object of JSON, in which each name stands once: which of two counts is for nobody to guess."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise PlanFormatError("not a plan: it says something twice.")

@@ -113,7 +113,7 @@ def dumps(plan: PublishedPlan) -> str:
 
 
 def loads(text: str, kind: type[_P]) -> _P:
-    """Read a plan of this kind, and refuse with a ``PlanFormatError`` one whose contents do not certify what it says."""
+    """Read a plan of this kind, or raise a ``PlanFormatError`` if its contents do not certify what it says."""
     with plan_json.refusing():
         content = plan_json.parse(text)
         if content.get("kind") != kind.__name__:
