@@ -75,6 +75,8 @@ def plan_steps(
     (120, True)
     """
     memory.require_vectors(problem)
+    if iterations != "auto":
+        memory.require_path(problem, _checked_horizon(iterations))
     _validate.choice("allocation", allocation, ALLOCATIONS)
     _validate.choice("mechanism", mechanism, ("auto", *mechanisms.NAMES))
     _validate.choice("sensitivity", sensitivity, ("auto", *SENSITIVITIES))

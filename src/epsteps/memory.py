@@ -63,14 +63,25 @@ def require_horizon(longest: int, *, squared: bool) -> None:
         )
 
 
-def require_path(problem: Problem, iterations: int) -> None:
-    """Raise unless all the points of so many steps fit into memory."""
+def require_path(problem: Problem, iterations: int, copies: int = 1) -> None:
+    """Raise unless all the points of so many steps, in so many runs, fit into memory."""
     require_vectors(problem)
     require_steps(iterations)
-    if (iterations + 1) * problem.dimension > LARGEST_PATH:
+    if (iterations + 1) * problem.dimension * copies > LARGEST_PATH:
+        runs = f" in each of {_number(copies)} runs" if copies > 1 else ""
         raise ValueError(
-            f"a path of {iterations + 1} points with {problem.dimension} coordinates each is more than the "
-            f"{LARGEST_PATH} numbers that a run may publish. Use fewer iterations, features or classes."
+            f"a path of {iterations + 1} points with {problem.dimension} coordinates each{runs} is more than the "
+            f"{LARGEST_PATH} numbers that a run may publish. Use fewer iterations, repetitions, features or classes."
+        )
+
+
+def require_records(problem: Problem) -> None:
+    """Raise unless records that are made up for an experiment fit into memory."""
+    require_vectors(problem)
+    if problem.n * problem.d > LARGEST_PATH:
+        raise ValueError(
+            f"made-up records may have at most {LARGEST_PATH} numbers together, got n = {problem.n} with "
+            f"d = {problem.d} each. Use fewer."
         )
 
 

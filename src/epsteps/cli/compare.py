@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 import epsteps as es
+from epsteps import memory
 from epsteps.cli.common import EngineName, LossName, NormName, clean_errors, make_problem, progress_bar
 from epsteps.experiments import compare as experiment
 from epsteps.experiments import outputs
@@ -57,6 +58,7 @@ def compare(
         if engine == EngineName.dask:
             raise ValueError("--engine dask needs --data with a .parquet file that the workers read.")
         problem = experiment.paper_problem(n, d, ridge)
+        memory.require_records(problem)
         features, targets = experiment.paper_data(n, d, seed)
     else:
         if radius is None:
