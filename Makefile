@@ -1,46 +1,59 @@
-# `make run` and `make test` set everything up on a fresh machine: a virtual environment in .venv, and what it needs.
+# `make run` and `make test` set everything up on a fresh machine: a virtual environment, and what it needs. It is .venv
+# for python3, and one of its own, such as .venv-3.13, for another Python: make test PYTHON=python3.13.
 PYTHON ?= python3
-BIN := .venv/bin
+ifeq ($(origin PYTHON),file)
+VENV := .venv
+else
+VENV := .venv-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+endif
+BIN := $(VENV)/bin
+
+# The gpu engine's torch code is tested on the processor. On Linux the build without CUDA, which is gigabytes smaller,
+# bears a version of its own; where pip finds none, tests of the gpu engine are skipped.
+TORCH := torch==2.13.0$(if $(filter Linux,$(shell uname -s)),+cpu)
+NO_TORCH := pip finds no $(TORCH): tests of the gpu engine are skipped
 
 .PHONY: run test test-slow matrix bench check format clean
 
-run: .venv/run.stamp
+run: $(VENV)/run.stamp
 	$(BIN)/epsteps compare
 
 test: check
+	@$(BIN)/python -c 'import sys; print("Python", sys.version, "in $(VENV)")'
 	$(BIN)/pytest -n auto
 
-test-slow: .venv/dev.stamp
+test-slow: $(VENV)/dev.stamp
 	$(BIN)/pytest -n auto -m slow
 
-matrix: .venv/dev.stamp
+matrix: $(VENV)/dev.stamp
 	$(BIN)/pytest -n auto -m slow -rP tests/test_matrix.py
 
-bench: .venv/dev.stamp
+bench: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/roofline.py --out benchmarks/results
 	$(BIN)/python benchmarks/scaling.py --out benchmarks/results
 
-check: .venv/dev.stamp
+check: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
-format: .venv/dev.stamp
+format: $(VENV)/dev.stamp
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
 clean:
-	rm -rf .venv results
+	rm -rf .venv .venv-* results
 
-.venv/pip.stamp:
+$(VENV)/pip.stamp:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "epsteps needs Python 3.11 or newer; use make PYTHON=python3.11")'
-	$(PYTHON) -m venv .venv
+	$(PYTHON) -m venv $(VENV)
 	touch $@
 
-.venv/run.stamp: .venv/pip.stamp pyproject.toml
+$(VENV)/run.stamp: $(VENV)/pip.stamp pyproject.toml
 	$(BIN)/pip install --quiet --editable '.[plots]'
 	touch $@
 
-.venv/dev.stamp: .venv/pip.stamp pyproject.toml
-	$(BIN)/pip install --quiet --editable '.[sklearn,fast,plots,parquet,theory,accounting,dask,dev]' torch==2.13.0
+$(VENV)/dev.stamp: $(VENV)/pip.stamp pyproject.toml
+	$(BIN)/pip install --quiet --editable '.[sklearn,fast,plots,parquet,theory,accounting,dask,dev]'
+	$(BIN)/pip install --quiet $(TORCH) || echo "$(NO_TORCH)"
 	touch $@

@@ -15,7 +15,7 @@ ROOMS = (
     {"levels", "bodies", "hulls"},
     {"losses", "domain", "sampling"},
     {"problem"},
-    {"grid"},
+    {"grid", "memory"},
     {"methods"},
     {"bounds"},
     {"mechanisms"},

@@ -174,6 +174,99 @@ def test_bad_arguments_give_one_line(arguments, message):
     assert message in result.output
 
 
+BIG = 10**400
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["plan", "--n", BIG, "--d", 2], "n must be at most 2**53"),
+        (["plan", "--n", 100, "--d", 10**9], "at most 4000000 coordinates, got 1000000000"),
+        (["plan", "--n", 100, "--d", 10**11, "--mechanism", "hull"], "at most 4000000 coordinates"),
+        (["plan", "--n", 100, "--d", BIG], "at most 4000000 coordinates"),
+        (["plan", "--n", 100, "--d", 2, "--T", BIG], "iterations must be at most 1000000"),
+        (["plan", "--n", 100, "--d", 2, "--T", 10**9], "iterations must be at most 1000000, got 1000000000"),
+        (["plan", "--n", 100, "--d", 2, "--max-iterations", 10**9], "iterations must be at most 1000000"),
+        (
+            ["plan", "--n", 100, "--d", 2, "--max-iterations", 10**6, "--objective", "exact"],
+            "max_iterations must be at most 10000 with objective='exact' or a batch, got 1000000",
+        ),
+        (["plan", "--n", 100, "--d", 10**6, "--T", 10**5], "numbers that a run may publish"),
+        (["plan", "--n", 100, "--d", 2, "--epsilon", "1e400"], "epsilon must be finite"),
+        (["audit", "--n", BIG, "--d", 2], "n must be at most 2**53"),
+        (["audit", "--d", 10**9], "at most 4000000 coordinates"),
+        (["audit", "--d", 2, "--T", 10**9], "iterations must be at most 1000000"),
+        (["compare", "--n", BIG, "--d", 2], "n must be at most 2**53"),
+        (["compare", "--n", 30, "--d", 10**9], "at most 4000000 coordinates"),
+        (["compare", "--n", 10**9, "--d", 1000], "made-up records may have at most"),
+        (["compare", "--n", 30, "--d", 2, "--T", 10**9], "iterations must be at most 1000000"),
+        (["compare", "--n", 30, "--d", 2, "--T", 3, "--repetitions", BIG], "runs is more than the 268435456 numbers"),
+    ],
+)
+def test_what_no_memory_holds_is_refused_at_once(arguments, message, tmp_path):
+    more = ["--out", tmp_path / "out"] if arguments[0] == "compare" else []
+    result = call(*arguments, *more)
+    assert isinstance(result.exception, SystemExit), repr(result.exception)
+    assert result.exit_code == 2
+    assert len(result.output.strip().splitlines()) == 1
+    assert message in result.output
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("epsilon", ["1e300", "1e-12", "5e-324"])
+@pytest.mark.parametrize("budget", [[], ["--delta", "1e-6"]])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["plan", "--n", "100", "--d", "2", "--T", "4"],
+        ["audit", "--d", "2", "--T", "2", "--repetitions", "3"],
+        ["ledger", "create", "ledger.db", "people"],
+    ],
+    ids=["plan", "audit", "ledger"],
+)
+def test_extreme_budgets_give_a_result_or_one_line(command, budget, epsilon, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with np.errstate(all="ignore"):
+        result = call(*command, "--epsilon", epsilon, *budget)
+    assert result.exception is None or isinstance(result.exception, SystemExit), repr(result.exception)
+    assert result.exit_code in (0, 1, 2)
+    if result.exit_code == 2:
+        assert result.output.startswith("Error: ")
+        assert len(result.output.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"epsteps_plan": ' + "9" * 5000 + "}", "\x00", '{"epsteps_plan": 1, "scales": [1e400]}']
+)
+def test_a_file_that_is_no_plan_gives_one_line(text, tmp_path):
+    (tmp_path / "plan.json").write_text(text)
+    result = call("audit", tmp_path / "plan.json")
+    assert isinstance(result.exception, SystemExit)
+    assert result.exit_code == 2
+    assert len(result.output.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("text", ["a = " + "[" * 20_000, "x = " + "9" * 5000, "[columns.a]\nlow = " + "9" * 400])
+def test_a_file_that_is_no_schema_gives_one_line(text, tmp_path):
+    (tmp_path / "schema.toml").write_text(text)
+    result = call("schema", "show", tmp_path / "schema.toml")
+    assert isinstance(result.exception, SystemExit), repr(result.exception)
+    assert result.exit_code == 2
+    assert len(result.output.strip().splitlines()) == 1
+
+
+def test_a_refused_budget_is_not_a_wrong_argument(tmp_path, monkeypatch):
+    """The exit code is 1, as for whatever is missing; wrong arguments have 2."""
+    monkeypatch.setattr(es.Ledger, "create", refuse)
+    result = call("ledger", "create", tmp_path / "ledger.db", "people", "--epsilon", 1)
+    assert result.exit_code == 1
+    assert result.output == "Error: 3 do not fit into 2.\n"
+
+
+def refuse(*_, **__):
+    raise es.BudgetExceededError("3 do not fit into 2.")
+
+
 def test_compare_refuses_a_start_that_is_no_number():
     result = call("compare", "--start", "far")
     assert result.exit_code == 2

@@ -274,15 +274,188 @@ def test_a_ledger_is_charged_once_or_refuses(tmp_path):
     stated = content(folder, "first")["ledger"]
     assert (stated["hash"], stated["seq"], stated["dataset"]) == (entry.hash, entry.seq, "people")
     result = fit(folder, *paid, out="second")
-    assert result.exit_code == 2
+    assert result.exit_code == 1
     assert "Error: " in result.output
-    assert not (folder / "second" / "model.json").exists()
+    assert not (folder / "second").exists()
     assert len(es.Ledger(folder / "budget.db").history("people")) == 1
     # A folder that is taken is found out before anything is charged.
     result = fit(folder, *paid, out="first", epsilon=0.5)
     assert result.exit_code == 1
-    assert "exists already: name another folder with --out" in result.output
+    assert "exists already: name another place with --out" in result.output
     assert len(es.Ledger(folder / "budget.db").history("people")) == 1
+
+
+PAID = ("--target", "y", "--ledger", "budget.db", "--dataset", "people", "--yes")
+
+
+def with_ledger(folder, monkeypatch):
+    """Go to the folder, with a ledger in it that pays for anything; returns how many charges there were."""
+    monkeypatch.chdir(folder)
+    ledger = es.Ledger("budget.db")
+    ledger.create("people", es.Pure(1e300))
+    return lambda: len(ledger.history("people"))
+
+
+@pytest.mark.parametrize(
+    ("release", "epsilon"),
+    [("final", 1e-12), ("final", 800), ("final", 1e100), ("final", 1e300), ("iterates", 1e-12), ("iterates", 800)],
+)
+def test_any_budget_is_refused_before_the_charge_or_gives_a_model(tmp_path, monkeypatch, epsilon, release):
+    folder = folder_for(tmp_path, "two", n=50)
+    charges = with_ledger(folder, monkeypatch)
+    result = fit(folder, *PAID, "--release", release, epsilon=epsilon)
+    assert result.exception is None or isinstance(result.exception, SystemExit), repr(result.exception)
+    if result.exit_code == 0:
+        assert charges() == 1
+        assert models.load(folder / "model").plan.spending().amount <= epsilon
+        assert (folder / "model" / "report.html").read_text().count("<section>") >= 5
+    else:
+        assert charges() == 0
+        assert_one_line(result, 2, "Error: ")
+
+
+def test_a_budget_of_800_gives_a_model_that_says_it_promises_nothing(tmp_path, monkeypatch):
+    folder = folder_for(tmp_path, "two", n=50)
+    charges = with_ledger(folder, monkeypatch)
+    result = fit(folder, *PAID, "--test", folder / "test.csv", epsilon=800)
+    assert result.exit_code == 0, result.output
+    assert charges() == 1
+    assert content(folder)["certificate"]["odds"] is None
+    assert "So large an epsilon promises nothing" in (folder / "model" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(("low", "high"), [("0", "1e-320"), ("-1.7e308", "1.7e308"), ("1e308", "1.5e308")])
+@pytest.mark.parametrize("kind", ["two", "number"])
+def test_any_range_is_refused_before_the_charge_or_gives_a_model(tmp_path, monkeypatch, kind, low, high):
+    folder = folder_for(tmp_path, kind, n=50)
+    text = (folder / "schema.toml").read_text().replace("low = 18\nhigh = 90", f"low = {low}\nhigh = {high}")
+    if kind == "number":
+        text = text.replace("low = 0\nhigh = 100\n", f"low = {low}\nhigh = {high}\n")
+    (folder / "schema.toml").write_text(text)
+    charges = with_ledger(folder, monkeypatch)
+    result = fit(folder, *PAID, "--test", folder / "test.csv")
+    assert result.exception is None or isinstance(result.exception, SystemExit), repr(result.exception)
+    assert charges() == int(result.exit_code == 0)
+    if result.exit_code == 0:
+        assert models.load(folder / "model").schema.features["age"].high == float(high)
+        assert "<section>" in (folder / "model" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("put", "code"),
+    [
+        (lambda out: out.write_text("a file where the folder should be"), 1),
+        (lambda out: (out / "report.html").mkdir(parents=True), 1),
+        (lambda out: (out / "model.json").mkdir(parents=True), 1),
+        (lambda out: (out.mkdir(), (out / "report.html").symlink_to("/nowhere/report.html")), 1),
+        (lambda out: (out.mkdir(), (out / ".model.json.part").write_text("")), 1),
+    ],
+    ids=["file", "report is a folder", "model is a folder", "link to nowhere", "being written"],
+)
+@pytest.mark.parametrize("force", [[], ["--force"]], ids=["", "force"])
+def test_outputs_that_cannot_be_written_are_found_out_before_the_charge(tmp_path, monkeypatch, put, code, force):
+    folder = folder_for(tmp_path, "two", n=50)
+    charges = with_ledger(folder, monkeypatch)
+    put(folder / "model")
+    result = fit(folder, *PAID, *force)
+    if result.exit_code == 0:  # what can be replaced, and may be, is
+        assert force
+        assert charges() == 1
+        assert not (folder / "model" / "report.html").is_symlink()
+        models.load(folder / "model")
+        return
+    assert_one_line(result, code, "Error: ")
+    assert charges() == 0
+
+
+def test_nothing_is_replaced_unless_forced(tmp_path, monkeypatch):
+    folder = folder_for(tmp_path, "two", n=50)
+    monkeypatch.chdir(folder)
+    options = ("--target", "y", "--seed", 1, "--yes")
+    assert fit(folder, *options).exit_code == 0
+    first = (folder / "model" / "model.json").read_bytes()
+    assert_one_line(fit(folder, *options), 1, "exists already")
+    assert (folder / "model" / "model.json").read_bytes() == first
+    assert fit(folder, "--target", "y", "--seed", 2, "--yes", "--force").exit_code == 0
+    assert (folder / "model" / "model.json").read_bytes() != first
+    assert sorted(path.name for path in (folder / "model").iterdir()) == ["model.json", "report.html"]
+    predict = ("predict", folder / "model", folder / "test.csv", "--out", folder / "out.csv")
+    assert call(*predict).exit_code == 0
+    assert_one_line(call(*predict), 1, "exists already")
+    assert call(*predict, "--force").exit_code == 0
+
+
+def failing_write(failing):
+    """Return a double of ``os.replace`` that fails for the files of this name, as a full disk would."""
+    replace = os.replace
+
+    def double(source, target):
+        if os.path.basename(target) == failing:
+            raise OSError(28, "No space left on device")
+        replace(source, target)
+
+    return double
+
+
+@pytest.mark.parametrize("force", [[], ["--force"]], ids=["", "force"])
+def test_a_report_that_fails_leaves_the_model(tmp_path, monkeypatch, force):
+    folder = folder_for(tmp_path, "two", n=50)
+    charges = with_ledger(folder, monkeypatch)
+    if force:
+        (folder / "model").mkdir()
+        (folder / "model" / "report.html").write_text("about another model")
+    monkeypatch.setattr(os, "replace", failing_write("report.html"))
+    result = fit(folder, *PAID, *force)
+    assert_one_line(result, 1, "model.json was written, but not")
+    assert charges() == 1
+    models.load(folder / "model")
+    assert [path.name for path in (folder / "model").iterdir()] == ["model.json"]
+
+
+def test_a_model_that_cannot_be_written_after_all_is_printed(tmp_path, monkeypatch):
+    folder = folder_for(tmp_path, "two", n=50)
+    charges = with_ledger(folder, monkeypatch)
+    monkeypatch.setattr(os, "replace", failing_write("model.json"))
+    result = fit(folder, *PAID, "--json")
+    assert result.exit_code == 1
+    assert "keep the model that was printed" in result.stderr
+    assert charges() == 1
+    models.from_dict(json.loads(result.stdout))
+    assert not (folder / "model").exists()
+
+
+def test_an_interrupted_fit_leaves_no_half_model(tmp_path, monkeypatch):
+    folder = folder_for(tmp_path, "two", n=50)
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(models, "fit_model", interrupted)
+    assert fit(folder, "--target", "y", "--yes").exit_code != 0
+    assert not (folder / "model").exists()
+
+
+def test_thousands_of_classes_are_refused_before_the_charge(tmp_path, monkeypatch):
+    folder = folder_for(tmp_path, "two", n=50)
+    classes = json.dumps([f"c{i}" for i in range(3000)])
+    (folder / "schema.toml").write_text(COLUMNS + f'type = "category"\nvalues = {classes}\n')
+    charges = with_ledger(folder, monkeypatch)
+    assert_one_line(fit(folder, *PAID), 2, "at most 10000 coordinates for a solver, got 24000 (3000 classes x 8)")
+    assert charges() == 0
+    assert not (folder / "model").exists()
+
+
+def test_names_that_are_not_text_do_not_lose_a_model(tmp_path, monkeypatch):
+    """The name of a file may hold bytes that are no UTF-8: what was paid for is written nevertheless."""
+    folder = folder_for(tmp_path, "two", n=50)
+    monkeypatch.chdir(folder)
+    odd = os.fsdecode(b"budget-\xff.db")
+    es.Ledger(odd).create("people", es.Pure(5.0))
+    result = fit(folder, "--target", "y", "--ledger", odd, "--dataset", "people", "--yes")
+    assert len(es.Ledger(odd).history("people")) == 1
+    assert content(folder)["ledger"]["file"] == odd
+    assert "<section>" in (folder / "model" / "report.html").read_text()
+    assert result.exit_code in (0, 2)
 
 
 def test_a_seeded_fit_says_everywhere_that_it_is_not_private(people, tmp_path):

@@ -15,13 +15,15 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import epsteps as es
+from epsteps import models
 from epsteps.cli import app
+from epsteps.schema import Category, Numeric, Schema
 from epsteps.tables import read_table
 
 CLEAN = (ValueError, TypeError, OSError)
 
 PLANS = [
-    json.loads(es.plan(problem, budget, method, iterations=3, **options).to_json())
+    es.plan(problem, budget, method, iterations=3, **options)
     for problem, budget, method, options in (
         (es.Problem(es.Logistic(), es.Ball(1), ridge=0.1, n=100, d=2), es.Pure(1.0), es.nesterov, {}),
         (es.Problem(es.Squared(), es.Ball(1, norm=1), ridge=0.1, n=100, d=2), es.Concentrated(0.1), es.gd, {}),
@@ -33,6 +35,28 @@ PLANS = [
         ),
     )
 ]
+SMALL = {"ridge": 0.1, "n": 100, "d": 2}
+BOX = es.Box((0, -1), (1, 1))
+# One plan of each kind that is not made of steps, and of each kind of noise.
+PLANS += [
+    es.plan(problem, budget, method)
+    for problem, budget, method in (
+        (es.Problem(es.Logistic(), BOX, **SMALL), es.Pure(1.0), "objective"),
+        (
+            es.Problem(es.Softmax("abc"), es.Box(0, 1, one_hot=[(0, 2)]), **SMALL),
+            es.Approximate(1.0, 1e-6),
+            "objective",
+        ),
+        (es.Problem(es.Logistic(), BOX, **SMALL), es.Approximate(1.0, 1e-6), "sequential"),
+        (es.Problem(es.PseudoHuber(), es.Ball(1), **SMALL), es.Pure(1.0), "output"),
+        (es.Problem(es.Logistic(), BOX, **SMALL), es.Concentrated(0.1), "output"),
+        (es.Problem(es.Squared(), BOX, intercept=True, **SMALL), es.Pure(1.0), "statistics"),
+        (es.Problem(es.Squared(), es.Ball(1), **SMALL), es.Approximate(1.0, 1e-6), "statistics"),
+        (es.Problem(es.Logistic(), BOX, **SMALL), es.Pure(1.0), "curvature"),
+        (es.Problem(es.Squared(), BOX, **SMALL), es.Approximate(1.0, 1e-6), "curvature"),
+    )
+]
+KINDS = {kind.__name__: kind for kind in map(type, PLANS)}
 
 
 def tries(count, *strategies):
@@ -41,14 +65,12 @@ def tries(count, *strategies):
     return lambda test: quiet(given(*strategies)(test))
 
 
-def result_or_clean_error(read, tolerated=()):
+def result_or_clean_error(read, clean=CLEAN):
     """Return what was read, or None after an error that speaks to a person: a sentence on one line."""
     try:
         return read()
-    except CLEAN as error:
+    except clean as error:
         message = str(error)
-    except tolerated:
-        return None
     assert message.strip(), "an error without a word"
     assert "\n" not in message.strip(), message
     return None
@@ -59,10 +81,14 @@ def result_or_clean_error(read, tolerated=()):
 numbers = st.one_of(
     st.floats(),
     st.integers(),
-    st.sampled_from([0, 1, -1, 2, 10**30, -(10**400), 1e308, 5e-324, math.inf, math.nan, 0.1, 100]),
+    st.sampled_from([0, 1, -1, 2, 10**9, 10**30, -(10**400), 1e308, 5e-324, math.inf, math.nan, 0.1, 100]),
 )
 scalars = st.one_of(
-    st.none(), st.booleans(), numbers, st.text(max_size=8), st.sampled_from(["Pure", "inf", "rho", "laplace"])
+    st.none(),
+    st.booleans(),
+    numbers,
+    st.text(max_size=8),
+    st.sampled_from(["Pure", "inf", "rho", "laplace", "ObjectivePlan", "\ud800", "1e400"]),
 )
 values = st.recursive(
     scalars,
@@ -87,7 +113,8 @@ def places(value, path=()):
 @st.composite
 def changed_plans(draw):
     """A valid plan of which one to three parts were replaced, deleted or added."""
-    content = json.loads(json.dumps(draw(st.sampled_from(PLANS))))
+    plan = draw(st.sampled_from(PLANS))
+    content = json.loads(plan.to_json())
     for _ in range(draw(st.integers(1, 3))):
         way = draw(st.sampled_from([path for path in places(content) if path]))
         inside = content
@@ -102,25 +129,134 @@ def changed_plans(draw):
             inside[draw(names)] = draw(values)
         else:
             inside.append(draw(values))
-    return json.dumps(content)
+    return type(plan), json.dumps(content)
 
 
 @st.composite
 def damaged_texts(draw):
     """A valid plan's text with a stretch of it replaced."""
-    text = json.dumps(draw(st.sampled_from(PLANS)))
+    plan = draw(st.sampled_from(PLANS))
+    text = json.dumps(json.loads(plan.to_json()))
     start = draw(st.integers(0, len(text)))
     stop = min(len(text), start + draw(st.integers(0, 40)))
-    return text[:start] + draw(st.text(max_size=6)) + text[stop:]
+    return type(plan), text[:start] + draw(st.text(max_size=6)) + text[stop:]
 
 
-def reads_plan(text):
+def any_kind(texts):
+    """Texts, each to be read as a plan of any kind."""
+    return st.tuples(st.sampled_from(list(KINDS.values())), texts)
+
+
+def reads_plan(wanted):
+    """Whatever the text: a plan that certifies what it says, or one kind of error, in one line."""
+    kind, text = wanted
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        plan = result_or_clean_error(lambda: es.Plan.from_json(text))
-        if plan is not None:
-            assert 0 < plan.spent <= plan.budget.amount
-            assert es.Plan.from_json(plan.to_json()) == plan
+        plan = result_or_clean_error(lambda: kind.from_json(text), (es.PlanFormatError,))
+    if plan is None:
+        return
+    assert 0 < plan.spent <= plan.budget.amount
+    assert kind.from_json(plan.to_json()) == plan
+
+
+DEEP = 100_000
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * DEEP,
+        '{"epsteps_plan": 1, "kind": ' + "[" * DEEP + "]" * DEEP + "}",
+        '{"x": ' * DEEP + "1" + "}" * DEEP,
+        '{"epsteps_plan": 1' + "0" * 5000 + "}",
+        '{"epsteps_plan": 1, "epsteps_plan": 1}',
+        '{"epsteps_plan": 1e400}',
+        '"\ud800"',
+        "\ud800",
+        "\x00",
+        "",
+    ],
+    ids=["brackets", "list", "objects", "digits", "twice", "infinite", "escaped", "surrogate", "null", "empty"],
+)
+def test_hopeless_texts_are_refused(kind, text):
+    with pytest.raises(es.PlanFormatError) as raised:
+        KINDS[kind].from_json(text)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_field_nested_too_deeply_is_refused(kind):
+    """Less deep than what stops a reader of JSON, and still deeper than what follows may go."""
+    plan = next(plan for plan in PLANS if type(plan).__name__ == kind)
+    content = json.loads(plan.to_json())
+    for name in ("mechanism", "problem", "budget", "certificate"):
+        nested = json.dumps(content | {name: "here"}).replace('"here"', "[" * 900 + "]" * 900)
+        with pytest.raises(es.PlanFormatError):
+            type(plan).from_json(nested)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_limits_of_memory_hold_for_plans_that_are_read(kind):
+    plan = next(plan for plan in PLANS if type(plan).__name__ == kind)
+    content = json.loads(plan.to_json())
+    for name, value in (("d", 10**9), ("d", 10**400), ("n", 10**400)):
+        content["problem"]["domain"] = {"type": "Ball", "radius": 1, "norm": "inf"}
+        changed = json.dumps(content | {"problem": content["problem"] | {name: value}})
+        with pytest.raises(es.PlanFormatError, match="at most"):
+            type(plan).from_json(changed)
+
+
+# --- schemas and models --------------------------------------------------------------------------------------------
+
+SCHEMA = Schema(
+    {"age": Numeric(0, 100, missing=True), "job": Category(["a", "b"]), "y": Category([0, 1, 2])}, target="y"
+)
+
+
+@st.composite
+def changed_schemas(draw):
+    """Values of a valid schema of which one to three parts were replaced or deleted."""
+    content = {"schema": SCHEMA.to_dict()}
+    for _ in range(draw(st.integers(1, 3))):
+        way = draw(st.sampled_from([path for path in places(content) if path]))
+        inside = content
+        for key in way[:-1]:
+            inside = inside[key]
+        if len(way) > 1 and draw(st.booleans()):
+            del inside[way[-1]]
+        else:
+            inside[way[-1]] = draw(values)
+    return content["schema"]
+
+
+@st.composite
+def damaged_toml(draw):
+    """A valid schema's text with a stretch of it replaced."""
+    text = SCHEMA.to_toml()
+    start = draw(st.integers(0, len(text)))
+    stop = min(len(text), start + draw(st.integers(0, 40)))
+    more = draw(st.one_of(st.text(max_size=6), st.sampled_from(["[" * 3000, "9" * 5000, "1e400", "nan", "1979-05-27"])))
+    return text[:start] + more + text[stop:]
+
+
+def reads_schema(made):
+    read = Schema.from_toml if isinstance(made, str) else Schema.from_dict
+    schema = result_or_clean_error(lambda: read(made), (ValueError, TypeError))
+    if schema is not None:
+        assert Schema.from_toml(schema.to_toml()) == schema == Schema.from_dict(schema.to_dict())
+
+
+def reads_model(content):
+    result_or_clean_error(lambda: models.from_dict(content), (models.ModelFormatError,))
+
+
+def test_models_nested_too_deeply_are_refused(tmp_path):
+    path = tmp_path / "model.json"
+    for text in ("[" * DEEP, '{"epsteps_model": 1, "plan": ' + "[" * 900 + "]" * 900 + "}", '{"epsteps_model": 1}'):
+        path.write_text(text)
+        with pytest.raises(models.ModelFormatError, match=r"model\.json"):
+            models.load(path)
 
 
 # --- files ---------------------------------------------------------------------------------------------------------
@@ -265,14 +401,37 @@ def often(name, few, many, *rest):
 @pytest.mark.parametrize(
     ("count", "texts"),
     [
-        *often("changed", 200, 10_000, changed_plans()),
+        *often("changed", 400, 10_000, changed_plans()),
         *often("damaged", 500, 30_000, damaged_texts()),
-        *often("text", 300, 20_000, st.text()),
-        *often("json", 300, 20_000, values.map(json.dumps)),
+        *often("text", 300, 20_000, any_kind(st.text())),
+        *often("json", 300, 20_000, any_kind(values.map(json.dumps))),
     ],
 )
 def test_plans_are_read_or_refused(count, texts):
     tries(count, texts)(reads_plan)()
+
+
+@pytest.mark.parametrize(
+    ("count", "made"),
+    [
+        *often("changed", 150, 10_000, changed_schemas()),
+        *often("damaged", 150, 10_000, damaged_toml()),
+        *often("values", 50, 5_000, values),
+    ],
+)
+def test_schemas_are_read_or_refused(count, made):
+    tries(count, made)(reads_schema)()
+
+
+@pytest.mark.parametrize(
+    ("count", "contents"),
+    [
+        *often("values", 50, 5_000, values),
+        *often("with", 100, 10_000, st.fixed_dictionaries({"epsteps_model": st.just(1), "plan": values})),
+    ],
+)
+def test_models_are_read_or_refused(count, contents):
+    tries(count, contents)(reads_model)()
 
 
 @pytest.mark.parametrize(

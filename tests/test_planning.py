@@ -90,7 +90,8 @@ def edited(plan, edit):
         (lambda p: p["budget"].update(epsilon=0.5), "more than its budget 0.5"),
         (lambda p: p["budget"].update(epsilon=-1), "epsilon must be positive, got -1"),
         (lambda p: p["budget"].update(type="Free"), "not a complete plan: KeyError"),
-        (lambda p: p.pop("scales"), "not a complete plan: KeyError"),
+        (lambda p: p.pop("scales"), "not a complete plan: it lacks 'scales'"),
+        (lambda p: p.update(more=1), "not a complete plan: it has an unknown 'more'"),
         (lambda p: p["scales"].pop(), "scales must have one entry for each"),
         (lambda p: p["scales"].__setitem__(0, None), "scales must be positive and finite|not a complete plan"),
         (lambda p: p["scales"].__setitem__(0, -1.0), "scales must be positive and finite"),
@@ -104,7 +105,7 @@ def edited(plan, edit):
 def test_an_edited_plan_is_refused(paper, edit, message):
     plan = es.plan(paper, es.Pure(1.0), iterations=7, mechanism="laplace")
     assert es.Plan.from_json(plan.to_json()) == plan
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(es.PlanFormatError, match=message):
         es.Plan.from_json(edited(plan, edit))
 
 
@@ -136,7 +137,7 @@ def test_shaped_noise_grows_with_the_domain(paper):
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '"plan"', "{}", '{"epsteps_plan": 1}'])
 def test_a_text_that_is_no_plan_is_refused(text):
-    with pytest.raises(ValueError, match=r"not a (complete )?plan"):
+    with pytest.raises(es.PlanFormatError, match=r"not a (complete )?plan"):
         es.Plan.from_json(text)
 
 

@@ -1,6 +1,7 @@
 """The privacy card: its numbers are those of model.json, it loads nothing, and it opens in a browser."""
 
 import copy
+import functools
 import html
 import json
 import re
@@ -10,9 +11,12 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import epsteps as es
 from epsteps import models
+from epsteps.models import fitting
 from epsteps.schema import Category, Numeric, Schema
 
 N = 2000
@@ -226,6 +230,97 @@ def test_more_budget_means_less_error_and_less_noise():
         age = schema.names.index("age")
         less, more = (models.model_deviations(plan, schema)[0][:, age] for plan in (large, small))
         assert np.all(less < more)
+
+
+EXTREMES = [0.0, -0.0, 1.0, -3.5, 5e-324, 1e-320, -1e-320, 1e-160, 1e150, -1e160, 1.7e308, -1.7e308]
+
+
+def written(model, **more):
+    """Return model.json and the page of a model, without a warning."""
+    content = json.loads(json.dumps(models.to_dict(model, **more), allow_nan=False))
+    return content, models.page(content)
+
+
+@settings(max_examples=20, deadline=None, derandomize=True, database=None)
+@given(st.data())
+def test_whatever_was_published_is_written(data):
+    """Once a model is paid for, nothing that its numbers are may lose it. Warnings are errors here."""
+    name = data.draw(st.sampled_from(sorted(FITS)))
+    kind = FITS[name][0]
+    plan, schema = planned(name), schema_of(kind)
+    shape = (data.draw(st.integers(1, 3)), plan.problem.loss.outputs, plan.problem.width)
+    drawn = data.draw(st.lists(st.sampled_from(EXTREMES), min_size=int(np.prod(shape)), max_size=int(np.prod(shape))))
+    points = fitting.centred(fitting.held(np.reshape(drawn, shape)))
+    model = models.Model(schema, plan, points, False)
+    content, page = written(model, scores=models.score(model, table_of(kind, 20, seed=2)))
+    assert models.from_dict(content).plan == plan
+    assert page.endswith("</html>\n")
+    assert not re.search(r"\b(nan|inf)\b", re.sub(r"<pre>.*</pre>", "", page, flags=re.DOTALL))
+
+
+@functools.cache
+def planned(name):
+    return plan_of(name)
+
+
+@pytest.mark.parametrize("epsilon", [1e-12, 800.0, 1e100, 1e300])
+@pytest.mark.parametrize("name", [name for name in FITS if name != "sequential"])  # is planned slowly at small ones
+def test_whatever_budget_has_a_plan_can_be_described(name, epsilon):
+    schema = schema_of(FITS[name][0])
+    try:
+        with np.errstate(all="ignore"):
+            plan = plan_of(name, epsilon)
+    except (ValueError, ArithmeticError):
+        return  # refused before records are opened
+    curve = models.error_curve(plan.budget, lambda budget: plan_of(name, budget.epsilon), factors=(0.25, 4))
+    _, page = written(models.rehearsal(plan, schema), curve=curve)
+    assert "How the budget was split" in page
+
+
+@pytest.mark.parametrize("ends", [(0.0, 1e-320), (-1.7e308, 1.7e308), (1e308, 1.1e308), (-5e-324, 0.0)])
+@pytest.mark.parametrize("name", ["objective", "statistics"])
+def test_columns_of_any_range_are_described(name, ends):
+    try:
+        column = Numeric(*ends)
+        target = column if name == "statistics" else TARGETS["two"]
+        schema = Schema({"x": column, "y": target}, target="y")
+    except ValueError:
+        return  # refused when it is declared
+    plan = es.plan(models.problem_of(schema, N, ridge=1e-3), es.Pure(1.0), name)
+    for size in EXTREMES:
+        points = fitting.held(np.full((1, 1, 2), size))
+        written(models.Model(schema, plan, points, False))
+
+
+CONTENT = {}
+
+
+@settings(max_examples=15, deadline=None, derandomize=True, database=None)
+@given(st.data())
+def test_a_page_is_made_of_any_numbers(data):
+    """Numbers of a model's file, any of them at any size or missing: a page, and no error or warning."""
+    if not CONTENT:
+        CONTENT.update({name: written(models.rehearsal(planned(name), schema_of(FITS[name][0])))[0] for name in FITS})
+    content = copy.deepcopy(CONTENT[data.draw(st.sampled_from(sorted(CONTENT)))])
+    content["prediction"]["curve"] = [{"epsilon": 1.0, "error": 0.5}, {"epsilon": 2.0, "error": 0.2}]
+    content["points"] = content["points"] * data.draw(st.integers(1, 3))
+    content = copy.deepcopy(content)
+    extremes = st.sampled_from([value for value in EXTREMES if value > 0])
+    for entry in content["coefficients"]:
+        entry |= {what: data.draw(st.sampled_from([None, *EXTREMES])) for what in ("effect", "per_unit")}
+        entry |= {what: data.draw(st.one_of(st.none(), extremes)) for what in ("noise", "noise_if_never")}
+    for entry in content["releases"]:
+        entry |= {"cost": data.draw(extremes), "share": data.draw(st.sampled_from([0.0, 1e-320, 0.5, 1.0]))}
+    for entry in content["prediction"]["curve"]:
+        entry |= {"epsilon": data.draw(extremes), "error": data.draw(extremes)}
+    for point in content["points"]:
+        for row in point:
+            row[:] = [data.draw(st.sampled_from(EXTREMES)) for _ in row]
+    content["prediction"]["error"] = data.draw(st.one_of(st.none(), extremes))
+    content["certificate"]["odds"] = data.draw(st.one_of(st.none(), extremes))
+    page = models.page(content)
+    drawn = " ".join(str(attributes) for tag, attributes in read(page).tags if tag in ("path", "rect"))
+    assert not re.search(r"nan|inf", drawn)
 
 
 def in_browser(page, width, folder, *action):

@@ -13,6 +13,7 @@ from epsteps.domain import Ball, Box
 from epsteps.ledger import BudgetExceededError, Ledger, LedgerError
 from epsteps.losses import Logistic, PseudoHuber, SmoothedHinge, Softmax, Squared
 from epsteps.methods import Steps, gd, heavy_ball, multistage, nesterov, restarted_nesterov
+from epsteps.plan_json import PlanFormatError
 from epsteps.planning import OverspentError, Plan
 from epsteps.plans import CurvaturePlan, ObjectivePlan, OutputPlan, StatisticsPlan, plan
 from epsteps.problem import Problem
@@ -70,6 +71,7 @@ __all__ = [
     "OutputPlan",
     "OverspentError",
     "Plan",
+    "PlanFormatError",
     "PrivateHuberRegressor",
     "PrivateLinearSVC",
     "PrivateLogisticRegression",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from epsteps import _validate, bounds, mechanisms
+from epsteps import _validate, bounds, mechanisms, memory
 from epsteps.bounds import ExactError, NoBoundError, Prediction
 from epsteps.budgets import Budget, Expense
 from epsteps.mechanisms import Mechanism
@@ -75,6 +75,9 @@ def plan_steps(
     >>> p.iterations, p.spent <= 1.0
     (120, True)
     """
+    memory.require_vectors(problem)
+    if iterations != "auto":
+        memory.require_path(problem, _checked_horizon(iterations))
     _validate.choice("allocation", allocation, ALLOCATIONS)
     _validate.choice("mechanism", mechanism, ("auto", *mechanisms.NAMES))
     _validate.choice("sensitivity", sensitivity, ("auto", *SENSITIVITIES))
@@ -91,6 +94,7 @@ def plan_steps(
         problem, budget, method, noise, sampling, allocation, objective, eigenvalues, shares, start_gap, c, reserved
     )
     T = chosen.best_horizon(max_iterations) if iterations == "auto" else _checked_horizon(iterations)
+    memory.require_path(problem, T)
     steps = method(problem.mu, problem.L, T, c=c)
     return Plan(
         problem=problem,
@@ -139,6 +143,7 @@ class _Choice:
     def best_horizon(self, max_iterations: int) -> int:
         """Return the T whose error is smallest: all T at once, since each T's steps begin the longest one's."""
         longest = _validate.integer("max_iterations", max_iterations)
+        memory.require_horizon(longest, squared=self.objective == "exact" or not self.sampling.is_full)
         prediction = self._prediction(self.method(self.problem.mu, self.problem.L, longest, c=self.c))
         noise = self.budget.noise_by_horizon(prediction, self.allocation, self.mechanism, self.sampling, self.reserved)
         noise = noise * self.mechanism.half_power(self.sensitivity, self.problem)

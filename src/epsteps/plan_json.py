@@ -2,12 +2,15 @@
 
 import json
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from epsteps import mechanisms
+from epsteps._extras import MissingExtraError
 from epsteps.budgets import Approximate, Budget, Concentrated, Expense, Pure
 from epsteps.domain import Ball, Box
 from epsteps.losses import Logistic, PseudoHuber, SmoothedHinge, Softmax, Squared
@@ -21,6 +24,8 @@ _FORMAT = 1
 _PLAIN = ("method", "batch", "allocation", "sensitivity", "objective", "start_gap")
 _TEXTS = ("method", "allocation", "sensitivity", "objective")
 _ARRAYS = ("spectrum", "start_shares")
+_OTHERS = ("epsteps_plan", "problem", "budget", "mechanism", "expenses", "steps", "scales", "certificate")
+_KEYS = (*_OTHERS, *_PLAIN, *_ARRAYS)
 _DOMAINS = {"Ball": Ball, "Box": Box}
 _LOSSES = {kind.__name__: kind for kind in (Logistic, SmoothedHinge, Softmax, Squared, PseudoHuber)}
 _BUDGETS = {"Pure": Pure, "Concentrated": Concentrated, "Approximate": Approximate}
@@ -28,6 +33,25 @@ _BUDGETS = {"Pure": Pure, "Concentrated": Concentrated, "Approximate": Approxima
 
 class PlanFormatError(ValueError):
     """A text is not a plan, or its certificate does not follow from its contents."""
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Turn whatever goes wrong while a plan is read into a ``PlanFormatError``: any text may arrive.
+
+    The plan's own classes check what it says, and refuse it in their own words. Only a missing extra, which the
+    certificate of some plans is computed with, speaks for itself.
+    """
+    try:
+        with np.errstate(all="ignore"):  # numbers that are too large are refused, not warned of
+            yield
+    except (PlanFormatError, MissingExtraError):
+        raise
+    except Exception as error:  # the one place where every error is expected
+        if isinstance(error, ValueError):
+            raise PlanFormatError(_clipped(str(error), 500)) from error
+        said = f"not a complete plan: {_clipped(repr(error), 300)}. Pass the text that to_json returned."
+        raise PlanFormatError(said) from error
 
 
 def dumps(plan: "Plan") -> str:
@@ -64,33 +88,40 @@ def certificate(plan: "Plan") -> dict[str, Any]:
 def read(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the fields of the plan in ``text``, and the certificate that it states."""
     content = parse(text)
-    try:
-        entries = {
-            "problem": problem_from_dict(content["problem"]),
-            "budget": budget_from_dict(content["budget"]),
-            "mechanism": mechanisms.named(content["mechanism"]),
-            **{name: _array_or_none(content[name]) for name in _ARRAYS},
-            "expenses": tuple(Expense(**expense) for expense in content["expenses"]),
-            "steps": Steps(**content["steps"]),
-            "scales": np.array(content["scales"], dtype=float),
-            **{name: content[name] for name in _PLAIN},
-        }
-        if not all(isinstance(entries[name], str) for name in _TEXTS):
-            raise TypeError(f"{', '.join(_TEXTS)} must be text")
-        return entries, dict(content["certificate"])
-    except (KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise PlanFormatError(f"not a complete plan: {error!r}. Pass the text that Plan.to_json returned.") from None
+    require_keys(content, _KEYS)
+    entries = {
+        "problem": problem_from_dict(content["problem"]),
+        "budget": budget_from_dict(content["budget"]),
+        "mechanism": mechanisms.named(content["mechanism"]),
+        **{name: _array_or_none(content[name]) for name in _ARRAYS},
+        "expenses": tuple(Expense(**expense) for expense in content["expenses"]),
+        "steps": Steps(**content["steps"]),
+        "scales": np.array(content["scales"], dtype=float),
+        **{name: content[name] for name in _PLAIN},
+    }
+    if not all(isinstance(entries[name], str) and entries[name].isprintable() for name in _TEXTS):
+        raise PlanFormatError(f"not a plan: {', '.join(_TEXTS)} must be printable text.")
+    return entries, dict(content["certificate"])
 
 
 def parse(text: str) -> dict[str, Any]:
     """Return the contents of a plan's text, or raise if it is none."""
     try:
-        content = json.loads(text, parse_constant=_refused)
+        content = json.loads(text, parse_constant=_refused, parse_float=_finite, object_pairs_hook=_distinct)
     except (json.JSONDecodeError, RecursionError) as error:
-        raise PlanFormatError(f"not a plan: {error}. Pass the text that Plan.to_json returned.") from None
+        raise PlanFormatError(f"not a plan: {error}. Pass the text that to_json returned.") from None
     if not isinstance(content, dict) or content.get("epsteps_plan") != _FORMAT:
         raise PlanFormatError(f"not a plan of format {_FORMAT}: 'epsteps_plan' must be {_FORMAT}.")
     return content
+
+
+def require_keys(content: dict[str, Any], wanted: tuple[str, ...]) -> None:
+    """Raise unless a plan's contents are those of its kind, no fewer and no more."""
+    missing = [name for name in wanted if name not in content]
+    unknown = [name for name in content if name not in wanted]
+    if missing or unknown:
+        said = f"it lacks {_short(missing[0])}" if missing else f"it has an unknown {_short(unknown[0])}"
+        raise PlanFormatError(f"not a complete plan: {said}. Pass the text that to_json returned.")
 
 
 def check(plan: "Plan", stated: dict[str, Any]) -> "Plan":
@@ -177,10 +208,28 @@ def _agree(actual: Any, stated: Any) -> bool:
     return actual == stated
 
 
-def _refused(constant: str) -> None:
-    raise PlanFormatError(f"not a plan: it says {constant}, and plans hold finite numbers alone.")
+def _refused(constant: str) -> NoReturn:
+    raise PlanFormatError(f"not a plan: it says {_short(constant)}, and plans hold finite numbers alone.")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    return value if math.isfinite(value) else _refused(text)
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON, in which each name stands once: which of two counts is for nobody to guess."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise PlanFormatError("not a plan: it says something twice.")
+    return found
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return _clipped(repr(value), 60)
+
+
+def _clipped(text: str, length: int) -> str:
+    """Return text on one line, and no longer than this."""
+    line = " ".join(text.split())
+    return line if len(line) <= length else line[: length - 3] + "..."

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from epsteps import _validate, bounds, mechanisms, plan_json, plan_table
+from epsteps import _validate, bounds, mechanisms, memory, plan_json, plan_table
 from epsteps._extras import MissingExtraError
 from epsteps.bodies import Body, Ellipsoid
 from epsteps.bounds import Bound, ExactError, NoBoundError
@@ -14,6 +14,7 @@ from epsteps.budgets import Budget, Expense
 from epsteps.hulls import Hull
 from epsteps.mechanisms import Mechanism
 from epsteps.methods import Steps
+from epsteps.plan_json import PlanFormatError
 from epsteps.problem import Problem
 from epsteps.sampling import Sampling
 
@@ -22,8 +23,8 @@ OBJECTIVES = ("bound", "exact")
 SENSITIVITIES = ("global", "state")
 
 
-class OverspentError(ValueError):
-    """The scales of a plan spend more than its budget."""
+class OverspentError(PlanFormatError):
+    """The scales of a plan spend more than its budget: no certificate follows from them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +79,7 @@ class Plan:
     expenses: tuple[Expense, ...] = ()
 
     def __post_init__(self) -> None:
+        memory.require_path(self.problem, len(self.steps))
         scales = np.array(self.scales, dtype=float)
         if scales.shape != (len(self.steps),):
             raise ValueError(f"scales must have one entry for each of the {len(self.steps)} steps, got {scales.shape}.")
@@ -190,9 +192,10 @@ class Plan:
 
     @staticmethod
     def from_json(text: str) -> "Plan":
-        """Read a plan, and refuse one whose scales do not certify what it says."""
-        fields, stated = plan_json.read(text)
-        return plan_json.check(Plan(**fields), stated)
+        """Read a plan, and refuse with a ``PlanFormatError`` one whose scales do not certify what it says."""
+        with plan_json.refusing():
+            fields, stated = plan_json.read(text)
+            return plan_json.check(Plan(**fields), stated)
 
     def __str__(self) -> str:
         return plan_table.describe(self)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from epsteps import _validate, releases
+from epsteps import _validate, memory, releases
 from epsteps.accounts import Account
 from epsteps.checkpoints import Checkpoint
 from epsteps.experimental_runs import FloatDraws, FloatOracle, compiled_engine, compiled_path
@@ -93,6 +93,7 @@ def run(
     if (plan.problem.loss, plan.problem.clip) != (data.problem.loss, data.problem.clip):
         data = data.restated(plan.problem)
     copies = 1 if repetitions is None else _validate.integer("repetitions", repetitions)
+    memory.require_path(plan.problem, plan.iterations if isinstance(plan, Plan) else 1, copies)
     x = _start(start, plan.problem.dimension, copies)
     source = Source(None if seed is None else _validate.integer("seed", seed, low=0))
     on_step = on_step or (lambda _: None)

@@ -9,10 +9,12 @@ from rich.table import Table
 
 import epsteps as es
 from epsteps.auditing import Design, picture
+from epsteps.cli import files
 from epsteps.cli.common import LossName, MethodName, NormName, clean_errors, make_budget, make_problem, progress_bar
 
 # Longer plans are shown by as many of their steps, evenly spread.
 _SHOWN = 20
+_REPORT, _PICTURE = "report.json", "audit.png"
 
 
 @clean_errors
@@ -37,11 +39,14 @@ def audit(
     seed: int = typer.Option(1, help="Seed of the audit's noise."),
     json: bool = typer.Option(False, "--json", help="Print the result as JSON instead of a table."),
     out: Path | None = typer.Option(None, help="Folder for report.json and audit.png."),
+    force: bool = files.FORCE,
 ) -> None:
     """Bound from below what a plan spends when it is executed; the exit code is 1 if that exceeds its claim.
 
     The plan is run on records made up for the audit: no data is read.
     """
+    if out is not None:
+        files.require_free([out / name for name in (_REPORT, _PICTURE)], force)
     if plan is not None:
         planned = es.Plan.from_json(plan.read_text())
     else:
@@ -50,16 +55,15 @@ def audit(
     with progress_bar("audit", Design(planned).work) as advance:
         found = es.audit(planned, repetitions=repetitions, confidence=confidence, seed=seed, on_step=advance)
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "report.json").write_text(json_module.dumps(found.to_dict(), indent=1) + "\n")
-        picture.draw(out / "audit.png", found)
+        files.write(out / _REPORT, json_module.dumps(found.to_dict(), indent=1) + "\n", force=force)
+        picture.draw(out / _PICTURE, found)
     if json:
         typer.echo(json_module.dumps(found.to_dict(), indent=1))
     else:
         Console().print(_table(found))
         typer.echo(str(found))
         if out is not None:
-            typer.echo(f"Wrote {out / 'report.json'}, {out / 'audit.png'}")
+            typer.echo(f"Wrote {out / _REPORT}, {out / _PICTURE}")
     if not found.consistent:
         typer.echo(f"Error: the audit refutes the plan's claim: {'; '.join(found.violations)}.", err=True)
         raise typer.Exit(1)

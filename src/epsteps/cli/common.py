@@ -90,20 +90,29 @@ class NormName(StrEnum):
 
 
 def clean_errors(command: Callable[..., None]) -> Callable[..., None]:
-    """Turn expected errors into one line and an exit code: 2 for a wrong argument, 1 for a missing thing."""
+    """Turn expected errors into one line and an exit code.
+
+    2 for a wrong argument; 1 for a missing thing, or a budget that does not cover what was asked for.
+    """
 
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> None:
         try:
             command(*args, **kwargs)
-        except (OSError, es.MissingExtraError) as error:
-            typer.echo(f"Error: {error}", err=True)
-            raise typer.Exit(1) from None
+        except (OSError, es.MissingExtraError, es.BudgetExceededError) as error:
+            raise _ended(str(error), 1) from None
         except (ValueError, TypeError) as error:
-            typer.echo(f"Error: {error}", err=True)
-            raise typer.Exit(2) from None
+            raise _ended(str(error), 2) from None
+        except (ArithmeticError, MemoryError, RecursionError) as error:
+            raise _ended(f"the numbers are too large or too small to compute with ({error!r}).", 2) from None
 
     return wrapped
+
+
+def _ended(message: str, code: int) -> typer.Exit:
+    """Say on one line what is wrong, and return what ends the command."""
+    typer.echo(f"Error: {' '.join(message.split())}", err=True)
+    return typer.Exit(code)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 import epsteps as es
+from epsteps import memory
 from epsteps.cli.common import EngineName, LossName, NormName, clean_errors, make_problem, progress_bar
 from epsteps.cli.writing import require_free
 from epsteps.experiments import compare as experiment
@@ -60,6 +61,7 @@ def compare(
         if engine == EngineName.dask:
             raise ValueError("--engine dask needs --data with a .parquet file that the workers read.")
         problem = experiment.paper_problem(n, d, ridge)
+        memory.require_records(problem)
         features, targets = experiment.paper_data(n, d, seed)
     else:
         if radius is None:

@@ -14,6 +14,7 @@ import typer
 import epsteps as es
 from epsteps import models
 from epsteps.budgets import Budget
+from epsteps.cli import files
 from epsteps.cli.common import clean_errors, progress_bar
 from epsteps.cli.schema import DelimiterName
 from epsteps.minima import Corners
@@ -61,6 +62,7 @@ def fit(
     yes: bool = typer.Option(False, "--yes", help="Run the plan without asking."),
     json: bool = typer.Option(False, "--json", help="Print model.json to stdout, and the plan to stderr."),
     out: Path = typer.Option(Path("model"), help="Folder for model.json and report.html."),
+    force: bool = files.FORCE,
 ) -> None:
     """Fit a private linear model to a table: logistic for two classes, softmax for more, least squares for numbers.
 
@@ -70,7 +72,8 @@ def fit(
     declared = _with_target(Schema.read(schema), target)
     budget = es.Pure(epsilon) if delta is None else es.Approximate(epsilon, delta)
     account = _account(ledger, dataset)
-    _require_free(out)
+    paths = [out / name for name in (MODEL, REPORT)]
+    files.require_free(paths, force)
     table, tested = _tables(declared, data, test, delimiter.character)
     say = partial(typer.echo, err=json)
     problem = models.problem_of(declared, len(next(iter(table.values()))), ridge)
@@ -82,19 +85,50 @@ def fit(
     if sys.stdout.isatty() and not json:
         typer.echo(_projected(declared.check(table)))
     _require_consent(yes, json)
-    out.mkdir(parents=True, exist_ok=True)
-    model = _run(planned, declared, table, seed, account)
-    content = models.to_dict(
+    described = partial(_described, models.error_curve(budget, replan), tested)
+    rehearsed = described(models.rehearsal(planned, declared), None)
+    models.page(rehearsed)  # what cannot be described is found out before anything is charged
+    with files.opened(paths, force) as outputs:
+        model = _run(planned, declared, table, seed, account)
+        content = described(model, None if account is None else account.described)
+        text = _written(content)
+        _save(outputs, text, content)
+    typer.echo(text if json else _summary(content, out))
+
+
+def _described(
+    curve: list[tuple[float, float]], tested: Any, model: models.Model, ledger: dict[str, Any] | None
+) -> dict[str, Any]:
+    """Return the content of model.json."""
+    return models.to_dict(
         model,
-        curve=models.error_curve(budget, replan),
-        ledger=None if account is None else account.described,
+        curve=curve,
+        ledger=ledger,
         scores=None if tested is None else models.score(model, tested),
         made={"by": f"epsteps {es.__version__}", "on": datetime.now(UTC).date().isoformat()},
     )
-    text = json_module.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
-    (out / MODEL).write_text(text + "\n", encoding="utf-8")
-    (out / REPORT).write_text(models.page(content), encoding="utf-8")
-    typer.echo(text if json else _summary(content, out))
+
+
+def _written(content: dict[str, Any]) -> str:
+    return json_module.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
+
+
+def _save(outputs: list[files.Output], text: str, content: dict[str, Any]) -> None:
+    """Write the model, which was paid for, and then its report.
+
+    If the model cannot be written after all, on a disk that is full, it is printed. A report is made anew from it.
+    """
+    model, report = outputs
+    try:
+        model.write(text + "\n")
+    except OSError as error:
+        typer.echo(text)
+        raise type(error)(f"{model.path} could not be written ({error}): keep the model that was printed.") from None
+    try:
+        report.write(models.page(content))
+    except OSError as error:
+        report.path.unlink(missing_ok=True)  # one that was to be replaced is about another model
+        raise type(error)(f"{model.path} was written, but not {report.path} ({error}).") from None
 
 
 class _Account:
@@ -145,12 +179,6 @@ def _tables(declared: Schema, data: Path, test: Path | None, delimiter: str) -> 
 
 def _plan(problem: es.Problem, method: str, release: str, budget: Budget) -> es.Plan | PublishedPlan:
     return es.plan(problem, budget, method, release=release)
-
-
-def _require_free(out: Path) -> None:
-    for name in (MODEL, REPORT):
-        if (out / name).exists():
-            raise FileExistsError(f"{out / name} exists already: name another folder with --out, or remove it first.")
 
 
 def _require_consent(yes: bool, quiet: bool) -> None:
@@ -209,7 +237,8 @@ def _summary(content: dict[str, Any], out: Path) -> str:
     lines = [f"Guarantee: {content['certificate']['guarantee']}; spent {content['certificate']['spent']:.6g}."]
     if content["scores"] is not None:
         found = {name: value for name, value in content["scores"].items() if name != "note"}
-        lines.append("Scores: " + ", ".join(f"{name} {value:.4g}" for name, value in found.items()) + ".")
+        shown = (f"{name} {'–' if value is None else format(value, '.4g')}" for name, value in found.items())
+        lines.append("Scores: " + ", ".join(shown) + ".")
         lines.append(content["scores"]["note"])
     if content["ledger"] is not None:
         lines.append(f"Charged to {content['ledger']['dataset']} in {content['ledger']['file']}.")

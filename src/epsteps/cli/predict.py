@@ -8,6 +8,7 @@ import numpy as np
 import typer
 
 from epsteps import models
+from epsteps.cli import files
 from epsteps.cli.common import clean_errors
 from epsteps.cli.schema import DelimiterName
 
@@ -19,13 +20,14 @@ def predict(
     proba: bool = typer.Option(False, "--proba", help="Add the probability of each class."),
     delimiter: DelimiterName = typer.Option(DelimiterName.comma, help="What stands between the fields of a .csv."),
     out: Path | None = typer.Option(None, help="Write to this .csv file instead of the screen."),
+    force: bool = files.FORCE,
 ) -> None:
     """Predict the target for each row of a table, which needs the model's columns but not the target.
 
     Predictions for private records tell about those records, whatever the model's guarantee.
     """
-    if out is not None and out.exists():
-        raise FileExistsError(f"{out} exists already: name another file, or remove it first.")
+    if out is not None:
+        files.require_free([out], force)
     fitted = models.load(model)
     if fitted.seeded:
         typer.echo("NOT PRIVATE: the model was fitted with a seed.", err=True)
@@ -40,7 +42,7 @@ def predict(
     if out is None:
         typer.echo(text, nl=False)
         return
-    out.write_text(text, encoding="utf-8", newline="")
+    files.write(out, text, force=force)
     typer.echo(f"Wrote {len(columns[0])} predictions to {out}.")
 
 

@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 
 import epsteps as es
+from epsteps.cli import files
 from epsteps.cli.common import clean_errors, progress_bar
 from epsteps.experiments import quadratic_demo, report, sweep_outputs
 from epsteps.experiments.compare import minimiser, paper_problem
@@ -29,6 +30,7 @@ def reproduce(
     seed: int = typer.Option(1, help="Seed of the noise; the records are the authors'."),
     quick: bool = typer.Option(False, "--quick", help="Fewer records, iterations and runs: a look in seconds."),
     out: Path = typer.Option(Path("results/reproduce"), help="Folder for figures, CSV files and the report."),
+    force: bool = files.FORCE,
 ) -> None:
     """Reproduce the figures of the paper, with a report that checks its conclusions.
 
@@ -37,6 +39,7 @@ def reproduce(
     """
     begin = time.perf_counter()
     wanted = _wanted(figures)
+    files.require_free([out / name for name in ("report.md", "report.html")], force)
     out.mkdir(parents=True, exist_ok=True)
     document = report.start_report(as_published)
     if {"fig1", "fig2"} & wanted:

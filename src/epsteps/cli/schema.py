@@ -8,6 +8,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from epsteps.cli import files
 from epsteps.cli.common import clean_errors, print_table, shown
 from epsteps.schema import Schema, SchemaCheck, draft, read_columns
 
@@ -44,19 +45,20 @@ def draft_schema(
     out: Path | None = typer.Option(None, help="Write to this file instead of the screen."),
     target: str | None = typer.Option(None, help="The column to predict."),
     delimiter: DelimiterName = _DELIMITER,
+    force: bool = files.FORCE,
 ) -> None:
     """Draft a schema from a table, to be corrected by hand: NOT private, since its ranges are read from the data.
 
     Replace every range and category by what is known without this data. The draft is refused until its line
     drafted_from_data is removed.
     """
-    if out is not None and out.exists():
-        raise FileExistsError(f"{out} exists already: name another file, or remove it first.")
+    if out is not None:
+        files.require_free([out], force)
     text = draft(data, target=target, delimiter=delimiter.character)
     if out is None:
         typer.echo(text)
         return
-    out.write_text(text, encoding="utf-8")
+    files.write(out, text, force=force)
     typer.echo(f"Wrote {out}. Its ranges and categories were READ FROM THE DATA: replace them by public ones.")
 
 

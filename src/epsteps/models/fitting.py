@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from epsteps import memory
 from epsteps.accounts import Account
 from epsteps.models.model import Model
 from epsteps.planning import Plan
@@ -13,6 +14,9 @@ from epsteps.problem import Problem
 from epsteps.records import Rows
 from epsteps.running import run
 from epsteps.schema import Schema
+
+# Points are held within this, so that what is computed from them stays finite.
+LARGEST = 1e150
 
 
 def problem_of(schema: Schema, n: int, ridge: float) -> Problem:
@@ -37,7 +41,21 @@ def fit_model(
     rows = Rows(plan.problem, schema.encode(table), schema.encode_target(table))
     result = run(plan, rows, seed=seed, ledger=ledger, on_step=on_step)
     points = result.path.reshape(len(result.path), plan.problem.loss.outputs, plan.problem.width)
-    return Model(schema, plan, centred(points), result.seeded)
+    return Model(schema, plan, centred(held(points)), result.seeded)
+
+
+def rehearsal(plan: Plan | PublishedPlan, schema: Schema) -> Model:
+    """Return a model of zeros: what can be said of any model of this plan can be said of it, before there is one.
+
+    Raises if the file of such a model would be too large.
+    """
+    memory.require_file(plan.problem, plan.iterations + 1 if isinstance(plan, Plan) else len(plan.items) + 5)
+    return Model(schema, plan, np.zeros((1, plan.problem.loss.outputs, plan.problem.width)), True)
+
+
+def held(points: np.ndarray) -> np.ndarray:
+    """Return finite points: noise beyond what floats hold, or what comes of it, is held at their end."""
+    return np.clip(np.nan_to_num(points, nan=0.0, posinf=LARGEST, neginf=-LARGEST), -LARGEST, LARGEST)
 
 
 def centred(points: np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@
 They take records to fill what is declared evenly, and enter no guarantee.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -32,7 +33,23 @@ _FACTORS = (1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0, 8.0)
 
 
 def expected_error(plan: Plan | PublishedPlan) -> float | None:
-    """Return a public guess of how far the model's objective is above its minimum; None where there is none."""
+    """Return a public guess of how far the model's objective is above its minimum; None where there is none.
+
+    There is none where it cannot be computed in floats, either: a guess is worth no error.
+    """
+    try:
+        with np.errstate(all="ignore"):
+            return finite(_guessed(plan))
+    except (ArithmeticError, np.linalg.LinAlgError):
+        return None
+
+
+def finite(value: float | None) -> float | None:
+    """Return the number, or None where there is none that JSON could hold."""
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def _guessed(plan: Plan | PublishedPlan) -> float | None:
     if isinstance(plan, ObjectivePlan):
         return perturbing.predicted_risk(plan)
     if isinstance(plan, OutputPlan):
@@ -52,8 +69,9 @@ def error_curve(
     for factor in factors:
         epsilon = budget.epsilon * factor
         try:
-            error = expected_error(replan(replace(budget, epsilon=epsilon)))
-        except ValueError:  # no plan of this method for so small, or so large, a budget
+            with np.errstate(all="ignore"):
+                error = expected_error(replan(replace(budget, epsilon=epsilon)))
+        except (ValueError, ArithmeticError, RuntimeError):  # no plan of this method for so small, or large, a budget
             continue
         if error is not None:
             found.append((epsilon, error))
@@ -65,11 +83,20 @@ def model_deviations(plan: Plan | PublishedPlan, schema: Schema) -> tuple[np.nda
 
     Noise on gradients reaches the model through the inverse of the curvature. The first guess takes it to be that of
     records which fill the schema evenly; the second that of features which never occur, where the ridge is all there
-    is. Noise on the model itself (output perturbation) is known and not guessed. None for models of very many numbers.
+    is. Noise on the model itself (output perturbation) is known and not guessed. None for models of very many numbers,
+    and where floats do not hold the guesses.
     """
-    problem = plan.problem
-    if problem.dimension > _LARGEST:
+    if plan.problem.dimension > _LARGEST:
         return None
+    try:
+        with np.errstate(all="ignore"):
+            return _deviations(plan, schema)
+    except (ArithmeticError, np.linalg.LinAlgError):
+        return None
+
+
+def _deviations(plan: Plan | PublishedPlan, schema: Schema) -> tuple[np.ndarray, np.ndarray]:
+    problem = plan.problem
     k = problem.loss.outputs
     shared = np.eye(k) - (np.ones((k, k)) / k if k > 1 else 0.0)  # as in ``fitting.centred``
     centre = np.kron(shared, np.eye(problem.width))

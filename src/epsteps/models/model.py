@@ -63,7 +63,7 @@ class Model:
         column = self.schema.target_column
         if not isinstance(column, Numeric):
             return 0.0, 1.0
-        return (column.low + column.high) / 2, (column.high - column.low) / 2
+        return column.low / 2 + column.high / 2, column.high / 2 - column.low / 2
 
     def margins(self, frame: Any) -> np.ndarray:
         """Return the model's values at a table's rows, one column for each output."""

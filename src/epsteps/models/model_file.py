@@ -2,14 +2,16 @@
 
 import json
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from epsteps._extras import MissingExtraError
 from epsteps.budgets import Approximate
-from epsteps.models.guesses import expected_error, model_deviations
+from epsteps.models.guesses import expected_error, finite, model_deviations
 from epsteps.models.model import Model
 from epsteps.planning import Plan
 from epsteps.plans import CurvaturePlan, ObjectivePlan, OutputPlan, PublishedPlan, StatisticsPlan
@@ -47,7 +49,21 @@ def to_dict(
         The ledger's entry of the fit, and scores on other records.
     made : mapping, optional
         By which version, and when.
+
+    Whatever the numbers of the model are, nothing here raises or warns: the model was paid for. A number that floats do
+    not hold is None.
     """
+    with np.errstate(all="ignore"):
+        return _to_dict(model, curve, ledger, scores, made)
+
+
+def _to_dict(
+    model: Model,
+    curve: Sequence[tuple[float, float]],
+    ledger: Mapping[str, Any] | None,
+    scores: Mapping[str, Any] | None,
+    made: Mapping[str, Any] | None,
+) -> dict[str, Any]:
     return {
         "epsteps_model": _FORMAT,
         "made": dict(made or {}),
@@ -60,7 +76,7 @@ def to_dict(
             "curve": [{"epsilon": epsilon, "error": error} for epsilon, error in curve],
         },
         "releases": releases(model.plan),
-        "scores": None if scores is None else dict(scores),
+        "scores": None if scores is None else {name: _known(value) for name, value in scores.items()},
         "ledger": None if ledger is None else dict(ledger),
         "points": model.points.tolist(),
         "plan_text": str(model.plan),
@@ -78,7 +94,7 @@ def certificate(model: Model) -> dict[str, Any]:
         "epsilon": float(budget.amount),
         "delta": float(budget.delta) if isinstance(budget, Approximate) else 0.0,
         "spent": float(spent),
-        "odds": math.exp(spent),
+        "odds": finite(float(np.exp(spent))),
         "seeded": model.seeded,
         "adjacency": "one record is replaced; the number of records is public",
         "records": plan.problem.n,
@@ -103,9 +119,11 @@ def coefficients(model: Model) -> list[dict[str, Any]]:
     for row, output in enumerate(model.outputs):
         for place, (name, width) in enumerate([*_ranges(model.schema), (INTERCEPT, 1.0)]):
             effect = half * float(x[row, place]) + (middle if name == INTERCEPT else 0.0)
-            entry = {"output": output, "feature": name, "effect": effect, "per_unit": effect / width}
             even, never = (None, None) if noise is None else (half * float(part[row, place]) for part in noise)
-            found.append(entry | {"noise": even, "noise_if_never": never})
+            numbers = {"effect": effect, "per_unit": effect / width, "noise": even, "noise_if_never": never}
+            found.append(
+                {"output": output, "feature": name} | {what: finite(number) for what, number in numbers.items()}
+            )
     return found
 
 
@@ -115,9 +133,10 @@ def releases(plan: Plan | PublishedPlan) -> list[dict[str, Any]]:
         parts = [(f"step {t}", float(cost), plan.mechanism.unit) for t, cost in enumerate(plan.costs, start=1)]
     else:
         parts = [(item.what, float(item.cost), item.unit) for item in plan.items]
-    # Squares of mu add up, where epsilons and rhos do themselves.
-    sizes = [cost**2 if unit == "mu" else cost for _, cost, unit in parts]
-    total = math.fsum(sizes)
+    # Squares of mu add up, where epsilons and rhos do themselves. Relative to the largest, no sum is too large.
+    top = max(cost for _, cost, _ in parts) or 1.0
+    sizes = [(cost / top) ** (2 if unit == "mu" else 1) for _, cost, unit in parts]
+    total = math.fsum(sizes) or 1.0
     return [
         {"what": what, "cost": cost, "unit": unit, "share": size / total}
         for (what, cost, unit), size in zip(parts, sizes, strict=True)
@@ -126,15 +145,24 @@ def releases(plan: Plan | PublishedPlan) -> list[dict[str, Any]]:
 
 def from_dict(content: Any) -> Model:
     """Return the model that ``to_dict`` wrote, or raise if the plan does not certify what the file says."""
+    try:
+        with np.errstate(all="ignore"):
+            return _from_dict(content)
+    except (ModelFormatError, MissingExtraError):
+        raise
+    except ValueError as error:
+        raise ModelFormatError(_line(str(error))) from error
+    except Exception as error:  # any content may arrive
+        raise ModelFormatError(f"not a complete model: {_line(repr(error))}. Pass what epsteps fit wrote.") from error
+
+
+def _from_dict(content: Any) -> Model:
     if not isinstance(content, Mapping) or content.get("epsteps_model") != _FORMAT:
         raise ModelFormatError(f"not a model of format {_FORMAT}: pass what epsteps fit wrote.")
-    try:
-        plan = _plan(content["plan"])
-        stated = {name: content[name] for name in _CHECKED}
-        seeded = stated["certificate"]["seeded"] is not False
-        model = Model(Schema.from_dict(content["schema"]), plan, np.array(content["points"], dtype=float), seeded)
-    except (KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise ModelFormatError(f"not a complete model: {error!r}. Pass what epsteps fit wrote.") from None
+    plan = _plan(content["plan"])
+    stated = {name: content[name] for name in _CHECKED}
+    seeded = stated["certificate"]["seeded"] is not False
+    model = Model(Schema.from_dict(content["schema"]), plan, np.array(content["points"], dtype=float), seeded)
     _require_same({"private": not seeded}, {"private": content.get("private")})
     _require_same(certificate(model), stated["certificate"])
     actual = coefficients(model)
@@ -155,8 +183,8 @@ def load(path: str | Path) -> Model:
         return from_dict(json.loads(path.read_text(encoding="utf-8"), parse_constant=_refused))
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
         raise ModelFormatError(f"{path} is not JSON: name the model.json that epsteps fit wrote.") from None
-    except (ValueError, OverflowError) as error:
-        raise ModelFormatError(f"{path}: {error}") from None
+    except ValueError as error:
+        raise ModelFormatError(f"{path}: {_line(str(error))}") from None
 
 
 def _plan(content: Any) -> Plan | PublishedPlan:
@@ -172,7 +200,7 @@ def _ranges(schema: Schema) -> list[tuple[str, float]]:
     for name, column in schema.features.items():
         widths = [1.0] * column.width
         if isinstance(column, Numeric):
-            widths[0] = column.high - column.low
+            widths[0] = min(column.high - column.low, sys.float_info.max)
         found += zip(column.names(name), widths, strict=True)
     return found
 
@@ -187,6 +215,16 @@ def _require_same(actual: Mapping[str, Any], stated: Any) -> None:
                 f"the model was changed: its {name} says {stated[name]!r}, but its plan and points give {value!r}. "
                 "Fit it anew."
             )
+
+
+def _known(value: Any) -> Any:
+    """Return a score, or None where floats do not hold it."""
+    return finite(value) if isinstance(value, float) else value
+
+
+def _line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 500 else line[:497] + "..."
 
 
 def _refused(constant: str) -> None:

@@ -1,7 +1,7 @@
 """The privacy card: one page that tells a data holder what was promised, spent and published."""
 
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from epsteps.models import svg
@@ -44,6 +44,12 @@ _NOT_PRIVATE = (
 )
 
 
+_NO_ODDS = (
+    "So large an epsilon promises nothing: what someone might conclude from this model may be more times as probable "
+    "with your record, as with any other in its place, than a computer's numbers can say."
+)
+
+
 def page(content: Mapping[str, Any]) -> str:
     """Return report.html for the content of a model.json: every number in it stands there."""
     number = Numbers(content)
@@ -77,10 +83,13 @@ def _opening(number: Numbers, seeded: bool) -> str:
 def _promise(number: Numbers, seeded: bool) -> str:
     delta = number.at("certificate", "delta")
     more = f", plus {number('certificate', 'delta')}" if delta else ""
-    words = (
-        "Take anything that someone might conclude from this model. It is at most "
-        f"{number('certificate', 'odds')} times as probable with your record as with any other in its place{more}."
-    )
+    if number.at("certificate", "odds") is None:
+        words = _NO_ODDS
+    else:
+        words = (
+            "Take anything that someone might conclude from this model. It is at most "
+            f"{number('certificate', 'odds')} times as probable with your record as with any other in its place{more}."
+        )
     facts = [
         ["epsilon allowed", number("certificate", "epsilon")],
         ["delta allowed", number("certificate", "delta")],
@@ -109,18 +118,32 @@ def _learning(seeded: bool) -> str:
 
 def _coefficients(number: Numbers) -> str:
     entries = number.at("coefficients")
-    known = entries[0]["noise"] is not None
-    reach = max(abs(entry["effect"]) + 2 * (entry["noise"] or 0.0) for entry in entries) or 1.0
+    known = any(entry["noise"] is not None for entry in entries)
+    intervals = _intervals(entries)
     several = len({entry["output"] for entry in entries}) > 1
     rows = []
-    for place, entry in enumerate(entries):
+    for place in range(len(entries)):
         spot = ("coefficients", place)
         names = [number.text(*spot, "feature")] + [number.text(*spot, "output")] * several
         numbers = [number(*spot, name) for name in ("per_unit", "effect", "noise", "noise_if_never")]
-        rows.append([*names, *numbers, svg.interval(entry["effect"], entry["noise"], reach) if known else ""])
+        rows.append([*names, *numbers, intervals[place]])
     about = "" if several else f"All numbers speak for {number.text('coefficients', 0, 'output')}. "
     header = ["feature", *["speaks for"] * several, ">per unit", ">effect", ">noise", ">if in no record", ""]
     return paragraph(about + _EFFECTS + (_NOISE if known else _NO_NOISE)) + table(header, rows)
+
+
+def _intervals(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a picture of each effect that has a guessed noise, all to one scale; nothing of the others."""
+    drawn = [(entry["effect"], entry["noise"]) for entry in entries if None not in (entry["effect"], entry["noise"])]
+    # Relative to the largest, sums of large numbers are not too large.
+    top = max((abs(number) for pair in drawn for number in pair), default=0.0) or 1.0
+    reach = max((abs(effect) / top + 2 * (noise / top) for effect, noise in drawn), default=0.0) or 1.0
+    return [
+        ""
+        if entry["effect"] is None or entry["noise"] is None
+        else svg.interval(entry["effect"] / top, entry["noise"] / top, reach)
+        for entry in entries
+    ]
 
 
 def _split(number: Numbers) -> str:

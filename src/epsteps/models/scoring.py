@@ -20,8 +20,13 @@ def score(model: Model, table: Any) -> dict[str, Any]:
 
     Accuracy, logarithmic loss and, of two classes that both occur, the area under the ROC curve; of numbers R², mean
     absolute and root mean squared error. A label that is not declared counts as wrong in accuracy and as the first
-    class elsewhere; a number outside its range as the nearest end.
+    class elsewhere; a number outside its range as the nearest end. A score that floats do not hold is not finite.
     """
+    with np.errstate(all="ignore"):
+        return _scored(model, table)
+
+
+def _scored(model: Model, table: Any) -> dict[str, Any]:
     found = _of_numbers(model, table) if model.classes is None else _of_classes(model, table)
     return {"records": len(model.margins(table)), **found, "note": NOTE}
 

@@ -14,7 +14,7 @@ def share_bar(share: float) -> str:
 
 def columns(shares: Sequence[float], label: str) -> str:
     """Return a column for each share, the largest of full height."""
-    step, top = _WIDTH / len(shares), max(shares)
+    step, top = _WIDTH / len(shares), max(shares) or 1.0
     bars = (
         f'<rect x="{place * step:.6g}" y="{_HEIGHT * (1 - share / top):.6g}" width="{0.9 * step:.6g}" '
         f'height="{_HEIGHT * share / top:.6g}"/>'
@@ -68,7 +68,8 @@ def _line(across: Sequence[float], up: Sequence[float], kind: str) -> str:
 
 
 def _scaled(values: Sequence[float], low: float, high: float) -> list[float]:
-    return [(value - low) / (high - low) if high > low else 0.5 for value in values]
+    span = high / 2 - low / 2  # a difference of floats may be too large for one
+    return [(value / 2 - low / 2) / span if span > 0 else 0.5 for value in values]
 
 
 def _within(value: float) -> float:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from inspect import Parameter, signature
 from typing import Any, overload
 
-from epsteps import _validate, mechanisms
+from epsteps import _validate, mechanisms, memory
 from epsteps.budgets import Approximate, Budget
 from epsteps.choosing import plan_steps
 from epsteps.losses import OWN, Logistic, Squared
@@ -79,6 +79,7 @@ def plan(
     >>> es.plan(problem, es.Pure(1.0), release="final").method
     'objective perturbation'
     """
+    memory.require_vectors(problem)
     if release is not None:
         _validate.choice("release", release, RELEASES)
     if method is None:
@@ -128,17 +129,23 @@ def _chosen_for_iterates(problem: Problem, budget: Budget) -> str:
     """
     if isinstance(problem.loss, Squared) and budget.unit(Sampling(problem.n, problem.n)) == "rho":
         return "descent"
-    covered = type(problem.loss) in (Logistic, Squared) and problem.clip is None
+    covered = type(problem.loss) in (Logistic, Squared) and problem.clip is None and _has_room_for_moments(problem)
     return "curvature" if covered and not prefers_descent(problem, budget) else "descent"
 
 
 def _chosen_for_squares(problem: Problem, budget: Budget) -> str:
     """Return the method for squared loss: statistics lose more to noise, objectives to the loss in its place."""
     assert isinstance(problem.loss, Squared)
+    if not _has_room_for_moments(problem):
+        return "objective"
     bias = _HUBER_BIAS * problem.loss.bound**2
     tilted = perturbing.predicted_risk(plan_objective(problem, budget)) + bias
     noisy = _HOPE * statistics.predicted_risk(plan_statistics(problem, budget))
     return "objective" if tilted < noisy else "statistics"
+
+
+def _has_room_for_moments(problem: Problem) -> bool:
+    return problem.d <= memory.LARGEST_MOMENTS
 
 
 def _plan_sequential(problem: Problem, budget: Budget, **options: Any) -> PublishedPlan:

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from epsteps import _validate, mechanisms
+from epsteps import _validate, mechanisms, memory
 from epsteps.budgets import Approximate, Budget, Concentrated, Pure
 from epsteps.mechanisms import Mechanism
 from epsteps.plans.curvature_plan import CurvaturePlan, require_covered
@@ -45,6 +45,7 @@ def plan_curvature(problem: Problem, budget: Budget, *, mechanism: str = "auto")
     ('hull', 3, True)
     """
     _validate.choice("mechanism", mechanism, ("auto", *mechanisms.NAMES))
+    memory.require_moments(problem)
     require_covered(problem)
     units = [unit for unit in ("epsilon", "rho") if _amount(budget, unit) > 0]
     if mechanism == "auto":

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from epsteps import _validate, designs, mechanisms
+from epsteps import _validate, designs, mechanisms, memory
 from epsteps.budgets import Budget
 from epsteps.designs import Columns, Division, Model, Moments, Spread, Statistic
 from epsteps.losses import Logistic, Squared
@@ -59,6 +59,7 @@ class CurvaturePlan:
     rest: float
 
     def __post_init__(self) -> None:
+        memory.require_moments(self.problem)
         for name in ("ridge", "moments", "rest"):
             _validate.positive(name, getattr(self, name))
         require_covered(self.problem)

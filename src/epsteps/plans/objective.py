@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from epsteps import _validate, mechanisms, minima
+from epsteps import _validate, mechanisms, memory, minima
 from epsteps.budgets import Approximate, Budget
 from epsteps.mechanisms import Mechanism
 from epsteps.minima import Corners, Saturation
@@ -64,6 +64,7 @@ class ObjectivePlan:
     def __post_init__(self) -> None:
         saturation_of(self.problem.loss)
         Minimised(self.problem, self.ridge)
+        memory.require_hessian(self.problem)
         _validate.positive("tolerance", self.tolerance)
         for name in ("scales", "output_scales"):
             object.__setattr__(self, name, tuple(_validate.positive(name, scale) for scale in getattr(self, name)))

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from epsteps import _validate, mechanisms, minima
+from epsteps import _validate, mechanisms, memory, minima
 from epsteps.budgets import Approximate, Budget, Concentrated, Pure
 from epsteps.budgets.conversions import gaussian_mu
 from epsteps.mechanisms import Mechanism
@@ -63,6 +63,7 @@ class OutputPlan:
 
     def __post_init__(self) -> None:
         Minimised(self.problem, self.ridge)
+        memory.require_hessian(self.problem)
         _validate.choice("mechanism", self.mechanism, _NAMES)
         for name in ("scale", "tolerance"):
             _validate.positive(name, getattr(self, name))
@@ -171,6 +172,7 @@ def plan_output(problem: Problem, budget: Budget, *, mechanism: str = "auto") ->
     that falls with its square.
     """
     Minimised(problem, max(problem.ridge, 1.0))  # refuses what has no bounds
+    memory.require_hessian(problem)
     _validate.choice("mechanism", mechanism, ("auto", *_NAMES))
     if mechanism == "auto":
         names = {Pure: ("l2",), Concentrated: ("gaussian",)}.get(type(budget), _NAMES)

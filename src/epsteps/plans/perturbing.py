@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from epsteps import _validate, mechanisms, minima
+from epsteps import _validate, mechanisms, memory, minima
 from epsteps.budgets import Approximate, Budget
 from epsteps.losses import PseudoHuber, Squared
 from epsteps.mechanisms import Mechanism
@@ -48,6 +48,7 @@ def plan_objective(
     too: in few dimensions it often needs less noise than a Gaussian one. In the place of squared loss, whose slope has
     no bound, pseudo-Huber loss is minimised: nearly the same where residuals are small.
     """
+    memory.require_hessian(problem)
     if isinstance(problem.loss, Squared):
         problem = replace(problem, loss=PseudoHuber(problem.loss.bound, c=HUBER_SHARE * problem.loss.bound))
     _validate.choice("mechanism", mechanism, ("auto", *mechanisms.NAMES))

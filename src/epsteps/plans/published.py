@@ -113,18 +113,16 @@ def dumps(plan: PublishedPlan) -> str:
 
 
 def loads(text: str, kind: type[_P]) -> _P:
-    """Read a plan of this kind, and refuse one whose contents do not certify what it says."""
-    content = plan_json.parse(text)
-    if content.pop("kind", None) != kind.__name__:
-        raise PlanFormatError(f"not a plan of the kind {kind.__name__}. Pass the text that its to_json returned.")
-    try:
-        content.pop("epsteps_plan")
-        stated = dict(content.pop("certificate"))
-        problem = plan_json.problem_from_dict(content.pop("problem"))
-        budget = plan_json.budget_from_dict(content.pop("budget"))
-        rest = {name: plan_json.unplain(value) for name, value in content.items()}
+    """Read a plan of this kind, or raise a ``PlanFormatError`` if its contents do not certify what it says."""
+    with plan_json.refusing():
+        content = plan_json.parse(text)
+        if content.get("kind") != kind.__name__:
+            raise PlanFormatError(f"not a plan of the kind {kind.__name__}. Pass the text that its to_json returned.")
+        names = [entry.name for entry in fields(kind)]  # pyright: ignore[reportArgumentType]
+        plan_json.require_keys(content, ("epsteps_plan", "kind", "certificate", *names))
+        problem = plan_json.problem_from_dict(content["problem"])
+        budget = plan_json.budget_from_dict(content["budget"])
+        rest = {name: plan_json.unplain(content[name]) for name in names if name not in ("problem", "budget")}
         plan = kind(problem=problem, budget=budget, **rest)  # pyright: ignore[reportCallIssue]
-    except (KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise PlanFormatError(f"not a complete plan: {error!r}. Pass the text that to_json returned.") from None
-    plan_json.compare(certificate(plan), stated)
-    return plan
+        plan_json.compare(certificate(plan), dict(content["certificate"]))
+        return plan

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from epsteps import _validate
+from epsteps import _validate, memory
 from epsteps.budgets import Approximate, Budget, Concentrated, Pure
 from epsteps.budgets.conversions import gaussian_mu
 from epsteps.grid import STEPS
@@ -67,6 +67,7 @@ class StatisticsPlan:
     floor: float
 
     def __post_init__(self) -> None:
+        memory.require_moments(self.problem)
         require_squared(self.problem)
         _validate.choice("mechanism", self.mechanism, (GAUSSIAN, WISHART))
         for name in ("scale", "floor"):
@@ -169,6 +170,7 @@ def plan_statistics(problem: Problem, budget: Budget, *, mechanism: str = "auto"
     A budget in epsilon takes Wishart noise, which is pure. Under (epsilon, delta) "auto" takes the noise whose
     variance is smaller: Gaussian, but for few features.
     """
+    memory.require_moments(problem)
     require_squared(problem)
     _validate.choice("mechanism", mechanism, ("auto", GAUSSIAN, WISHART))
     vectors = chosen_vectors(problem)

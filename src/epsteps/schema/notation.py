@@ -47,8 +47,10 @@ def from_toml(text: str) -> tuple[dict[str, Column], str | None]:
     """Return columns and target from TOML, or raise with what is wrong with it."""
     try:
         values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # TOMLDecodeError is one, and Python refuses integers of thousands of digits itself
         raise ValueError(f"the schema is not valid TOML: {error}.") from None
+    except RecursionError:
+        raise ValueError("the schema is not valid TOML that this program reads: it is nested too deeply.") from None
     return from_dict(values)
 
 
@@ -91,6 +93,8 @@ def _column(name: Any, values: Any) -> Column:
         return make(**{key: value for key, value in values.items() if key != "type"})
     except (ValueError, TypeError) as error:
         raise type(error)(f"{where}: {error}") from None
+    except OverflowError as error:
+        raise ValueError(f"{where}: a number is too large: {error}.") from None
 
 
 def _require_keys(where: str, values: Mapping[Any, Any], required: tuple[str, ...], optional: tuple[str, ...]) -> None:
