@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test test-slow bench check format clean
+.PHONY: run test test-slow mutants bench check format clean
 
 run: .venv/run.stamp
 	$(BIN)/epsteps compare
@@ -12,6 +12,9 @@ test: check
 
 test-slow: .venv/dev.stamp
 	$(BIN)/pytest -n auto -m slow
+
+mutants: .venv/mutation.stamp
+	$(BIN)/python benchmarks/mutants.py --count 300 --report benchmarks/results/mutants.md
 
 bench: .venv/dev.stamp
 	$(BIN)/python benchmarks/roofline.py --out benchmarks/results
@@ -40,4 +43,8 @@ clean:
 
 .venv/dev.stamp: .venv/pip.stamp pyproject.toml
 	$(BIN)/pip install --quiet --editable '.[sklearn,fast,plots,parquet,theory,accounting,dask,dev]' torch==2.13.0
+	touch $@
+
+.venv/mutation.stamp: .venv/dev.stamp
+	$(BIN)/pip install --quiet --editable '.[mutation]'
 	touch $@
