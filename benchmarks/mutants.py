@@ -14,6 +14,7 @@ files is in ``tests/mutation/rooms.toml``; mutants that change nothing that matt
 import argparse
 import hashlib
 import json
+import math
 import os
 import queue
 import random
@@ -26,8 +27,10 @@ import threading
 import time
 import tomllib
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import cosmic_ray.plugins
 import parso
@@ -203,9 +206,12 @@ class Worker:
             elif origin.exists():
                 shutil.copy2(origin, folder / name)
 
-    def run(self, tests: list[str], timeout: float) -> tuple[str, float, str]:
-        """Return "killed", "survived" or "timeout", the seconds, and the line that says why."""
-        command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-n0", "-p", "no:cacheprovider", "--no-header"]
+    def run(self, tests: list[str], timeout: float, changed: bool = True) -> tuple[str, float, str]:
+        """Return "killed", "survived" or "timeout", the seconds, and the line that says why.
+
+        Changed code leaves no compiled files behind, which the next mutant might read.
+        """
+        command = [sys.executable, *["-B"] * changed, "-m", "pytest", "-x", "-q", "-n0", "-p", "no:cacheprovider"]
         environment = os.environ | {"PYTHONPATH": str(self.folder / "src"), "OMP_NUM_THREADS": "1"}
         start = time.monotonic()
         process = subprocess.Popen(
@@ -229,11 +235,14 @@ class Worker:
     def outcome(self, one: Mutant, tests: list[str], timeout: float) -> tuple[str, float, str]:
         """Try one mutant, with the examples in its own file besides, and put the file back."""
         target = self.folder / one.file
+        right, then = target.read_bytes(), target.stat().st_mtime
         try:
             target.write_text(one.text)
+            os.utime(target, (then + 1000, then + 1000))  # so that no compiled file passes for it
             return self.run([one.file, *tests], timeout)
         finally:
-            shutil.copy2(ROOT / one.file, target)
+            target.write_bytes(right)
+            os.utime(target, (then, then))
 
 
 def justified(one: dict) -> str | None:
@@ -273,19 +282,6 @@ def report(mutants: list[Mutant], done: dict[str, dict], seed: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def baselines(worker: Worker, used: set[str]) -> dict[str, float]:
-    """Run the tests of each room on unchanged code: they must pass, and say how long they take."""
-    found = {}
-    for name in sorted(used):
-        worker.run(rooms()[name]["tests"], 1200)  # once unmeasured: compiled functions are cached
-        outcome, seconds, said = worker.run(rooms()[name]["tests"], 1200)
-        if outcome != "survived":
-            raise SystemExit(f"the tests of {name} do not pass on unchanged code: {said}")
-        found[name] = seconds
-        print(f"{name}: {seconds:.0f} s on unchanged code", flush=True)
-    return found
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=300, help="number of mutants")
@@ -313,31 +309,49 @@ def main() -> None:
 
 def try_all(workers: list[Worker], left: list[Mutant], done: dict[str, dict], log: Path) -> None:
     """Try the mutants, one at a time in each worker; write each outcome down at once."""
-    usual, tables = baselines(workers[0], {one.room for one in left}), rooms()
-    for worker in workers[1:]:
-        shutil.copytree(workers[0].folder / "src", worker.folder / "src", dirs_exist_ok=True)
-    waiting, lock, start = queue.SimpleQueue(), threading.Lock(), time.monotonic()
-    for one in left:
-        waiting.put(one)
+    tables, usual, lock, start = rooms(), {}, threading.Lock(), time.monotonic()
+
+    def measure(worker: Worker, room: str) -> None:
+        outcome, usual[room], said = worker.run(tables[room]["tests"], 1200, changed=False)
+        print(f"{room}: {outcome}, {usual[room]:.0f} s on unchanged code", flush=True)
+        if outcome != "survived":
+            usual[room] = math.nan
+            print(f"the tests of {room} do not pass on unchanged code: {said}", flush=True)
+
+    def judge(worker: Worker, one: Mutant) -> None:
+        outcome, seconds, said = worker.outcome(one, tables[one.room]["tests"], 2 * usual[one.room] + 60)
+        facts = {name: value for name, value in asdict(one).items() if name != "text"}
+        with lock:
+            done[one.key] = facts | {"key": one.key, "outcome": outcome, "seconds": seconds, "said": said}
+            with log.open("a") as file:
+                file.write(json.dumps(done[one.key]) + "\n")
+            judged.append(one.key)
+            print(
+                f"[{len(judged)}/{len(left)}, {time.monotonic() - start:.0f} s] {outcome} in {seconds:.0f} s: "
+                f"{one.file}:{one.line} {one.before}  ->  {one.after}",
+                flush=True,
+            )
+
+    judged: list[str] = []
+    share(workers, measure, sorted({one.room for one in left}))
+    if any(map(math.isnan, usual.values())):
+        raise SystemExit("mutants are judged by tests that pass: mend these first.")
+    share(workers, judge, left)
+
+
+def share(workers: list[Worker], task: Callable[[Worker, Any], None], items: list[Any]) -> None:
+    """Do a task for every item, one at a time in each worker."""
+    waiting = queue.SimpleQueue()
+    for item in items:
+        waiting.put(item)
 
     def work(worker: Worker) -> None:
         while True:
             try:
-                one = waiting.get_nowait()
+                item = waiting.get_nowait()
             except queue.Empty:
                 return
-            outcome, seconds, said = worker.outcome(one, tables[one.room]["tests"], 4 * usual[one.room] + 60)
-            facts = {name: value for name, value in asdict(one).items() if name != "text"}
-            with lock:
-                done[one.key] = facts | {"key": one.key, "outcome": outcome, "seconds": seconds, "said": said}
-                with log.open("a") as file:
-                    file.write(json.dumps(done[one.key]) + "\n")
-                tried = len(left) - waiting.qsize()
-                print(
-                    f"[{tried}/{len(left)}, {time.monotonic() - start:.0f} s] {outcome} in {seconds:.0f} s: "
-                    f"{one.file}:{one.line} {one.before}  ->  {one.after}",
-                    flush=True,
-                )
+            task(worker, item)
 
     threads = [threading.Thread(target=work, args=(worker,), daemon=True) for worker in workers]
     for thread in threads:
