@@ -7,6 +7,7 @@ import pytest
 
 import epsteps as es
 from epsteps.designs import Division, Model, predicted_excess
+from epsteps.minima.saturations import Sigmoid, Softmax
 from epsteps.plans import OutputPlan, plan_objective
 from epsteps.plans.vectors import Vectors
 
@@ -72,3 +73,13 @@ def test_several_runs_cost_no_less_than_the_sum_exactly(runs):
         assert Fraction(plan.spending(runs).amount) >= runs * Fraction(plan.cost)
     for plan in (es.plan(PROBLEM, budget, es.gd, iterations=5), plan_objective(PROBLEM, budget, shares=(0.2, 0.8))):
         assert Fraction(plan.spending(runs).amount) >= runs * sum(map(Fraction, map(float, plan.costs)))
+
+
+@pytest.mark.parametrize("saturation", [Sigmoid(), Sigmoid(4.0), Softmax(3), Softmax(6)], ids=str)
+def test_the_corners_that_are_taken_are_the_best_of_their_kind(saturation):
+    """No other tangent has a smaller delta, alone or besides noise on the output."""
+    for kappa, mu, epsilon, more in ((0.5, 0.3, 1.0, None), (3.0, 0.5, 2.0, None), (3.0, 0.5, 2.0, 0.4)):
+        beside = () if more is None else (more,)
+        found = saturation.corners(kappa, mu, epsilon, *beside).delta(mu, epsilon, *beside)
+        for tangent in np.linspace(0.01, 1, 34):
+            assert found <= saturation.corners_at(kappa, tangent).delta(mu, epsilon, *beside) * (1 + 1e-6)
