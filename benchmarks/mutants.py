@@ -198,7 +198,7 @@ class Worker:
     """A copy of the checkout in which mutants are tried one after the other."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder, self._process = folder, None
         for name in ("src", "tests", "pyproject.toml", "README.md", "docs", "benchmarks"):
             origin = ROOT / name
             if origin.is_dir():
@@ -214,7 +214,7 @@ class Worker:
         command = [sys.executable, *["-B"] * changed, "-m", "pytest", "-x", "-q", "-n0", "-p", "no:cacheprovider"]
         environment = os.environ | {"PYTHONPATH": str(self.folder / "src"), "OMP_NUM_THREADS": "1"}
         start = time.monotonic()
-        process = subprocess.Popen(
+        process = self._process = subprocess.Popen(
             [*command, *tests],
             cwd=self.folder,
             env=environment,
@@ -226,11 +226,16 @@ class Worker:
         try:
             output, _ = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
+            self.stop()
             process.communicate()
             return "timeout", time.monotonic() - start, f"more than {timeout:.0f} s"
         said = next((s for s in output.splitlines() if s.startswith(("FAILED", "ERROR"))), output[-200:])
         return "survived" if process.returncode == 0 else "killed", time.monotonic() - start, said[:300]
+
+    def stop(self) -> None:
+        """End the tests that are running."""
+        if self._process is not None and self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     def outcome(self, one: Mutant, tests: list[str], timeout: float) -> tuple[str, float, str]:
         """Try one mutant, with the examples in its own file besides, and put the file back."""
@@ -288,10 +293,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="seed of the sample")
     parser.add_argument("--jobs", type=int, default=2, help="mutants that are tried at a time")
     parser.add_argument("--only", default="", help="part of the path of the files to change")
+    parser.add_argument("--timeout", type=float, help="seconds per mutant; if not given, tests are measured first")
     parser.add_argument("--again", action="store_true", help="try those again that survived")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "mutants", help="folder of the outcomes")
     parser.add_argument("--report", type=Path, help="where to write the table, if not there")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that tests that are running are ended, too
     mutants = sample(arguments.count, arguments.seed, arguments.only)
     arguments.out.mkdir(parents=True, exist_ok=True)
     log = arguments.out / "outcomes.jsonl"
@@ -301,14 +308,22 @@ def main() -> None:
     if left:
         with tempfile.TemporaryDirectory() as folder:
             workers = [Worker(Path(folder) / str(number)) for number in range(arguments.jobs)]
-            try_all(workers, left, done, log)
+            try:
+                try_all(workers, left, done, log, arguments.timeout)
+            finally:
+                for worker in workers:
+                    worker.stop()
     text = report(mutants, done, arguments.seed)
     (arguments.report or arguments.out / "mutants.md").write_text(text)
     print(text)
 
 
-def try_all(workers: list[Worker], left: list[Mutant], done: dict[str, dict], log: Path) -> None:
-    """Try the mutants, one at a time in each worker; write each outcome down at once."""
+def try_all(workers: list[Worker], left: list[Mutant], done: dict[str, dict], log: Path, timeout: float | None) -> None:
+    """Try the mutants, one at a time in each worker; write each outcome down at once.
+
+    Tests that do not pass on unchanged code judge nothing, so that they are run first; a given timeout says that they
+    were.
+    """
     tables, usual, lock, start = rooms(), {}, threading.Lock(), time.monotonic()
 
     def measure(worker: Worker, room: str) -> None:
@@ -319,7 +334,7 @@ def try_all(workers: list[Worker], left: list[Mutant], done: dict[str, dict], lo
             print(f"the tests of {room} do not pass on unchanged code: {said}", flush=True)
 
     def judge(worker: Worker, one: Mutant) -> None:
-        outcome, seconds, said = worker.outcome(one, tables[one.room]["tests"], 2 * usual[one.room] + 60)
+        outcome, seconds, said = worker.outcome(one, tables[one.room]["tests"], timeout or 2 * usual[one.room] + 60)
         facts = {name: value for name, value in asdict(one).items() if name != "text"}
         with lock:
             done[one.key] = facts | {"key": one.key, "outcome": outcome, "seconds": seconds, "said": said}
@@ -333,7 +348,8 @@ def try_all(workers: list[Worker], left: list[Mutant], done: dict[str, dict], lo
             )
 
     judged: list[str] = []
-    share(workers, measure, sorted({one.room for one in left}))
+    if timeout is None:
+        share(workers, measure, sorted({one.room for one in left}))
     if any(map(math.isnan, usual.values())):
         raise SystemExit("mutants are judged by tests that pass: mend these first.")
     share(workers, judge, left)
