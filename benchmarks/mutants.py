@@ -182,7 +182,7 @@ def sample(count: int, seed: int, only: str) -> list[Mutant]:
         for start, name, occurrence in places(sources[file]):
             by_place.setdefault((room, file, start), []).append((name, occurrence))
     rng, found = random.Random(seed), {}
-    order = sorted(by_place)
+    order = sorted(by_place, key=lambda place: place[1:])  # by file, so that the rooms do not change the sample
     rng.shuffle(order)
     for room, file, start in order:
         name, occurrence = rng.choice(by_place[room, file, start])
