@@ -84,12 +84,20 @@ class DropTerm(Operator):
         return ()
 
 
+def _is_function(name) -> bool:
+    """Whether a name is called as Python's own or as one of NumPy's or math's: a release's method has no opposite."""
+    dot = name.get_previous_leaf()
+    if dot is None or dot.value != ".":
+        return not name.is_definition()
+    return dot.get_previous_leaf().value in ("np", "math")
+
+
 class SwapName(Operator):
     """Call the opposite function: max for min, ceil for floor."""
 
     def mutation_positions(self, node):
         """Yield where it applies."""
-        if node.type == "name" and node.value in SWAPS and not node.is_definition():
+        if node.type == "name" and node.value in SWAPS and _is_function(node):
             yield node.start_pos, node.end_pos
 
     def mutate(self, node, index):
