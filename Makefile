@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 TORCH := torch==2.13.0$(if $(filter Linux,$(shell uname -s)),+cpu)
 NO_TORCH := pip finds no $(TORCH): tests of the gpu engine are skipped
 
-.PHONY: run test test-slow matrix bench check format clean
+.PHONY: run test test-slow matrix mutants bench check format clean
 
 run: $(VENV)/run.stamp
 	$(BIN)/epsteps compare
@@ -27,6 +27,9 @@ test-slow: $(VENV)/dev.stamp
 
 matrix: $(VENV)/dev.stamp
 	$(BIN)/pytest -n auto -m slow -rP tests/test_matrix.py
+
+mutants: $(VENV)/mutation.stamp
+	$(BIN)/python benchmarks/mutants.py --count 300 --report benchmarks/results/mutants.md
 
 bench: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/roofline.py --out benchmarks/results
@@ -56,4 +59,8 @@ $(VENV)/run.stamp: $(VENV)/pip.stamp pyproject.toml
 $(VENV)/dev.stamp: $(VENV)/pip.stamp pyproject.toml
 	$(BIN)/pip install --quiet --editable '.[sklearn,fast,plots,parquet,theory,accounting,dask,dev]'
 	$(BIN)/pip install --quiet $(TORCH) || echo "$(NO_TORCH)"
+	touch $@
+
+$(VENV)/mutation.stamp: $(VENV)/dev.stamp
+	$(BIN)/pip install --quiet --editable '.[mutation]'
 	touch $@

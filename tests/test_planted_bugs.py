@@ -59,21 +59,53 @@
 | whitening fitted to the data                         | replay_published: the result differs        |
 | shares of the curvature's budget add up above 1      | replay_published: costs above the charge    |
 | noise on the columns' moments of half its scale      | replay_published: a release moves too far   |
+| sharpness of the hinge inverted                      | minima_cost_no_less_than_their_densities_show |
+| softmax taken to have two classes                    | softmax_minima_cost_no_less_than_their_den… |
+| pseudo-Huber taken to saturate as the logistic       | minima_cost_no_less_than_their_densities_show |
+| units of the tilt ignored                            | tilts_have_their_declared_size, replay_minima |
+| minimum certified before it is rounded               | minima_are_within_their_tolerance           |
+| rounding errors of minima left out (two bugs)        | minima_are_within_their_tolerance           |
+| doubles certified as long doubles                    | gradients_are_within_their_error            |
+| cells of the tilt left out of the tolerance          | minima_are_within_their_tolerance           |
+| cells of the tilt left out of the cost               | cells_of_the_tilt_are_charged               |
+| rounding of statistics left out                      | statistics_count_their_rounding             |
+| rounding of the bought L left out                    | the_bought_constant_counts_its_rounding     |
+| rounding of gradients left out                       | gradients_count_their_rounding              |
+| noise on the bought L of half its scale              | replay_bought: a release moves too far      |
+| intercept left out of the bought L                   | replay_bought: a release moves too far      |
+| bought L held below the longest record               | replay_bought: the result differs           |
+| ridge of the intercept left out                      | replay_minima: the solver stopped early     |
+| a record's weight by its largest entry, n + 1, 1     | minima_cost_what_is_computed_by_hand        |
+| noise on the second output missing                   | replay_minima: noise was drawn once         |
+| minima weighed by the data                           | replay_minima: the result differs           |
+| tilts of the classes unequal                         | replay_classes: a release moves too far     |
+| tolerance times n, or relative to the tilt           | minima_are_within_their_tolerance           |
+| solver's tolerance not paid for                      | solvers_are_paid_for                        |
+| gradients of the curvature bought twice              | replay_published: a release moves too far   |
+| Wishart matrices of too few degrees                  | whole_noise_has_its_law                     |
+| 0 drawn twice as often                               | whole_noise_has_its_law                     |
+| gradients not clipped where they are read            | replay_clipped: a release moves too far     |
+| targets of statistics not clipped                    | replay_statistics: a release moves too far  |
+| statistics centred by the data                       | replay_statistics: a release moves too far  |
+| expenses, repetitions, all but one minimum uncharged | every_run_is_charged                        |
+| files of plans not recomputed                        | edited_plans_are_refused                    |
 
-Checks are the suite's own, the audit and the replay. They raise AssertionError, and nothing on right code: tested here
-for one seed, and for twenty by the slow test. An audit accuses right code with a chance of at most 5 % by its guarantee
-(in fact below 0.2 %, as its two bounds seldom fail together); those of single releases and the other statistical checks
-with at most 1e-4.
+Checks are the suite's own, the audit, the replay, and the laws of ``test_release_laws``. They raise AssertionError, and
+nothing on right code: tested here and there for one seed, and for twenty by the slow test. An audit accuses right code
+with a chance of at most 5 % by its guarantee (in fact below 0.2 %, as its two bounds seldom fail together); those of
+single releases and the other statistical checks with at most 1e-4.
 """
 
 import dataclasses
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import test_exact_sums
 import test_mechanisms
 import test_planning
+import test_release_laws as laws
 import test_replay
 import test_solver
 from conftest import records, small_problem
@@ -81,16 +113,19 @@ from scipy import stats
 
 import epsteps as es
 import epsteps.auditing.measuring
-from epsteps import designs, engines, grid, levels, minima
+from epsteps import designs, engines, grid, levels, minima, plan_json, plans
 from epsteps.bodies import Body, Ellipsoid
 from epsteps.budgets import additive
-from epsteps.losses import PseudoHuber
+from epsteps.losses import PseudoHuber, SmoothedHinge, Softmax
 from epsteps.mechanisms import Gaussian, knorm
-from epsteps.minima import pure
-from epsteps.noise import Source, source
+from epsteps.minima import pure, saturations
+from epsteps.noise import Source, source, wishart
 from epsteps.plans import ObjectivePlan, OutputPlan, plan_objective
 from epsteps.plans.minimised import Minimised
-from epsteps.releases import second_moment
+from epsteps.releases import certified, second_moment, smoothness
+from epsteps.releases import curvature as curvature_release
+from epsteps.releases import objective as objective_release
+from epsteps.releases import output as output_release
 from epsteps.releases.certified import TreeSum
 from epsteps.releases.objective import TiltedMinimum
 from epsteps.releases.output import NoisyMinimum
@@ -262,6 +297,51 @@ def sums_in_floats_keep_their_bound(seed):
         test_solver.test_every_loss_keeps_the_kind_of_its_margins_and_all_of_its_digits(loss, np.longdouble)
 
 
+def replay_bought(seed):
+    """The private estimate of L: for any record, for the only one that is not 0, and for one against all others."""
+    n, d, record = test_replay.N, test_replay.D, test_replay.RECORD
+    for intercept, budget in ((False, es.Pure(1.0)), (True, es.Concentrated(0.1))):
+        problem = test_replay.problem_of(es.Logistic(), es.Ball(0.3), intercept)
+        problem, fit, costs = test_replay.smoothness_of(problem, budget)
+        test_replay.replay_all((problem, fit, costs), seed)
+        for usual in (0.0, 1.0):
+            X, other = np.full((n, d), usual), np.full((n, d), usual)
+            other[record] = -1.0
+            replay(fit, (X, np.ones(n)), (other, np.ones(n)), costs=costs)
+
+
+def replay_classes(seed):
+    """A minimum of several classes."""
+    problem = test_replay.problem_of(Softmax(classes=(-1, 1, 2)), es.Ball(1.3))
+    for budget, mechanism in ((es.Pure(1.0), "l2"), (es.Approximate(1.0, 1e-5), "gaussian")):
+        problem, fit, costs = test_replay.minimum_of(problem, budget, mechanism=mechanism)
+        X, y = records(problem, seed)
+        X = np.concatenate([1e3 * X[: test_replay.N // 2], 0 * X[test_replay.N // 2 :]])
+        for label in (-1, 1, 2):
+            other, labels = X.copy(), y.copy()
+            other[test_replay.RECORD], labels[test_replay.RECORD] = -X[test_replay.RECORD], label
+            replay(fit, (X, y), (other, labels), costs=costs)
+
+
+def replay_clipped(seed):
+    """Steps whose gradients are clipped, at a start where most of them are longer."""
+    problem = dataclasses.replace(test_replay.problem_of(es.Squared(0.7), es.Ball(1.3)), clip=0.2)
+    plan = es.plan(problem, es.Concentrated(0.1), es.gd, iterations=3)
+
+    def fit(data, account):
+        return es.run(plan, es.Rows(problem, *data, engine="numpy"), start=3.0, ledger=account)
+
+    for pair in test_replay.neighbours(problem, seed):
+        replay(fit, *pair, costs=plan.costs)
+
+
+def replay_statistics(seed):
+    """Second moments of records whose targets may be anything."""
+    for domain, budget in ((es.Ball(1.3), es.Pure(1.0)), (es.Box(0, 1), es.Concentrated(0.1))):
+        problem = test_replay.problem_of(es.Squared(0.7), domain, True)
+        test_replay.replay_all(test_replay.published_of(problem, budget, "statistics"), seed)
+
+
 def replay_runs(seed):
     """Runs on neighbours, and a release at a point where neighbours are as far apart as they can be."""
     cube, squared = test_replay.PROBLEM, test_replay.problem_of(es.Squared(0.7), es.Ball(1.3), intercept=True)
@@ -357,6 +437,10 @@ CHECKS = (
     replay_published,
     replay_clipped_minima,
     sums_in_floats_keep_their_bound,
+    replay_bought,
+    replay_classes,
+    replay_clipped,
+    replay_statistics,
 )
 
 
@@ -648,7 +732,7 @@ def another_ridge(patch):
 
 
 def _generous(budget):
-    return (1e3, 0.5) if isinstance(budget, es.Approximate) else (1e3,)
+    return (1e15, 0.5) if isinstance(budget, es.Approximate) else (1e15,)
 
 
 def impatient_solver(patch):
@@ -780,6 +864,276 @@ def smaller_moments_noise(patch):
     patch.setattr(designs.Statistic, "scale", property(lambda self: right(self) / 2))
 
 
+def inverted_sharpness(patch):
+    right = plans.objective.saturation_of
+
+    def saturation_of(loss):
+        return saturations.Sigmoid(sharpness=loss.width) if isinstance(loss, SmoothedHinge) else right(loss)
+
+    patch.setattr(plans.objective, "saturation_of", saturation_of)
+
+
+def other_saturation(kind, planted):
+    """Take a loss to saturate as ``planted`` does."""
+
+    def plant(patch):
+        right = plans.objective.saturation_of
+        patch.setattr(plans.objective, "saturation_of", lambda loss: planted if isinstance(loss, kind) else right(loss))
+
+    return plant
+
+
+def tilt_without_units(patch):
+    patch.setattr(TiltedMinimum, "tilt_size", lambda self, tilt: tilt.astype(float) * self.plan.tilt_steps[self.number])
+
+
+def certified_before_rounding(patch):
+    """The grid is refined until the last moment: points are certified on one of a millionth of its step."""
+    right = TiltedMinimum.minimum
+
+    def minimum(self, data, tilt):
+        fine = tuple(scale / 2**20 for scale in self.plan.output_scales)
+        budget = type(self.plan.budget)(*_generous(self.plan.budget))
+        plan = dataclasses.replace(self.plan, budget=budget, output_scales=fine)
+        found = right(TiltedMinimum(plan, self.number), data, tilt)
+        return np.array([(int(entry) + 2**19) >> 20 for entry in found], dtype=object)
+
+    patch.setattr(TiltedMinimum, "minimum", minimum)
+
+
+def rounding_forgotten(release_module):
+    """The bound on the error of a gradient is dropped."""
+
+    def plant(patch):
+        right = release_module.certified_gradient
+        patch.setattr(release_module, "certified_gradient", lambda *facts: right(*facts)._replace(error=0.0))
+
+    return plant
+
+
+def long_doubles_imagined(patch):
+    right, unit = certified.rounding, float(np.finfo(np.longdouble).eps)
+    patch.setattr(certified, "rounding", lambda problem, point, tilt, _: right(problem, point, tilt, unit))
+
+
+def no_slack(patch):
+    patch.setattr(ObjectivePlan, "tilt_slack", 0.0)
+
+
+def free_cells(patch):
+    patch.setattr(plans.objective, "cell_size", lambda noise, problem: 0.0)
+
+
+def free_statistics_rounding(patch):
+    right = plans.statistics.released_sensitivity
+    patch.setattr(
+        plans.statistics,
+        "released_sensitivity",
+        lambda vectors, mechanism, shift: right(vectors, mechanism, 0) / 2.0**shift,
+    )
+
+
+class Deafened:
+    """A mechanism that scales its noise for another sensitivity than it is asked for."""
+
+    def __init__(self, mechanism, change):
+        self._mechanism, self._change = mechanism, change
+
+    def __getattr__(self, name):
+        return getattr(self._mechanism, name)
+
+    def scales(self, sensitivity, costs, sampling):
+        return self._mechanism.scales(self._change(sensitivity), costs, sampling)
+
+
+def bought_constant(change):
+    """Change the sensitivity that the noise on the smoothness constant is scaled for."""
+
+    def plant(patch):
+        right = smoothness.mechanisms
+        patch.setattr(smoothness, "mechanisms", SimpleNamespace(named=lambda name: Deafened(right.named(name), change)))
+
+    return plant
+
+
+def free_gradient_rounding(patch):
+    right = grid.Grid.release
+
+    def release(self, scale, bound, norm, shape=None):
+        found = right(self, scale, bound, norm, shape)
+        step = self.gradient_step(bound)
+        return dataclasses.replace(found, scale=np.broadcast_to(scale, step.shape) / np.ldexp(step, found.shift))
+
+    patch.setattr(grid.Grid, "release", release)
+
+
+def free_intercept(patch):
+    """The solver leaves the ridge of the intercept out."""
+    right = objective_release.certified_gradient
+
+    def gradient(data, problem, x, tilt, kind):
+        found = right(data, problem, x, tilt, kind)
+        free = found.gradient.copy()
+        if problem.intercept:
+            free[-1] -= problem.n * problem.ridge * x[-1]
+        return found._replace(gradient=free)
+
+    patch.setattr(objective_release, "certified_gradient", gradient)
+
+
+def weight(change):
+    """Change the kappa of objective plans."""
+    return lambda patch: patch.setattr(ObjectivePlan, "kappa", property(change))
+
+
+def second_output_bare(patch):
+    right = TiltedMinimum.noise
+
+    def noise(self, source):
+        return right(self, source) if self.number == 0 else np.zeros(self.plan.problem.dimension, dtype=np.int64)
+
+    patch.setattr(TiltedMinimum, "noise", noise)
+
+
+def weighed_by_the_data(patch):
+    """Of several minima, that with the smallest loss is weighed most."""
+
+    def change(run, plan, data, options):
+        found = run(plan, data, **options)
+        losses = np.array([float(data.value(x)) for x in found.path[:-1]])
+        best = np.exp(-losses / losses.min()) @ found.path[:-1]
+        return dataclasses.replace(found, path=np.vstack([found.path[:-1], best]))
+
+    replace_run(patch, change)
+
+
+def unequal_classes(patch):
+    """The tilt of the first class has a quarter of its scale."""
+
+    def tilt(self, source):
+        plan, d = self.plan, self.plan.problem.dimension
+        scales = np.full(d, plan.scales[self.number] / plan.tilt_steps[self.number])
+        scales[: plan.problem.width] /= 4
+        return source.integers(plan.noise, scales, (d,), plan.noise.shape(plan.problem))
+
+    patch.setattr(TiltedMinimum, "tilt", tilt)
+
+
+def other_tolerance(change):
+    """The solver stops at another tolerance than the certificate is computed with."""
+
+    def plant(patch):
+        right = TiltedMinimum.minimum
+
+        def minimum(self, data, tilt):
+            budget = type(self.plan.budget)(*_generous(self.plan.budget))
+            looser = dataclasses.replace(self.plan, budget=budget, tolerance=change(self.plan, tilt))
+            return right(TiltedMinimum(looser, self.number), data, tilt)
+
+        patch.setattr(TiltedMinimum, "minimum", minimum)
+
+    return plant
+
+
+def gradients_bought_twice(patch):
+    """Gradients of the curvature method have the noise of twice their cost."""
+    right = curvature_release.noisy_gradient
+    patch.setattr(
+        curvature_release,
+        "noisy_gradient",
+        lambda problem, noise, cost, *rest: right(problem, noise, 2 * cost, *rest),
+    )
+
+
+def fewer_degrees(patch):
+    """Wishart matrices of k degrees of freedom instead of k + 1: the determinant stays in their density."""
+    right = wishart.gamma
+    patch.setattr(wishart, "gamma", lambda tape, degrees: right(tape, max(degrees - 1, 1)))
+
+
+def two_zeros(patch):
+    """Sign and size are drawn apart, so that 0 is drawn twice as often."""
+    rng = np.random.default_rng(0)
+
+    def drawn(bits, scales):
+        sizes = rng.geometric(1 - np.exp(-1 / np.asarray(scales))) - 1
+        return sizes * rng.choice([-1, 1], sizes.shape)
+
+    patch.setitem(source._SAMPLERS, "laplace", drawn)
+
+
+def constant_held_by_the_data(patch):
+    """The estimate of L is held below what the records' own lengths allow."""
+    right = es.estimate_smoothness
+
+    def estimate(data, budget, **options):
+        found = right(data, budget, **options)
+        longest = max(float(np.sum(features**2, axis=1).max()) for features, _ in data.blocks())
+        L = min(found.L, data.problem.loss.curvature * longest + data.problem.ridge)
+        return dataclasses.replace(found, problem=dataclasses.replace(found.problem, smoothness=L))
+
+    patch.setattr(es, "estimate_smoothness", estimate)
+
+
+def gradients_not_clipped(patch):
+    """The plan knows that gradients are clipped, the engine does not."""
+    patch.setattr(engines.dense_sums, "steepest", lambda clip, features, units: None)
+
+
+def unclipped_targets(patch):
+    right = NoisyMoments.vectors
+
+    def vectors(self, features, targets):
+        found = right(self, features, targets)
+        found[:, -1] = np.rint(np.clip(np.nan_to_num(targets), -1e3, 1e3) * 2**20 / self.plan.problem.loss.bound)
+        return found
+
+    patch.setattr(NoisyMoments, "vectors", vectors)
+    patch.setattr(es.Squared, "encode", lambda self, y: np.nan_to_num(np.asarray(y, dtype=float)))
+
+
+def centred_by_the_data(patch):
+    right = NoisyMoments.vectors
+
+    def vectors(self, features, targets):
+        found = right(self, features, targets)
+        found[:, 1:-1] -= np.rint(found[:, 1:-1].mean(axis=0))
+        return found
+
+    patch.setattr(NoisyMoments, "vectors", vectors)
+
+
+def free_expenses(patch):
+    def spent(self):
+        return self.budget.spending(self.costs, self.mechanism).amount
+
+    patch.setattr(es.Plan, "spent", property(spent))
+
+
+def free_repetitions(kind):
+    def plant(patch):
+        right = kind.spending
+        patch.setattr(kind, "spending", lambda self, repetitions=1: right(self))
+
+    return plant
+
+
+def dearest_release_alone(patch):
+    patch.setattr(
+        ObjectivePlan, "spending", lambda self, repetitions=1: plans.spending.of_pure(self.budget, max(self.costs))
+    )
+    patch.setattr(ObjectivePlan, "spent", property(lambda self: self.spending().amount))
+
+
+def free_output(patch):
+    patch.setattr(ObjectivePlan, "output_costs", property(lambda self: (0.0,) * len(self.output_scales)))
+
+
+def trusting_reader(patch):
+    """Files are read without a look at what their scales certify."""
+    patch.setattr(plan_json, "compare", lambda actual, stated: None)
+
+
 BUGS = {
     "Laplace scale b/√2": (smaller_scale("laplace"), audit_laplace),
     "Gaussian deviation σ/√2": (smaller_scale("gaussian"), audit_gaussian),
@@ -838,6 +1192,74 @@ BUGS = {
     "whitening fitted to the data": (whitening_by_the_data, replay_published),
     "shares of the curvature's budget add up above 1": (generous_shares, replay_published),
     "noise on the columns' moments of half its scale": (smaller_moments_noise, replay_published),
+    "inverted sharpness of the hinge": (inverted_sharpness, laws.minima_cost_no_less_than_their_densities_show),
+    "softmax taken to have two classes": (
+        other_saturation(Softmax, saturations.Softmax(2)),
+        laws.softmax_minima_cost_no_less_than_their_densities_show,
+    ),
+    "pseudo-Huber loss taken to saturate as the logistic": (
+        other_saturation(PseudoHuber, saturations.Sigmoid()),
+        laws.minima_cost_no_less_than_their_densities_show,
+    ),
+    "units of the tilt ignored": (tilt_without_units, laws.tilts_have_their_declared_size),
+    "units of the tilt ignored, replayed": (tilt_without_units, replay_minima),
+    "minimum certified before it is rounded": (certified_before_rounding, laws.minima_are_within_their_tolerance),
+    "rounding errors of a tilted minimum left out": (
+        rounding_forgotten(objective_release),
+        laws.minima_are_within_their_tolerance,
+    ),
+    "rounding errors of a noisy minimum left out": (
+        rounding_forgotten(output_release),
+        laws.minima_are_within_their_tolerance,
+    ),
+    "doubles certified as long doubles": (long_doubles_imagined, laws.gradients_are_within_their_error),
+    "cells of the tilt left out of the tolerance": (no_slack, laws.minima_are_within_their_tolerance),
+    "cells of the tilt left out of the cost": (free_cells, laws.cells_of_the_tilt_are_charged),
+    "rounding of statistics left out": (free_statistics_rounding, laws.statistics_count_their_rounding),
+    "rounding of the bought L left out": (
+        bought_constant(lambda sensitivity: 2**20),
+        laws.the_bought_constant_counts_its_rounding,
+    ),
+    "rounding of gradients left out": (free_gradient_rounding, laws.gradients_count_their_rounding),
+    "noise on the bought L of half its scale": (bought_constant(lambda sensitivity: sensitivity / 2), replay_bought),
+    "intercept left out of the bought L": (intercept_forgotten, replay_bought),
+    "bought L held below the longest record": (constant_held_by_the_data, replay_bought),
+    "ridge of the intercept left out": (free_intercept, replay_minima),
+    "a record's weight by its largest entry": (
+        weight(lambda plan: minima.record_weight(plan.problem.record_size(np.inf), plan.problem.n, plan.ridge)),
+        minima_cost_what_is_computed_by_hand,
+    ),
+    "a record's weight taken to be 1": (
+        weight(lambda plan: minima.record_weight(1.0, plan.problem.n, plan.ridge)),
+        laws.minima_cost_no_less_than_their_densities_show,
+    ),
+    "a record's weight among n + 1": (
+        weight(lambda plan: minima.record_weight(plan.problem.record_size(2), plan.problem.n + 1, plan.ridge)),
+        minima_cost_what_is_computed_by_hand,
+    ),
+    "noise on the second output missing": (second_output_bare, replay_minima),
+    "minima weighed by the data": (weighed_by_the_data, replay_minima),
+    "tilts of the classes unequal": (unequal_classes, replay_classes),
+    "tolerance of the mean, not of the sum": (
+        other_tolerance(lambda plan, tilt: plan.tolerance * plan.problem.n),
+        laws.minima_are_within_their_tolerance,
+    ),
+    "tolerance relative to the tilt": (
+        other_tolerance(lambda plan, tilt: plan.tolerance * (1 + np.abs(tilt).max() * plan.tilt_steps[0])),
+        laws.minima_are_within_their_tolerance,
+    ),
+    "solver's tolerance not paid for": (free_output, laws.solvers_are_paid_for),
+    "gradients of the curvature bought twice": (gradients_bought_twice, replay_published),
+    "Wishart matrices of too few degrees": (fewer_degrees, laws.whole_noise_has_its_law),
+    "0 drawn twice as often": (two_zeros, laws.whole_noise_has_its_law),
+    "gradients not clipped where they are read": (gradients_not_clipped, replay_clipped),
+    "targets of statistics not clipped": (unclipped_targets, replay_statistics),
+    "statistics centred by the data": (centred_by_the_data, replay_statistics),
+    "expenses forgotten": (free_expenses, laws.every_run_is_charged),
+    "repetitions of a path not charged": (free_repetitions(es.Plan), laws.every_run_is_charged),
+    "repetitions of a release not charged": (free_repetitions(OutputPlan), laws.every_run_is_charged),
+    "only the dearest minimum charged": (dearest_release_alone, laws.every_run_is_charged),
+    "files of plans not recomputed": (trusting_reader, laws.edited_plans_are_refused),
 }
 
 
@@ -858,5 +1280,5 @@ def test_right_code_raises_no_alarm(check):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2, 22))
 def test_right_code_raises_no_alarm_for_other_seeds(seed):
-    for check in CHECKS:
+    for check in (*CHECKS, *laws.LAWS):
         check(seed=seed)

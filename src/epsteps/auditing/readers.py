@@ -168,12 +168,13 @@ def tilted_minimum(reading: Reading) -> Spent:
     release: TiltedMinimum = reading.second[0]
     plan, tilt, output = release.plan, *reading.noises(2)
     data, other = reading.first[1], reading.second[1]
-    pull = release.tilt_size(tilt.value)
+    size = _tilt_size(plan, release.number, tilt)
+    pull = tilt.value.astype(float) * size
     _check_solver(plan, data, pull, reading.value.astype(float) * release.step)
     _check_solver(plan, other, pull, reading.again().astype(float) * release.step)
     x = reading.value.astype(float) * release.step
     hidden = _output_loss(plan, release, output)
-    unit, sizes = noise_loss(_in_tilts(release, plan.problem.n * (other.gradient(x) - data.gradient(x))), tilt)
+    unit, sizes = noise_loss(plan.problem.n * (other.gradient(x) - data.gradient(x)) / size, tilt)
     jacobian = abs(_log_volume(plan, other, x) - _log_volume(plan, data, x))
     if unit == "rho":
         allowed = plan.saturation.largest(plan.kappa, 0.0)
@@ -183,9 +184,13 @@ def tilted_minimum(reading: Reading) -> Spent:
     return Spent("epsilon", sizes + jacobian + hidden)
 
 
-def _in_tilts(release: TiltedMinimum, gradient: np.ndarray) -> np.ndarray:
-    """Return a change of the gradient in integers of the tilt."""
-    return gradient / release.tilt_size(np.ones(len(gradient), dtype=int))
+def _tilt_size(plan: ObjectivePlan, number: int, tilt: Event) -> np.ndarray:
+    """Return the real size of an integer of the tilt, by what was drawn: noise with a shape is in the domain's units.
+
+    The release says so itself, but is not asked: it is what is judged.
+    """
+    shaped = dict(zip(_PARAMETERS[tilt.kind], tilt.facts, strict=True)).get("body") is not None
+    return plan.tilt_steps[number] * (plan.problem.units if shaped else np.ones(plan.problem.dimension))
 
 
 def _log_volume(plan: ObjectivePlan, data: Rows, x: np.ndarray) -> float:
@@ -234,9 +239,9 @@ def _matrix(release: NoisyMoments | SecondMomentRelease, matrix: np.ndarray) -> 
 
 
 def _eigenvalue(rows: Rows, moment: np.ndarray) -> np.ndarray:
-    """Return the largest eigenvalue as ``estimate_smoothness`` releases it: in 2^-20 of what one record can move."""
+    """Return the largest eigenvalue as ``estimate_smoothness`` releases it: whole 2^-20 of what one record can move."""
     problem = rows.problem
-    return np.linalg.eigvalsh(moment)[-1:] / (problem.record_size(2) ** 2 / problem.n / 2**20)
+    return np.floor(np.linalg.eigvalsh(moment)[-1:] / (problem.record_size(2) ** 2 / problem.n / 2**20) + 0.5)
 
 
 READERS: Sequence[Reader] = (

@@ -1,0 +1,115 @@
+"""What plans predict and declare besides their costs, against computations of their own; costs that round outward."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import epsteps as es
+from epsteps.designs import Division, Model, predicted_excess
+from epsteps.minima.saturations import PseudoHuber, Sigmoid, Softmax
+from epsteps.plans import OutputPlan, plan_objective
+from epsteps.plans.vectors import Vectors
+
+PROBLEM = es.Problem(es.Logistic(), es.Ball(1), ridge=0.5, n=400, d=3)
+OUTPUTS = ("l2", "gaussian")
+
+
+@pytest.mark.parametrize(("name", "energy", "unit"), [("l2", 3 * 4, "epsilon"), ("gaussian", 3, "mu")])
+def test_the_error_of_a_noisy_minimum_is_that_of_its_noise(name, energy, unit):
+    """|z| of density ~ exp(-|z|/s) is a Gamma(d) variable, so that E|z|² = d (d + 1) s²; Gaussian noise has d s²."""
+    plan = OutputPlan(PROBLEM, es.Approximate(50.0, 1e-5), name, 0.5, 0.02, 1e-6)
+    assert plan.error == pytest.approx(PROBLEM.L * energy * 0.02**2 / 2)
+    assert [item.unit for item in plan.items] == [unit]
+
+
+def test_noise_on_a_minimum_is_of_the_kind_that_is_smaller():
+    """Pure noise in one dimension, Gaussian in many: d (d + 1)/epsilon² against d/mu², at (1, 1e-5)."""
+    budget = es.Approximate(1.0, 1e-5)
+    names = {}
+    for d in (1, 200):
+        problem = es.Problem(es.Logistic(), es.Ball(1), ridge=0.5, n=10_000, d=d)
+        plans = [OutputPlan.from_json(es.plan(problem, budget, "output", mechanism=n).to_json()) for n in OUTPUTS]
+        names[d] = es.plan(problem, budget, "output").mechanism
+        assert names[d] == min(plans, key=lambda plan: plan.error).mechanism
+    assert names == {1: "l2", 200: "gaussian"}
+
+
+@pytest.mark.parametrize("loss", [es.Logistic(), es.Squared()])
+def test_the_models_hessian_is_its_gradients_derivative(loss):
+    """Both are quadratures, which differ by 1e-4."""
+    rng = np.random.default_rng(1)
+    factor = rng.standard_normal((4, 4))
+    model = Model(loss, rng.standard_normal(4), factor @ factor.T / 4, 0.1)
+    for _ in range(5):
+        x, h = rng.standard_normal(4), 1e-5
+        apart = [(model.gradient(x + h * e) - model.gradient(x - h * e)) / (2 * h) for e in np.eye(4)]
+        np.testing.assert_allclose(model.derivatives(x)[1], np.array(apart).T, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(("unit", "power"), [("epsilon", 2), ("rho", 1)])
+def test_the_predicted_error_of_one_gradient_falls_with_its_share(unit, power):
+    """Its variance falls as 1/epsilon² or 1/rho, and a Hessian without error leaves nothing of the start."""
+    for share in (1.0, 0.5, 0.1):
+        found = predicted_excess(Division(0.1, (share * 3.0,), 0.0), unit, 1e-6, 3.0, 100.0)
+        assert found == pytest.approx(1e-6 * share**-power)
+
+
+def test_weights_that_are_no_small_integers_are_refused():
+    problem = es.Problem(es.Squared(), es.Ball(1), ridge=0.5, n=40, d=2)
+    Vectors(problem, (0, 0), (1, 1, 2**20, 1))
+    for weights in ((1, 1, 2**20 + 1, 1), (1, 0, 1, 1), (1, 1, 1), (1, 1, 1.5, 1)):
+        with pytest.raises(ValueError, match="weights must"):
+            Vectors(problem, (0, 0), weights)
+
+
+@pytest.mark.parametrize("runs", [1, 3, 7])
+def test_several_runs_cost_no_less_than_the_sum_exactly(runs):
+    """In fractions: a sum of pure costs is never rounded down, not by one unit in the last place."""
+    squared = es.Problem(es.Squared(), es.Ball(1), ridge=0.5, n=400, d=3)
+    budget = es.Pure(0.7)
+    single = [es.plan(PROBLEM, budget, "output"), es.plan(squared, budget, "statistics")]
+    for plan in single:
+        assert Fraction(plan.spending(runs).amount) >= runs * Fraction(plan.cost)
+    for plan in (es.plan(PROBLEM, budget, es.gd, iterations=5), plan_objective(PROBLEM, budget, shares=(0.2, 0.8))):
+        assert Fraction(plan.spending(runs).amount) >= runs * sum(map(Fraction, map(float, plan.costs)))
+
+
+@pytest.mark.parametrize("saturation", [Sigmoid(), Sigmoid(4.0), Softmax(3), Softmax(6)], ids=str)
+def test_the_corners_that_are_taken_are_the_best_of_their_kind(saturation):
+    """No other tangent has a smaller delta, alone or besides noise on the output."""
+    for kappa, mu, epsilon, more in ((0.5, 0.3, 1.0, None), (3.0, 0.5, 2.0, None), (3.0, 0.5, 2.0, 0.4)):
+        beside = () if more is None else (more,)
+        found = saturation.corners(kappa, mu, epsilon, *beside).delta(mu, epsilon, *beside)
+        for tangent in np.linspace(0.01, 1, 34):
+            assert found <= saturation.corners_at(kappa, tangent).delta(mu, epsilon, *beside) * (1 + 1e-6)
+
+
+JACOBIANS = {
+    Sigmoid(): lambda kappa, a: np.log1p(kappa * a * (1 - a)),
+    Sigmoid(5.0): lambda kappa, a: np.log1p(5 * kappa * a * (1 - a)),
+    PseudoHuber(): lambda kappa, a: np.log1p(kappa * (1 - a**2) ** 1.5),
+    Softmax(4): lambda kappa, a: 2 * np.log1p(kappa * a / 3) + np.log1p(kappa * 4 * a * (1 - a) / 3),
+}
+
+
+@pytest.mark.parametrize("saturation", JACOBIANS, ids=str)
+def test_the_largest_charge_is_that_of_a_fine_grid(saturation):
+    """The maximum of J(a) + pull a, for weights and pulls of all sizes: never below the grid's, and hardly above."""
+    a = np.linspace(0, 1, 4001)
+    for kappa in np.geomspace(1e-3, 1e4, 25):
+        charge = JACOBIANS[saturation](kappa, a)
+        steepest = np.max(-np.diff(charge)) * 4000
+        for pull in steepest * np.array([0.0, 0.05, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0, 1.1, 3.0]):
+            found, grid = saturation.largest(kappa, pull), float(np.max(charge + pull * a))
+            assert grid * (1 - 1e-12) <= found <= grid * (1 + 1e-4) + 1e-9
+
+
+@pytest.mark.parametrize(("budget", "wishart"), [(es.Pure(1.0), True), (es.Concentrated(0.1), False)])
+def test_the_deviation_of_released_statistics_is_that_of_their_noise(budget, wishart):
+    """Of a diagonal entry: seeded draws of SciPy's Wishart matrices agree to 3 %, with a chance of 1e-4 to fail."""
+    plan = es.plan(es.Problem(es.Squared(), es.Ball(1), ridge=0.5, n=400, d=3), budget, "statistics")
+    drawn = stats.wishart(df=6, scale=np.eye(5)).rvs((2, 2000), random_state=1) if wishart else 0
+    expected = np.diagonal(drawn[0] - drawn[1], axis1=1, axis2=2).std() if wishart else 1.0
+    assert plan.deviation == pytest.approx(plan.scale * expected, rel=0.03)
