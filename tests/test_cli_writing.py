@@ -19,7 +19,7 @@ def call(*arguments):
 
 
 def assert_refused(result, message):
-    assert result.exit_code == 2
+    assert result.exit_code == 1
     assert message in result.output
     assert len(result.output.strip().splitlines()) == 1
 
@@ -78,7 +78,7 @@ def test_an_existing_file_is_replaced_only_with_force(ledger, tmp_path, command)
     command = [ledger.path if word == "LEDGER" else word for word in command]
     out = tmp_path / "out.json"
     out.write_text("mine")
-    assert_refused(call(*command, "--out", out), "exists, and was left as it is. Name another file, or")
+    assert_refused(call(*command, "--out", out), "exists, and was left as it is. Name another place with --out, or")
     assert out.read_text() == "mine"
     assert call(*command, "--out", out, "--force").exit_code == 0
     assert out.read_text().startswith("{")

@@ -281,7 +281,7 @@ def test_a_ledger_is_charged_once_or_refuses(tmp_path):
     # A folder that is taken is found out before anything is charged.
     result = fit(folder, *paid, out="first", epsilon=0.5)
     assert result.exit_code == 1
-    assert "exists already: name another place with --out" in result.output
+    assert "exists, and was left as it is. Name another place with --out" in result.output
     assert len(es.Ledger(folder / "budget.db").history("people")) == 1
 
 
@@ -374,14 +374,14 @@ def test_nothing_is_replaced_unless_forced(tmp_path, monkeypatch):
     options = ("--target", "y", "--seed", 1, "--yes")
     assert fit(folder, *options).exit_code == 0
     first = (folder / "model" / "model.json").read_bytes()
-    assert_one_line(fit(folder, *options), 1, "exists already")
+    assert_one_line(fit(folder, *options), 1, "exists, and was left")
     assert (folder / "model" / "model.json").read_bytes() == first
     assert fit(folder, "--target", "y", "--seed", 2, "--yes", "--force").exit_code == 0
     assert (folder / "model" / "model.json").read_bytes() != first
     assert sorted(path.name for path in (folder / "model").iterdir()) == ["model.json", "report.html"]
     predict = ("predict", folder / "model", folder / "test.csv", "--out", folder / "out.csv")
     assert call(*predict).exit_code == 0
-    assert_one_line(call(*predict), 1, "exists already")
+    assert_one_line(call(*predict), 1, "exists, and was left")
     assert call(*predict, "--force").exit_code == 0
 
 
@@ -648,7 +648,7 @@ def test_predictions_are_written_once(people, tmp_path):
     arguments = ("predict", folder / "model", tmp_path / "new.csv", "--out", tmp_path / "out.csv")
     assert "Wrote 10 predictions" in call(*arguments).output
     assert len((tmp_path / "out.csv").read_text().splitlines()) == 11
-    assert_one_line(call(*arguments), 1, "exists already")
+    assert_one_line(call(*arguments), 1, "exists, and was left")
     assert_one_line(call("predict", tmp_path / "none", tmp_path / "new.csv"), 1, "there is no model")
     (tmp_path / "model.json").write_text("{")
     assert_one_line(call("predict", tmp_path, tmp_path / "new.csv"), 2, "is not JSON")

@@ -35,6 +35,11 @@ def size(name: str, value: Any, smallest: float = SMALLEST, largest: float = LAR
     return checked
 
 
+def written(value: int) -> str:
+    """Return a number as text; Python refuses to write very long ones."""
+    return str(value) if value < 10**30 else f"about 2**{value.bit_length() - 1}"
+
+
 def integer(name: str, value: Any, low: int = 1, high: int | None = None, remedy: str = "") -> int:
     """Return ``value`` as an int between ``low`` and ``high``, or raise."""
     if isinstance(value, bool) or not isinstance(value, Integral):

@@ -75,7 +75,6 @@ def plan_steps(
     >>> p.iterations, p.spent <= 1.0
     (120, True)
     """
-    memory.require_vectors(problem)
     if iterations != "auto":
         memory.require_path(problem, _checked_horizon(iterations))
     _validate.choice("allocation", allocation, ALLOCATIONS)

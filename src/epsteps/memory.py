@@ -1,15 +1,12 @@
 """How large a plan may be: limits from public numbers, so that no run ends for want of memory after its charge.
 
-Each number below is a documented limit of this version. A plan beyond it is refused when it is made or read, which is
-before records are opened.
+Each number below is a documented limit of this version, besides those of ``Problem`` itself. A plan beyond it is
+refused when it is made or read, which is before records are opened.
 """
 
+from epsteps import _validate
 from epsteps.problem import Problem
 
-# Counts up to here are exact in doubles.
-LARGEST_N = 2**53
-# Noise and its shapes take about 500 bytes for each coordinate: 2 GB.
-LARGEST_DIMENSION = 4_000_000
 # A solver's Hessian of as many rows is 0.8 GB, and there are about six like it.
 LARGEST_HESSIAN = 10_000
 # Second derivatives of a block of records are a matrix over the classes for each.
@@ -25,24 +22,15 @@ LARGEST_FILE, LARGEST_DESCRIBED = 2**24, 2**17
 LARGEST_SQUARED_HORIZON = 10_000
 
 
-def require_vectors(problem: Problem) -> None:
-    """Raise unless vectors of the problem's size fit into memory."""
-    if problem.n > LARGEST_N:
-        raise ValueError(f"n must be at most 2**53 = {LARGEST_N}, got {_number(problem.n)}.")
-    _require("coordinates", problem.dimension, LARGEST_DIMENSION, problem, "Declare fewer features or classes.")
-
-
 def require_hessian(problem: Problem) -> None:
-    """Raise unless a solver's dense Hessian fits into memory, too."""
-    require_vectors(problem)
+    """Raise unless a solver's dense Hessian fits into memory."""
     remedy = "Declare fewer features or classes, or use release='iterates' with method='descent'."
     _require("coordinates for a solver", problem.dimension, LARGEST_HESSIAN, problem, remedy)
     _require("classes for a solver", problem.loss.outputs, LARGEST_CLASSES, problem, remedy)
 
 
 def require_moments(problem: Problem) -> None:
-    """Raise unless second moments in exact integers fit into memory, too."""
-    require_vectors(problem)
+    """Raise unless second moments in exact integers fit into memory."""
     remedy = "Declare fewer features, or use another method: 'objective' or 'descent'."
     _require("features for second moments", problem.d, LARGEST_MOMENTS, problem, remedy)
 
@@ -50,7 +38,7 @@ def require_moments(problem: Problem) -> None:
 def require_steps(iterations: int) -> None:
     """Raise unless so many steps can be planned."""
     if iterations > LARGEST_STEPS:
-        raise ValueError(f"iterations must be at most {LARGEST_STEPS}, got {_number(iterations)}.")
+        raise ValueError(f"iterations must be at most {LARGEST_STEPS}, got {_validate.written(iterations)}.")
 
 
 def require_horizon(longest: int, *, squared: bool) -> None:
@@ -59,16 +47,15 @@ def require_horizon(longest: int, *, squared: bool) -> None:
     if squared and longest > LARGEST_SQUARED_HORIZON:
         raise ValueError(
             f"max_iterations must be at most {LARGEST_SQUARED_HORIZON} with objective='exact' or a batch, "
-            f"got {_number(longest)}. Allow fewer, or give the number of iterations."
+            f"got {_validate.written(longest)}. Allow fewer, or give the number of iterations."
         )
 
 
 def require_path(problem: Problem, iterations: int, copies: int = 1) -> None:
     """Raise unless all the points of so many steps, in so many runs, fit into memory."""
-    require_vectors(problem)
     require_steps(iterations)
     if (iterations + 1) * problem.dimension * copies > LARGEST_PATH:
-        runs = f" in each of {_number(copies)} runs" if copies > 1 else ""
+        runs = f" in each of {_validate.written(copies)} runs" if copies > 1 else ""
         raise ValueError(
             f"a path of {iterations + 1} points with {problem.dimension} coordinates each{runs} is more than the "
             f"{LARGEST_PATH} numbers that a run may publish. Use fewer iterations, repetitions, features or classes."
@@ -77,7 +64,6 @@ def require_path(problem: Problem, iterations: int, copies: int = 1) -> None:
 
 def require_records(problem: Problem) -> None:
     """Raise unless records that are made up for an experiment fit into memory."""
-    require_vectors(problem)
     if problem.n * problem.d > LARGEST_PATH:
         raise ValueError(
             f"made-up records may have at most {LARGEST_PATH} numbers together, got n = {problem.n} with "
@@ -98,10 +84,5 @@ def require_file(problem: Problem, points: int) -> None:
 
 def _require(what: str, size: int, largest: int, problem: Problem, remedy: str) -> None:
     if size > largest:
-        product = f" ({problem.loss.outputs} classes x {_number(problem.width)})" if problem.loss.outputs > 1 else ""
-        raise ValueError(f"there may be at most {largest} {what}, got {_number(size)}{product}. {remedy}")
-
-
-def _number(value: int) -> str:
-    """Return a number as text; Python refuses to write very long ones."""
-    return str(value) if value < 10**30 else f"about 2**{value.bit_length() - 1}"
+        got = problem.coordinates if size == problem.dimension else _validate.written(size)
+        raise ValueError(f"there may be at most {largest} {what}, got {got}. {remedy}")

@@ -29,6 +29,7 @@ _KEYS = (*_OTHERS, *_PLAIN, *_ARRAYS)
 _DOMAINS = {"Ball": Ball, "Box": Box}
 _LOSSES = {kind.__name__: kind for kind in (Logistic, SmoothedHinge, Softmax, Squared, PseudoHuber)}
 _BUDGETS = {"Pure": Pure, "Concentrated": Concentrated, "Approximate": Approximate}
+_KNOWN = {**_DOMAINS, **_LOSSES, **_BUDGETS}
 
 
 class PlanFormatError(ValueError):
@@ -164,7 +165,9 @@ def budget_from_dict(content: dict[str, Any]) -> Budget:
 
 
 def to_dict(value: Any) -> dict[str, Any]:
-    """Return a small dataclass as its type's name and its fields."""
+    """Return a small dataclass of the library as its type's name and its fields."""
+    if type(value) not in _KNOWN.values():
+        raise TypeError(f"a plan with {value!r} cannot be written: JSON knows the library's own kinds only.")
     return {"type": type(value).__name__} | {entry.name: plain(getattr(value, entry.name)) for entry in fields(value)}
 
 

@@ -21,7 +21,8 @@ BODY = "body"
 # A point that diverged is held here, and slopes at it: no margin or sensitivity is then infinite.
 _LARGEST_POINT = 1e100
 _SLOPES = (1e-120, 1e120)
-_MOST_RECORDS, _MOST_COORDINATES = 2**53, 2**30
+# Counts up to here are exact in doubles; and noise takes about 500 bytes for each coordinate: 2 GB.
+LARGEST_N, LARGEST_DIMENSION = 2**53, 4_000_000
 
 
 @dataclass(frozen=True)
@@ -79,13 +80,24 @@ class Problem:
             raise ValueError(f"smoothness must be at least ridge={self.ridge!r}, got {self.smoothness!r}.")
         if self.clip is not None:
             _validate.size("clip", self.clip)
+        self._require_counts()
         self._require_loss()
         self._require_sizes()
+
+    def _require_counts(self) -> None:
+        """Refuse more records than doubles count, and more coordinates than memory holds."""
+        if self.n > LARGEST_N:
+            raise ValueError(f"n must be at most 2**53 = {LARGEST_N}, got {_validate.written(self.n)}.")
+        _validate.integer(f"{type(self.loss).__name__}.outputs", self.loss.outputs)
+        if self.dimension > LARGEST_DIMENSION:
+            raise ValueError(
+                f"there may be at most {LARGEST_DIMENSION} coordinates, got {self.coordinates}. "
+                "Declare fewer features or classes."
+            )
 
     def _require_loss(self) -> None:
         """Refuse a loss whose declared constants are none: what it says is public, and decides all sensitivities."""
         loss, name = self.loss, f"{type(self.loss).__name__}."
-        _validate.integer(name + "outputs", loss.outputs, high=_MOST_COORDINATES)
         if loss.slope != math.inf:
             _validate.size(name + "slope", loss.slope)
         for constant in ("typical_slope", "curvature", "value_at_zero"):
@@ -95,8 +107,6 @@ class Problem:
 
     def _require_sizes(self) -> None:
         """Refuse declarations whose constants, together, floats do not hold in all their digits."""
-        _validate.integer("n", self.n, low=2, high=_MOST_RECORDS)
-        _validate.integer("the number of coordinates", self.dimension, high=_MOST_COORDINATES)
         for unit in np.unique(self.units).tolist():
             _validate.size("the largest value of each column", unit)
         sizes = {"L": self.L, "the largest value of a gradient": self.gradient_radius * self.n}
@@ -115,6 +125,12 @@ class Problem:
     def dimension(self) -> int:
         """Length of x: that of a record, for each output of the loss."""
         return self.loss.outputs * self.width
+
+    @property
+    def coordinates(self) -> str:
+        """The length of x in words."""
+        width, outputs = _validate.written(self.width), self.loss.outputs
+        return _validate.written(self.dimension) + (f" ({outputs} classes x {width})" if outputs > 1 else "")
 
     @property
     def mu(self) -> float:

@@ -12,8 +12,8 @@ from rich.table import Table
 
 import epsteps as es
 from epsteps import memory
+from epsteps.cli import files
 from epsteps.cli.common import EngineName, LossName, NormName, clean_errors, make_problem, progress_bar
-from epsteps.cli.writing import require_free
 from epsteps.experiments import compare as experiment
 from epsteps.experiments import outputs
 from epsteps.sources.parquet import ParquetReader
@@ -96,9 +96,9 @@ def compare(
 def _require_free(out: Path, force: bool) -> None:
     """Refuse to replace files, except those of an earlier comparison."""
     if out.exists() and not out.is_dir():
-        raise ValueError(f"--out must be a folder, got the file {out}.")
+        raise NotADirectoryError(f"--out must be a folder, got the file {out}.")
     for path in outputs.paths(out):
-        require_free(path, force=force or outputs.is_own(path))
+        files.require_free([path], force or outputs.is_own(path))
 
 
 def _table_or_path(path: Path, target: str | None, engine: EngineName) -> tuple[Any, Any, tuple[int, int]]:

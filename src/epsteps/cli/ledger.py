@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 import epsteps as es
+from epsteps.cli import files
 from epsteps.cli.common import clean_errors, make_budget, print_table, shown
-from epsteps.cli.writing import FORCE, write_file
 from epsteps.ledger import Book, Entry
 
 ledger = typer.Typer(
@@ -111,7 +111,7 @@ def verify(
 def export(
     path: Path = _PATH,
     out: Path | None = typer.Option(None, help="Write to this file instead of the screen."),
-    force: bool = FORCE,
+    force: bool = files.FORCE,
     json: bool = typer.Option(False, "--json", help="With --out: print the head as JSON. The export always is JSON."),
 ) -> None:
     """Export every entry and the head, as JSON; keep the head elsewhere to notice later if the ledger was cut off."""
@@ -121,7 +121,7 @@ def export(
     if out is None:
         _print_json(document)
         return
-    write_file(out, json_module.dumps(document, indent=1) + "\n", force=force, never=path)
+    files.write(out, json_module.dumps(document, indent=1) + "\n", force=force, never=path)
     if json:
         _print_json({"out": str(out), "entries": len(entries), "head": head})
         return

@@ -5,6 +5,7 @@ from pathlib import Path
 import typer
 
 import epsteps as es
+from epsteps.cli import files
 from epsteps.cli.common import (
     AllocationName,
     LossName,
@@ -16,7 +17,6 @@ from epsteps.cli.common import (
     make_budget,
     make_problem,
 )
-from epsteps.cli.writing import FORCE, require_free, write_file
 
 
 @clean_errors
@@ -49,11 +49,11 @@ def plan(
     start_gap: float = typer.Option(10.0, help="Public guess of F(x_0) - F*; never affects privacy."),
     json: bool = typer.Option(False, "--json", help="Print the plan as JSON instead of a table."),
     out: Path | None = typer.Option(None, help="Also write the plan's JSON to this file."),
-    force: bool = FORCE,
+    force: bool = files.FORCE,
 ) -> None:
     """Print what a private run would do and spend, from public numbers alone: no data is read."""
     if out is not None:
-        require_free(out, force=force)
+        files.require_free([out], force)
     problem = make_problem(
         loss, target_bound, radius, norm, ridge=ridge, n=n, d=d, intercept=intercept, smoothness=smoothness
     )
@@ -73,7 +73,7 @@ def plan(
         epsilon = es.required_epsilon(problem, error=target_error, delta=delta, method=method.function, **options)
     planned = es.plan(problem, make_budget(epsilon, delta, rho), method.function, **options)
     if out is not None:
-        write_file(out, planned.to_json() + "\n", force=force)
+        files.write(out, planned.to_json() + "\n", force=force)
     typer.echo(planned.to_json() if json else str(planned))
 
 

@@ -79,7 +79,6 @@ def plan(
     >>> es.plan(problem, es.Pure(1.0), release="final").method
     'objective perturbation'
     """
-    memory.require_vectors(problem)
     if release is not None:
         _validate.choice("release", release, RELEASES)
     if method is None:
