@@ -232,8 +232,10 @@ def datasets(problem: es.Problem, kind: str, seed: int) -> Iterator[tuple[Any, A
         X, y = far * 1e300, y * 1e300
     place = int(rng.integers(problem.n))
     X[place], y[place] = problem.domain.project(far[place : place + 1])[0], labels[0]
-    opposite = problem.domain.project(-far[place : place + 1])[0]
-    for row, label in ((opposite, labels[-1]), (np.full(problem.d, np.inf), np.nan)):
+    # Gradients differ most between opposite records, and squares between those at right angles.
+    turned = rng.choice([-1.0, 1.0], problem.d) if rng.random() < 0.5 else -np.ones(problem.d)
+    other_end = problem.domain.project(turned * far[place : place + 1])[0]
+    for row, label in ((other_end, labels[-1]), (np.full(problem.d, np.inf), np.nan)):
         other, targets = X.copy(), y.copy()
         other[place], targets[place] = row, label
         yield (X, y), (other, targets)

@@ -84,7 +84,7 @@ def test_an_existing_file_is_replaced_only_with_force(ledger, tmp_path, command)
     assert out.read_text().startswith("{")
     assert call(*command, "--out", tmp_path / "new.json").exit_code == 0
     assert (tmp_path / "new.json").read_text() == out.read_text()
-    assert_refused(call(*command, "--out", tmp_path), "is a folder: name a file")
+    assert_refused(call(*command, "--out", tmp_path), "is a folder: name another place")
     assert call(*command, "--out", os.devnull).exit_code == 0
     (tmp_path / "nowhere").symlink_to(tmp_path / "missing")
     assert_refused(call(*command, "--out", tmp_path / "nowhere"), "exists, and was left as it is")

@@ -134,10 +134,10 @@ def small_sources(monkeypatch):
 @pytest.mark.parametrize(("method", "release"), combinations.METHODS, ids=_name)
 @pytest.mark.usefixtures("small_sources")
 def test_every_combination_is_refused_or_keeps_its_certificate(method, release, tmp_path, monkeypatch):
-    count, largest = run_all(method, release, tmp_path, monkeypatch, draws=3, seed=1)
+    count, largest = run_all(method, release, tmp_path, monkeypatch, draws=4, seed=1)
     assert count["refused"] > 0
-    assert count["executed"] > 5, count
-    assert largest > 0.5, largest
+    assert count["executed"] > 2, count  # of statistics, which squared loss alone has
+    assert largest > 0.4, largest
 
 
 @pytest.mark.slow
