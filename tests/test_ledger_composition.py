@@ -312,16 +312,3 @@ def test_corners_are_no_budget_and_give_nothing_back():
         Corners((1,), (0.1,), (-5.0,))
     for cost in MINIMA:
         assert tally(Terms(BUDGET), [cost, cost]).spent > tally(Terms(BUDGET), [cost]).spent
-
-
-def test_numerical_composition_names_its_extra(tmp_path, monkeypatch):
-    def missing(name):
-        raise ImportError(name)
-
-    monkeypatch.setattr("epsteps._extras.import_module", missing)
-    ledger = es.Ledger(tmp_path / "budget.db")
-    with pytest.raises(es.MissingExtraError, match=r"pip install 'epsteps\[accounting\]'"):
-        ledger.create("people", BUDGET, composition="numerical")
-    assert not ledger.path.exists()
-    ledger.create("people", BUDGET)
-    ledger.charge("people", es.Concentrated(1e-3))

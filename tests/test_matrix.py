@@ -45,7 +45,10 @@ class RaisedAfterTheChargeError(AssertionError):
 def sentence(error: Exception) -> str:
     """Return what a refusal says, if that is one line that ends as a sentence does."""
     text = str(error)
-    assert type(error) in REFUSALS, f"refused by {type(error).__name__}: {text}"
+    own = type(error).__module__.startswith("epsteps") and not isinstance(error, es.OverspentError)
+    assert type(error) in REFUSALS or (own and isinstance(error, REFUSALS)), (
+        f"refused by {type(error).__name__}: {text}"
+    )
     assert re.fullmatch(r"\S.*\.[`'\")]?", text), f"not a sentence: {text!r}"
     return text
 

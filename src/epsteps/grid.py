@@ -104,7 +104,8 @@ class Grid:
         if shift.any():
             more = _norm(np.where(shift > 0, coarse, 0.0), norm) if shape is None else shape.cube * coarse[0]
             more = more / (2 * self.problem.gradient_size(bound, norm))
-        grown = scale / coarse * (1 + more) * _OUTWARD
+        # Samplers draw no noise finer than integers: there is a little more of it than was paid for.
+        grown = np.maximum(scale / coarse * (1 + more) * _OUTWARD, 1.0)
         return Release(shift, np.ldexp(step, shift), grown if shape is None else grown[0])
 
 

@@ -1,7 +1,7 @@
 """The problem as public facts: what is minimised, over which records, and the constants that follow."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -265,6 +265,11 @@ class Problem:
     def has_bounded_sensitivity(self) -> bool:
         """Whether one sensitivity holds at every x."""
         return self.clip is not None or math.isfinite(self.loss.slope)
+
+    def with_ridge(self, ridge: float) -> "Problem":
+        """Return the problem with another ridge, and with a declared L that is moved by as much."""
+        known = self.smoothness
+        return replace(self, ridge=ridge, smoothness=None if known is None else known + ridge - self.ridge)
 
     def same_records(self, other: "Problem") -> bool:
         """Whether both problems describe the same records, whatever loss of their targets, ridge and L they assume."""

@@ -26,6 +26,8 @@ _SHARE_ROUNDING = 1e-9
 # What underflows is below this, all together.
 _UNDERFLOW = 1e-305
 _SMALLEST_DELTA = 1e-298
+# Above this nothing is promised, and nothing is worth computing.
+_LARGEST_SUM = 1e5
 
 
 def composed_epsilon(costs: np.ndarray, delta: float) -> float:
@@ -50,7 +52,7 @@ def composed_epsilon(costs: np.ndarray, delta: float) -> float:
         raise ValueError(f"costs must be finite and not negative, got {costs!r}.")
     costs = costs[costs > 0]
     simple = math.fsum(costs) * (1 + 1e-12)
-    if len(costs) == 0 or not _SMALLEST_DELTA <= delta < 1 or not math.isfinite(simple):
+    if len(costs) == 0 or not _SMALLEST_DELTA <= delta < 1 or not simple < _LARGEST_SUM:
         return simple
     return min(simple, _Losses.of(costs, delta).epsilon(delta))
 

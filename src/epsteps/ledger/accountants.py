@@ -11,7 +11,6 @@ from fractions import Fraction
 
 import numpy as np
 
-from epsteps._extras import require
 from epsteps.budgets import Approximate, Concentrated, Pure, zcdp_epsilon
 from epsteps.budgets.composition import composed_epsilon
 from epsteps.ledger import renyi
@@ -62,12 +61,6 @@ def tally(terms: Terms, charges: Sequence[Cost]) -> Tally:
     return Tally(halves + rhos, limit)
 
 
-def require_accounting(terms: Terms) -> None:
-    """Refuse terms that need a missing extra."""
-    if terms.composition == "numerical":
-        require("dp_accounting.pld.privacy_loss_distribution", "accounting", "a ledger with composition='numerical'")
-
-
 def _takes_delta(budget: Approximate, first: Sequence[Cost], amounts: str) -> bool:
     """Whether the first charge shows that delta will be needed for the deltas of charges.
 
@@ -115,7 +108,7 @@ def _adaptive(budget: Approximate, charges: Sequence[Cost], amounts: str) -> Tal
 
 
 def _numerical(budget: Approximate, charges: Sequence[Cost], amounts: str) -> Tally:
-    """Compose charges whose prices were all fixed before the first release: sharper, through dp-accounting.
+    """Compose charges whose prices were all fixed before the first release: sharper.
 
     Formal guarantee: an (epsilon_i, delta_i) charge is randomised response except with chance delta_i (Kairouz, Oh,
     Viswanath 2015), so that the sum of the delta_i is set aside and the epsilons are composed at what is left of delta.

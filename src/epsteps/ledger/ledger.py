@@ -5,7 +5,6 @@ from os import PathLike
 from epsteps import _databases
 from epsteps.budgets import Budget
 from epsteps.ledger import store
-from epsteps.ledger.accountants import require_accounting
 from epsteps.ledger.books import Book, find, open_books
 from epsteps.ledger.chain import GENESIS, Entry, follow
 from epsteps.ledger.errors import LedgerError
@@ -64,13 +63,12 @@ class Ledger:
             For Approximate. "adaptive" and "plain" hold even if prices are chosen by what was released before. "plain"
             adds up epsilons and deltas, and takes no rho. "adaptive" is sharper for many charges and leaves a quarter
             of delta to the deltas of charges; it becomes "plain" if the first charge is Approximate with a larger part
-            of delta than a quarter of its part of epsilon. "numerical" is sharper still (through
-            ``epsteps[accounting]``), and holds only if all prices are fixed before the first release.
+            of delta than a quarter of its part of epsilon. "numerical" is sharper still, and holds only
+            if all prices are fixed before the first release: not for plans that depend on a bought constant.
         note : str
             For people.
         """
         terms = Terms(checked("budget", budget), composition)
-        require_accounting(terms)
         _require_text("name", name, 1, _LONGEST_NAME)
         require_plain(name)
         _require_text("note", note, 0, _LONGEST_NOTE)

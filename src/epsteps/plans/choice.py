@@ -30,6 +30,8 @@ METHODS = {
     "curvature": "iterates",
     "descent": "iterates",
 }
+# The largest budget that is planned: far beyond any that promises something, and far below where floats end.
+_LARGEST_AMOUNT = 1e14
 # What pseudo-Huber loss costs in squared loss, relative to the targets' bound: 0.0003 to 0.0007 on real data.
 _HUBER_BIAS = 7e-4
 # What the prediction for statistics, which assumes features without correlation, is multiplied by.
@@ -81,6 +83,8 @@ def plan(
     """
     if release is not None:
         _validate.choice("release", release, RELEASES)
+    if budget.amount > _LARGEST_AMOUNT:
+        raise ValueError(f"a plan may spend at most {_LARGEST_AMOUNT:g}, got {budget}: so much promises nothing.")
     if method is None:
         method = nesterov if release is None else "auto"
     if callable(method):
@@ -170,7 +174,7 @@ def _plan_descent(problem: Problem, budget: Budget, **options: Any) -> Plan:
         "start_gap": problem.start_gap,
         "mechanism": noise.name,
     } | options
-    return plan_steps(replace(problem, ridge=ridge), budget, nesterov, **chosen)
+    return plan_steps(problem.with_ridge(ridge), budget, nesterov, **chosen)
 
 
 _PLANNERS = {

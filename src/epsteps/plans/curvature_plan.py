@@ -1,7 +1,7 @@
 """The plan of curvature first: moments, one second moment and a few gradients are released, and all is published."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -88,8 +88,7 @@ class CurvaturePlan:
     @cached_property
     def minimised(self) -> Problem:
         """The problem whose gradients are released."""
-        more, known = self.ridge - self.problem.ridge, self.problem.smoothness
-        return replace(self.problem, ridge=self.ridge, smoothness=None if known is None else known + more)
+        return self.problem.with_ridge(self.ridge)
 
     @cached_property
     def columns(self) -> Columns:
