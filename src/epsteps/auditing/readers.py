@@ -165,8 +165,8 @@ def tilted_minimum(reading: Reading) -> Spent:
     the noise on the output hides where the solver stopped. For Gaussian tilts the loss is that of the tilt, and the
     Jacobian must stay within what the plan's kappa allows: its corners take account of both.
 
-    That the tilt which these gradients ask for does lead to x is tried on the neighbour: else they are not those of what
-    the solver minimises, and the loss is that of another release.
+    Whether the tilt that these gradients ask for does lead to x is tried on the neighbour: else they are not those of
+    what the solver minimises, and the loss is that of another release.
     """
     release: TiltedMinimum = reading.second[0]
     plan, tilt, output = release.plan, *reading.noises(2)
