@@ -164,6 +164,9 @@ def tilted_minimum(reading: Reading) -> Spent:
     The tilts that lead to x differ by the gradients, in the tilt's norm, and their densities by the Jacobians besides;
     the noise on the output hides where the solver stopped. For Gaussian tilts the loss is that of the tilt, and the
     Jacobian must stay within what the plan's kappa allows: its corners take account of both.
+
+    Whether the tilt that these gradients ask for does lead to x is tried on the neighbour: else they are not those of
+    what the solver minimises, and the loss is that of another release.
     """
     release: TiltedMinimum = reading.second[0]
     plan, tilt, output = release.plan, *reading.noises(2)
@@ -174,7 +177,10 @@ def tilted_minimum(reading: Reading) -> Spent:
     _check_solver(plan, other, pull, reading.again().astype(float) * release.step)
     x = reading.value.astype(float) * release.step
     hidden = _output_loss(plan, release, output)
-    unit, sizes = noise_loss(plan.problem.n * (other.gradient(x) - data.gradient(x)) / size, tilt)
+    moved = plan.problem.n * (other.gradient(x) - data.gradient(x)) / size
+    # In long doubles: where noise is very small, what moved is more of its integers than 64 bits hold.
+    _check_gradient(release, other, tilt.value - np.rint(moved).astype(np.longdouble), x, size)
+    unit, sizes = noise_loss(moved, tilt)
     jacobian = abs(_log_volume(plan, other, x) - _log_volume(plan, data, x))
     if unit == "rho":
         allowed = plan.saturation.largest(plan.kappa, 0.0)
@@ -202,11 +208,31 @@ def _log_volume(plan: ObjectivePlan, data: Rows, x: np.ndarray) -> float:
 def _check_solver(plan: ObjectivePlan | OutputPlan, data: Rows, tilt: np.ndarray | float, x: np.ndarray) -> None:
     """Raise if the solver stopped before its tolerance."""
     gradient = plan.problem.n * (data.gradient(x) + (plan.ridge - data.problem.ridge) * x) + tilt
-    error = 1e-9 * plan.problem.n * plan.problem.record_size(2)
-    if np.linalg.norm(gradient) > plan.tolerance + error:
+    if np.linalg.norm(gradient) > plan.tolerance + _gradient_error(plan):
         raise ReplayError(
             f"the solver stopped at a gradient of {np.linalg.norm(gradient):.6g}, above its {plan.tolerance:.6g}."
         )
+
+
+def _check_gradient(release: TiltedMinimum, data: Rows, tilt: np.ndarray, x: np.ndarray, size: np.ndarray) -> None:
+    """Raise unless this tilt, in integers of this size, leads the release to x: to within the reach of two solvers.
+
+    At x the gradient is below the tolerance, but for the tilt's rounding to integers; where the release stops, too.
+    """
+    plan = release.plan
+    off = float(np.linalg.norm(release.minimum(data, tilt).astype(float) * release.step - x))
+    rounding = float(np.linalg.norm(size)) / 2 + 2 * _gradient_error(plan)
+    allowed = minimum_radius(2 * plan.tolerance + rounding, plan.problem.n, plan.ridge)
+    if off > allowed * _ROUNDING:
+        raise ReplayError(
+            f"the gradient that scales the noise is not that of what is read: its tilt leads {off:.6g} away from the "
+            f"minimum, more than the solver's {allowed:.6g}."
+        )
+
+
+def _gradient_error(plan: ObjectivePlan | OutputPlan) -> float:
+    """Return what a gradient of the sum may be off by, as doubles round it."""
+    return 1e-9 * plan.problem.n * plan.problem.record_size(2)
 
 
 def _output_loss(plan: ObjectivePlan, release: TiltedMinimum, output: Event) -> float:
