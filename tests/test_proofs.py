@@ -64,6 +64,14 @@ def test_every_lemma_and_theorem_is_followed_by_tests():
             assert "**Tests.**" in section, f"{title}: no test is named"
 
 
+def test_every_open_gap_says_what_it_can_cost():
+    page = (ROOT / "docs/proofs.md").read_text(encoding="utf-8")
+    gaps = re.split(r"^\d+\. ", page.split("## 11. Open gaps")[1].split("## References")[0], flags=re.MULTILINE)[1:]
+    assert gaps
+    for gap in gaps:
+        assert "*Cost" in gap, gap[:60]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -29,8 +29,8 @@ _OUTWARD, _INWARD = 1 + 1e-12, 1 - 1e-9
 class OutputPlan:
     """Output perturbation, decided: the published x is the minimum of F plus noise.
 
-    Any loss with a bounded slope has it. It would not need a smooth loss, but every loss of the library is (hinges are
-    smoothed), and the solver uses that. Where objective perturbation is possible it needs less noise.
+    Every loss of the library with a bounded slope has it. It would not need a smooth loss, but all of them are (hinges
+    are smoothed), and the solver uses that. Where objective perturbation is possible it needs less noise.
 
     Formal guarantee: replacing a record moves the minimum by at most 2 S/(n ridge), where S is the largest L2 norm of a
     record's gradient (Chaudhuri, Monteleoni, Sarwate 2011); S and what is minimised come from one place, ``objective``.
