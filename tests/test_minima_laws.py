@@ -212,6 +212,18 @@ def test_largest_charges_are_those_of_a_fine_grid(pull, kappa):
         assert expected * (1 - 1e-12) <= found <= expected * (1 + 1e-6) + 1e-9
 
 
+@pytest.mark.parametrize("pull", [1e-6, 0.5, 50.0])
+@pytest.mark.parametrize("kappa", [1e10, 1e25, 1e60])
+def test_huge_weights_of_a_record_are_charged(pull, kappa):
+    """Near a = 1 no float tells a from 1, and the charge of pseudo-Huber loss still has its summit there."""
+    c = np.exp(np.linspace(-np.log(kappa) / 2, 0, 100_001))
+    expected = np.max(np.log1p(kappa * c**3) + pull * np.sqrt((1 - c) * (1 + c)))
+    assert expected * (1 - 1e-12) <= PseudoHuber().largest(kappa, pull) <= expected * (1 + 1e-6)
+    for saturation in (Sigmoid(), Softmax(3)):
+        charges = [saturation._charge(kappa, a)[0] + pull * a for a in np.linspace(0, 1, 1001)]
+        assert saturation.largest(kappa, pull) >= max(charges) * (1 - 1e-12)
+
+
 @pytest.mark.parametrize("kappa", [1e-3, 0.4, 30.0, 1e6])
 def test_the_roof_of_pseudo_huber_touches_its_charge(kappa):
     """Its third corner is theta (1 - |a|) at a = 0; at a large epsilon and mu that list is the better one."""

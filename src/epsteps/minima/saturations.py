@@ -72,19 +72,25 @@ class PseudoHuber:
         """Return the maximum of J(a) + pull a.
 
         -J' rises from 0 at a = 0 and falls back to 0 at a = 1, with one summit: where c = √(1 - a²) solves
-        2c² - 1 + kappa c³ (2 - c²) = 0. So the maximum is at a = 1 or where -J' first reaches the pull.
+        2c² - 1 + kappa c³ (2 - c²) = 0. So the maximum is at a = 1 or where -J' first reaches the pull. All of it is
+        computed in ln c: where kappa is huge, the summit is so near a = 1 that no float a tells it from 1.
         """
 
-        def descent(a: float) -> float:
-            c = math.sqrt((1 - a) * (1 + a))
-            return 3 * kappa * a * c / (1 + kappa * c**3)
+        def descent(log_c: float) -> float:
+            c = math.exp(log_c)
+            return 3 * kappa * math.sqrt((1 - c) * (1 + c)) * c / (1 + kappa * c**3)
 
-        c = _root(lambda c: 2 * c * c - 1 + kappa * c**3 * (2 - c * c), 0.0, 1.0)
-        summit = math.sqrt((1 - c) * (1 + c))
-        if descent(summit) <= pull:
+        def rising(log_c: float) -> float:
+            c = math.exp(log_c)
+            return 2 * c * c - 1 + kappa * c**3 * (2 - c * c)
+
+        # There kappa c³ is at most 1/32 and c at most 1/2, so that the polynomial is negative.
+        low = math.log(min(0.5 * (4 * kappa) ** (-1 / 3), 0.5))
+        summit = _root(rising, low, 0.0)
+        if descent(summit) * (1 + 1e-12) <= pull:
             return pull
-        a = _root(lambda a: descent(a) - pull, 0.0, summit)
-        inside = math.log1p(kappa * ((1 - a) * (1 + a)) ** 1.5) + pull * a
+        c = math.exp(_root(lambda log_c: descent(log_c) - pull, summit, 0.0))
+        inside = math.log1p(kappa * c**3) + pull * math.sqrt((1 - c) * (1 + c))
         return max(pull, inside * (1 + 1e-13))
 
     def corners(self, kappa: float, mu: float, epsilon: float, mu_out: float = 0.0) -> Corners:
