@@ -7,6 +7,7 @@ import itertools
 import math
 import re
 
+import mpmath
 import numpy as np
 import pytest
 from scipy.integrate import quad
@@ -16,6 +17,7 @@ from scipy.special import expit, logsumexp
 from epsteps import minima
 from epsteps.budgets import gaussian_delta, gaussian_mu
 from epsteps.minima import Corners
+from epsteps.minima.corners import _delta_up
 from epsteps.minima.saturations import EuclideanSoftmax, Flat, PseudoHuber, Sigmoid, Softmax
 
 SATURATIONS = [Sigmoid(), Sigmoid(3.0), PseudoHuber(), Flat(1, 0.5), Flat(2), Softmax(2), Softmax(5)]
@@ -178,6 +180,20 @@ def test_deltas_are_never_rounded_down():
         exact = quad(density, 0, 1, epsabs=0, epsrel=1e-12, limit=200, points=[0.8, 0.95])[0]
         found = plain.delta(mu, epsilon)
         assert exact * (1 - 1e-11) <= found <= exact * (1 + 1e-9 + 1e-12 * z**4 / epsilon)
+
+
+def test_no_corners_delta_is_below_that_of_sixty_digits():
+    """Not by one unit in the last place: neither the sum over corners, nor any of its terms before the sum's factor."""
+    rng = np.random.default_rng(7)
+    with mpmath.workdps(60):
+        for _ in range(400):
+            mu, shift = 10.0 ** rng.uniform(-3, 1.5), rng.choice([0.0, 10.0 ** rng.uniform(-4, 1)])
+            epsilon = max(rng.uniform(-4, 10) * mu + shift, 0.0)
+            left, scale = mpmath.mpf(epsilon) - mpmath.mpf(shift), mpmath.mpf(mu)
+            far, near = mpmath.ncdf(-left / scale - scale / 2), mpmath.ncdf(-left / scale + scale / 2)
+            exact = near - mpmath.exp(left) * far
+            assert exact <= _delta_up(mu, epsilon, shift) <= exact * (1 + 1e-6) + 1e-300
+            assert exact <= Corners((1,), (1.0,), (shift,)).delta(mu, epsilon)
 
 
 @pytest.mark.parametrize("saturation", SATURATIONS, ids=NAMES)

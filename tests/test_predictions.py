@@ -76,6 +76,19 @@ def test_several_runs_cost_no_less_than_the_sum_exactly(runs):
         assert Fraction(plan.spending(runs).amount) >= runs * sum(map(Fraction, map(float, plan.costs)))
 
 
+@pytest.mark.parametrize("shares", [(1.0,), (0.3, 0.7)], ids=str)
+def test_the_corners_that_a_ledger_is_charged_hold_every_output_exactly(shares):
+    """In fractions: the shift of each corner is at least that of the tilts and of all the outputs together."""
+    for epsilon in (0.3, 1.0, 4.0):
+        plan = plan_objective(PROBLEM, es.Approximate(epsilon, 1e-6), mechanism="gaussian", shares=shares)
+        outputs = sum(map(Fraction, plan.output_costs))
+        assert outputs > 0
+        for charged, tilts in zip(plan.cost.shifts, plan.corners.shifts, strict=True):
+            assert Fraction(tilts) + outputs <= Fraction(charged) <= (Fraction(tilts) + outputs) * (1 + Fraction(1e-9))
+        assert plan.cost.ratios == plan.corners.ratios
+        assert plan.cost.multiplicities == plan.corners.multiplicities
+
+
 @pytest.mark.parametrize("saturation", [Sigmoid(), Sigmoid(4.0), Softmax(3), Softmax(6)], ids=str)
 def test_the_corners_that_are_taken_are_the_best_of_their_kind(saturation):
     """No other tangent has a smaller delta, alone or besides noise on the output."""

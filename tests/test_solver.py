@@ -324,6 +324,28 @@ def test_second_derivatives_that_fail_are_done_without(failure, monkeypatch):
     assert np.linalg.norm(found - expected) <= 2 * plan.objective.radius(plan.tolerance) * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("size", [1e-6, 1e-100])
+def test_steps_that_lead_far_out_are_shortened_to_the_reach(size, monkeypatch):
+    """Second derivatives that are far too small: no function value and no gradient is taken beyond the goal's reach."""
+    looked = []
+
+    def watched(method):
+        def found(self, x, *more):
+            looked.append(float(np.linalg.norm(x)))
+            return method(self, x, *more)
+
+        return found
+
+    problem = es.Problem(es.Logistic(), es.Ball(1), ridge=1e-4, n=30, d=3)
+    plan, rng = es.plan(problem, es.Pure(10.0), "output"), np.random.default_rng(10)
+    rows = es.Rows(problem, rng.standard_normal((30, 3)), labelled(problem.loss, rng, 30))
+    monkeypatch.setattr(Tilted, "hessian", lambda self, x: size * np.eye(len(x)))
+    for name in ("value", "certified"):
+        monkeypatch.setattr(Tilted, name, watched(getattr(Tilted, name)))
+    NoisyMinimum(plan).minimum(rows)
+    assert 0.99 * plan.goal.reach < max(looked) <= plan.goal.reach * (1 + 1e-12) + 2 * plan.goal.step
+
+
 def test_a_plan_that_cannot_be_reached_is_refused_before_the_charge():
     rng = np.random.default_rng(8)
     problem = es.Problem(es.Logistic(), es.Ball(1), ridge=0.1, n=1000, d=2)

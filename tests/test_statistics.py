@@ -154,6 +154,18 @@ def test_sums_are_exact_and_do_not_depend_on_order_or_layout():
     assert max(sum(entry**2 for entry in vector) for vector in vectors) <= plan.vectors.square
 
 
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_sums_of_however_many_records_fit_and_leave_room_for_the_noise(domain):
+    """Within 62 bits, signs apart: the noise, itself within 62 bits, is added modulo 2^64 and must not wrap around."""
+    coarsened = set()
+    for n, epsilon in itertools.product((2, 10**6, 10**9, 10**12, 10**15), (1e-3, 1.0, 1e3, 1e6)):
+        plan = plan_statistics(problem_of(domain, n=n), es.Pure(epsilon))
+        assert n * plan.vectors.square < 2**62 << plan.shift
+        assert plan.scale / plan.step < 2.0**37
+        coarsened.add(n * plan.vectors.square >= 2**61 << plan.shift)
+    assert coarsened == {False, True}  # and no coarser than that
+
+
 @pytest.mark.parametrize("budget", BUDGETS[:2], ids=str)
 def test_noise_has_the_planned_scale_and_no_other(budget):
     """Traces of the noise: sums of independent exponentials for Wishart noise, Gaussian otherwise."""
@@ -191,6 +203,17 @@ def test_without_noise_the_model_is_the_ridge_regression(intercept):
     moments = release.moments(rows)
     x = solved(plan, release.noisy(moments, 0 * moments))
     assert np.linalg.norm(rows.gradient(x)) < 1e-5
+
+
+def test_without_noise_directions_that_no_record_has_are_left_to_the_ridge():
+    """Records that are all the same, or copies of two: sums of low rank are possible sums, and are not changed."""
+    problem = es.Problem(es.Squared(2.5), es.Box(0, 1), ridge=0.01, n=20, d=4)
+    plan = replace(plan_statistics(problem, es.Pure(1.0)), floor=1e-9)
+    for X in (np.full((20, 4), 0.7), np.repeat([[1.0, 0.0, 0.5, 0.2], [0.0, 1.0, 0.5, 0.2]], 10, axis=0)):
+        release, rows = NoisyMoments(plan), es.Rows(problem, X, X @ [1.0, -1.0, 0.5, 0.0])
+        moments = release.moments(rows)
+        x = solved(plan, release.noisy(moments, 0 * moments))
+        assert np.linalg.norm(rows.gradient(x)) < 1e-5
 
 
 @pytest.mark.parametrize("budget", [es.Pure(2.0), es.Approximate(2.0, 1e-6)], ids=str)
