@@ -6,6 +6,7 @@ Attacks search for the worst neighbours; they may fall short of a claim, but mus
 import itertools
 import math
 import re
+from fractions import Fraction
 
 import mpmath
 import numpy as np
@@ -194,6 +195,7 @@ def test_no_corners_delta_is_below_that_of_sixty_digits():
             exact = near - mpmath.exp(left) * far
             assert exact <= _delta_up(mu, epsilon, shift) <= exact * (1 + 1e-6) + 1e-300
             assert exact <= Corners((1,), (1.0,), (shift,)).delta(mu, epsilon)
+            assert max(1 - mpmath.exp(left), 0) <= Corners((1,), (0.0,), (shift,)).delta(mu, epsilon)
 
 
 @pytest.mark.parametrize("saturation", SATURATIONS, ids=NAMES)
@@ -356,6 +358,69 @@ def test_renyi_bounds_the_largest_corner(kappa, mu):
     terms = (orders[:, None] - 1) * (shifts + orders[:, None] * (np.array(corners.ratios) * mu) ** 2 / 2)
     assert np.all(corners.renyi(orders, mu) <= logsumexp(terms, axis=1) / (orders - 1) * (1 + 1e-9))
     assert minima.GAUSSIAN.renyi(orders, mu) == pytest.approx(orders * mu**2 / 2, rel=1e-9)
+
+
+@pytest.mark.parametrize("mu", [0.05, 0.5, 2.0])
+@pytest.mark.parametrize(
+    "corners",
+    [Corners((2, 1, 3), (1.0, 0.5, 0.0), (0.1, 0.0, 0.02)), Corners((1, 1), (1.0, 0.0), (0.0, 0.02))],
+    ids=["continuous", "at an atom"],
+)
+def test_renyi_is_the_best_bound_of_its_kind(corners, mu):
+    """c + sum of E (X_v - c)_+ for X_v = exp((alpha - 1) loss_v), by quadrature: at the best c, and at no other."""
+    z = np.linspace(-12, 12 + 8 * mu, 20_001)
+    weights = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi) * (z[1] - z[0])
+    levels = [*np.linspace(-0.2, 0.2 + 3 * mu, 400), *corners.shifts]
+    for alpha in (1.5, 3.0, 9.0):
+        losses = [
+            shift + (ratio * mu) ** 2 / 2 + ratio * mu * z
+            for ratio, shift in zip(corners.ratios, corners.shifts, strict=True)
+        ]
+        powers = list(zip(corners.multiplicities, (np.exp((alpha - 1) * loss) for loss in losses), strict=True))
+        bounds = [
+            c + sum(count * float(weights @ np.maximum(power - c, 0)) for count, power in powers)
+            for c in np.exp((alpha - 1) * np.array(levels))
+        ]
+        found = math.exp((alpha - 1) * float(corners.renyi(alpha, mu)))
+        assert min(bounds) * (1 - 1e-4) <= found <= min(bounds) * (1 + 1e-6)
+
+
+def test_corners_of_two_signs_cover_records_at_every_angle():
+    """Slopes of either sign: u - u' twice and u + u' twice, whose squares add up to four records'."""
+    for kappa, mu, epsilon in itertools.product((1e-9, 0.1, 1.0), (1e-3, 0.1, 1.0), (0.0, 0.05, 1.0)):
+        corners = Flat(2).corners(kappa, mu, epsilon)
+        (shift,) = set(corners.shifts)
+        assert shift >= math.log1p(kappa) * (1 - 1e-15)
+        for angle in np.linspace(0, math.pi / 2, 19):
+            every = [2 * gaussian_delta(mu * ratio, epsilon - shift) for ratio in (math.cos(angle), math.sin(angle))]
+            assert min(sum(every), 1.0) * (1 - 1e-12) <= corners.delta(mu, epsilon)
+
+
+def test_softmax_of_two_classes_has_the_corners_of_a_sigmoid_of_twice_the_sharpness():
+    """ln det(I + kappa (diag p - pp')) = ln(1 + 2 kappa a (1 - a)) for two classes."""
+    for kappa, tangent, mu, epsilon in itertools.product((0.1, 2.0), (0.6, 1.0), (0.1, 1.0), (0.0, 0.5, 2.0)):
+        two, one = (each.corners_at(kappa, tangent) for each in (Softmax(2), Sigmoid(2.0)))
+        assert two.delta(mu, epsilon) == pytest.approx(one.delta(mu, epsilon), rel=1e-12)
+
+
+def test_what_noise_is_scaled_by_is_rounded_up_in_fractions():
+    """Not one unit in the last place below the formula, for numbers of every size."""
+    rng = np.random.default_rng(8)
+    for _ in range(300):
+        a, b = (float(number) for number in 10.0 ** rng.uniform(-6, 6, 2))
+        n, x, y = int(10 ** rng.uniform(0, 12)), Fraction(a), Fraction(b)
+        assert Fraction(minima.minimum_sensitivity(a, n, b)) >= 2 * x / (n * y)
+        assert Fraction(minima.minimum_radius(a, n, b)) >= x / (n * y)
+        assert Fraction(minima.record_weight(a, n, b)) >= x**2 / (n * y)
+        assert Fraction(minima.output_scale(a, b)) >= 2 * x / y
+        assert Fraction(minima.output_sigma(a, b)) >= 2 * x / y
+        assert Fraction(minima.ball_scale(a, b)) >= x / y
+        assert Fraction(minima.gaussian_sigma(a, 1.0, 1e-6)) >= x / Fraction(gaussian_mu(1.0, 1e-6))
+
+
+def test_corners_that_no_noise_changes_are_refused():
+    with pytest.raises(ValueError, match="ratios must not all be 0"):
+        Corners((1, 2), (0.0, 0.0), (0.0, 0.1)).mu(1.0, 1e-6)
 
 
 @pytest.mark.parametrize("fields", [((1,), (1.0, 1.0), (0.0,)), ((), (), ()), ((1,), (-1.0,), (0.0,))])

@@ -1,5 +1,6 @@
 """What plans predict and declare besides their costs, against computations of their own; costs that round outward."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -9,7 +10,8 @@ from scipy import stats
 import epsteps as es
 from epsteps.designs import Division, Model, predicted_excess
 from epsteps.minima.saturations import PseudoHuber, Sigmoid, Softmax
-from epsteps.plans import OutputPlan, plan_objective
+from epsteps.plans import OutputPlan, plan_objective, spending
+from epsteps.plans.perturbing import predicted_risk
 from epsteps.plans.vectors import Vectors
 
 PROBLEM = es.Problem(es.Logistic(), es.Ball(1), ridge=0.5, n=400, d=3)
@@ -126,3 +128,41 @@ def test_the_deviation_of_released_statistics_is_that_of_their_noise(budget, wis
     drawn = stats.wishart(df=6, scale=np.eye(5)).rvs((2, 2000), random_state=1) if wishart else 0
     expected = np.diagonal(drawn[0] - drawn[1], axis1=1, axis2=2).std() if wishart else 1.0
     assert plan.deviation == pytest.approx(plan.scale * expected, rel=0.03)
+
+
+def test_the_error_of_a_tilted_minimum_is_that_of_its_tilts():
+    """E|b|²/(2 n² ridge), where E|b|² = d (d + 1) s² for each; minima count by their precision 1/s²."""
+    plan = plan_objective(PROBLEM, es.Pure(3.0), mechanism="l2", shares=(0.2, 0.8))
+    first, second = plan.scales
+    precisions = np.array([1 / first**2, 1 / second**2])
+    assert plan.weights == pytest.approx(precisions / precisions.sum())
+    energy = 12 * sum(weight**2 * scale**2 for weight, scale in zip(plan.weights, plan.scales, strict=True))
+    assert plan.error == pytest.approx(energy / (2 * 400**2 * plan.ridge))
+
+
+def test_a_prediction_counts_the_bias_of_more_ridge_than_was_asked_for():
+    """(ridge' - ridge) r²/2 for a solution of norm 3; the noise on the same objective does not change."""
+    plan = plan_objective(PROBLEM, es.Pure(3.0))
+    for less in (0.0, 0.1, 0.4):
+        other = replace(plan, problem=replace(PROBLEM, ridge=PROBLEM.ridge - less))
+        assert predicted_risk(other) - predicted_risk(plan) == pytest.approx(less * 9 / 2)
+    assert predicted_risk(plan) > 0
+
+
+def test_costs_in_rho_are_rounded_up_in_fractions():
+    """rho = epsilon²/2 = mu²/2."""
+    rng = np.random.default_rng(1)
+    for cost in (10.0 ** rng.uniform(-6, 3, 200)).tolist():
+        for convert in (spending.of_pure, spending.of_gaussian):
+            assert Fraction(convert(es.Concentrated(1.0), cost).amount) >= Fraction(cost) ** 2 / 2
+        assert spending.of_pure(es.Pure(1.0), cost) == es.Pure(cost)
+
+
+@pytest.mark.parametrize("budget", [es.Pure(1.0), es.Concentrated(0.1)], ids=str)
+def test_small_eigenvalues_of_statistics_are_raised_to_a_share_of_the_noises_norm(budget):
+    """That norm is about the deviation times √(2k); twice the epsilon, half the noise, half the floor."""
+    problem = es.Problem(es.Squared(), es.Ball(1), ridge=0.5, n=400, d=3)
+    plan = es.plan(problem, budget, "statistics")
+    assert 0.1 < plan.floor / (plan.deviation * np.sqrt(2 * plan.vectors.size)) < 3
+    other = es.plan(problem, es.Pure(2.0) if isinstance(budget, es.Pure) else es.Concentrated(0.4), "statistics")
+    assert other.floor == pytest.approx(plan.floor / 2, rel=1e-6)

@@ -182,6 +182,41 @@ def test_slopes_in_doubles_are_not_certified_as_long_doubles(monkeypatch):
     assert not account.charged
 
 
+@each_loss
+def test_the_bound_counts_every_rounding_that_its_proof_lists(loss):
+    """Of the ridge's term, the tilt, the margins and the slopes, each by itself, in whole units."""
+    unit = 2.0**-52
+    for ridge, size in ((1e-6, 1.0), (1e3, 1e-3), (1e3, 1.0)):
+        problem = es.Problem(loss, es.Ball(size), ridge=ridge, n=600, d=2, intercept=True)
+        objective, root = Minimised(problem, ridge), math.sqrt(loss.outputs)
+        record, classes = problem.record_size(2), loss.outputs * (loss.outputs > 1)
+        at_zero = rounding(objective, 0.0, 0.0, unit)
+        assert at_zero >= unit * 600 * record * loss.slope * (256 + 54 + 20 + 2 + classes) * root
+        margins = 600 * record**2 * loss.curvature * (problem.width + 2) * root
+        assert rounding(objective, 1e9, 0.0, unit) - at_zero >= 1e9 * unit * (margins + 4 * 600 * ridge)
+        assert rounding(objective, 0.0, 1e9, unit) - at_zero >= 1e9 * unit * 2
+
+
+@each_loss
+def test_no_point_beyond_the_reach_is_below_the_start(loss):
+    """G(x) = n F(x) + b'x exceeds G(0) in every direction, for tilts that are short and long against the slopes."""
+    rng, n = np.random.default_rng(11), 30
+    for ridge, share in [(ridge, share) for ridge in (1e-3, 0.1, 1.0, 100.0) for share in (0.0, 0.3, 0.9, 1.1, 20.0)]:
+        problem = es.Problem(loss, es.Ball(1), ridge=ridge, n=n, d=2)
+        objective = Minimised(problem, ridge)
+        rows = es.Rows(problem, np.tile([1.0, 0.0], (n, 1)), np.ones(n))
+        length = share * n * objective.gradient_size
+        reach = objective.reach(length)
+        for _ in range(5):
+            direction = rng.standard_normal(problem.dimension)
+            direction[0] = 3 * abs(direction[0])
+            direction /= np.linalg.norm(direction)
+            for sign in (1.0, -1.0):
+                x = sign * reach * direction
+                change = n * (rows.value(x) - rows.value(0 * x)) - length * reach
+                assert change > 0
+
+
 class Account:
     """Takes every charge, and knows of it."""
 
@@ -363,6 +398,11 @@ def test_a_plan_that_cannot_be_reached_is_refused_before_the_charge():
     tolerance = 1.001 * least_tolerance(objective, 0.0)
     with pytest.raises(ValueError, match="does not fit into 64 bits"):
         Goal(objective, 2.0**-50, 1.0, scale=1e6).require_reachable()
+    with pytest.raises(
+        ValueError, match=r"a tilt that is known to 0\.0667, is too coarse for the plan's tolerance of 1\."
+    ):
+        Goal(objective, 2.0**-50, 1.0, scale=1e-3, slack=1 / 15).require_reachable()
+    Goal(objective, 2.0**-50, 1.0, scale=1e-3, slack=1 / 17).require_reachable()
     with pytest.raises(ValueError, match=r"a grid of 1, .* is too coarse for the plan's tolerance of 1\."):
         Goal(objective, 1.0, 1.0, scale=1e6).require_reachable()
     Goal(objective, 2.0**-50, tolerance * 2**20, scale=1e-3).require_reachable()
