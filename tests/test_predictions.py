@@ -166,3 +166,11 @@ def test_small_eigenvalues_of_statistics_are_raised_to_a_share_of_the_noises_nor
     assert 0.1 < plan.floor / (plan.deviation * np.sqrt(2 * plan.vectors.size)) < 3
     other = es.plan(problem, es.Pure(2.0) if isinstance(budget, es.Pure) else es.Concentrated(0.4), "statistics")
     assert other.floor == pytest.approx(plan.floor / 2, rel=1e-6)
+
+
+def test_several_gaussian_tilts_fit_their_budget_where_the_ridge_must_grow():
+    """Jacobians of two releases cost more than epsilon at a ridge where that of one does not: more ridge is taken."""
+    problem = es.Problem(es.Logistic(), es.Ball(1), ridge=1e-3, n=100, d=2)
+    plan = plan_objective(problem, es.Approximate(0.3, 1e-6), mechanism="gaussian", shares=(0.5, 0.5))
+    assert 0.99 * 0.3 < plan.spent <= 0.3
+    assert plan.ridge > problem.ridge

@@ -309,6 +309,16 @@ def test_every_plan_can_be_reached_and_says_so_without_data(n, epsilon, method):
             assert math.log2(goal.step) == round(math.log2(goal.step))
 
 
+@pytest.mark.parametrize("mechanism", ["l2", "gaussian"])
+def test_noise_of_outputs_fits_its_integers_in_every_unit_of_the_records(mechanism):
+    """Where records are huge, a grid as fine as the tolerance asks for would leave no room for the noise."""
+    for size, n, epsilon in ((1e-12, 10**6, 1e-3), (1e6, 1000, 1e-3), (1e12, 10**6, 1e-3), (1e12, 10, 1.0)):
+        problem = es.Problem(es.Logistic(), es.Ball(size), ridge=1e-9, n=n, d=2)
+        plan = es.plan(problem, es.Approximate(epsilon, 1e-9), "output", mechanism=mechanism)
+        plan.require_reachable(LONG)
+        assert plan.scale / plan.step * (2 + 40 * math.sqrt(2) + 800) <= 2.0**61
+
+
 @each_loss
 def test_descent_on_the_grid_ends_by_itself_within_the_theorems_steps(loss, monkeypatch):
     """Without Newton's method: what the solver falls back on. And it takes many steps, so that the bound means much."""
@@ -357,6 +367,47 @@ def test_second_derivatives_that_fail_are_done_without(failure, monkeypatch):
         warnings.simplefilter("error")
         found = es.run(plan, rows, seed=1).x
     assert np.linalg.norm(found - expected) <= 2 * plan.objective.radius(plan.tolerance) * (1 + 1e-9)
+
+
+@each_loss
+def test_the_tilted_objectives_derivatives_are_those_of_its_value(loss):
+    """By differences of 1e-5: the tilt and the ridge that planning added are in all three, with one sign."""
+    rng = np.random.default_rng(12)
+    problem = es.Problem(loss, es.Ball(1), ridge=0.1, n=40, d=2, intercept=True)
+    rows = es.Rows(problem, rng.standard_normal((40, 2)), labelled(loss, rng, 40))
+    tilted = Tilted(Minimised(problem, 0.7), rows, 30 * rng.standard_normal(problem.dimension))
+    x, h = 0.1 * rng.standard_normal(problem.dimension), 1e-5
+    pairs = [(x + h * e, x - h * e) for e in np.eye(problem.dimension)]
+    slopes = [(tilted.value(a) - tilted.value(b)) / (2 * h) for a, b in pairs]
+    curves = [(tilted.gradient(a) - tilted.gradient(b)) / (2 * h) for a, b in pairs]
+    assert tilted.gradient(x) == pytest.approx(np.array(slopes), abs=1e-6)
+    assert tilted.hessian(x) == pytest.approx(np.array(curves), rel=1e-3, abs=1e-4)
+    assert tilted.certified(x, np.float64).gradient.astype(float) == pytest.approx(40 * tilted.gradient(x))
+
+
+@each_loss
+def test_newtons_method_gets_there_in_a_few_steps(loss, monkeypatch):
+    """Descent alone would take thousands at this condition: what is promised of the time that a fit takes."""
+    counts = {"certified": 0, "hessian": 0}
+
+    def counted(name, method):
+        def found(self, *arguments):
+            counts[name] += 1
+            return method(self, *arguments)
+
+        return found
+
+    rng = np.random.default_rng(13)
+    problem = es.Problem(loss, es.Ball(1), ridge=1e-5, n=2000, d=3)
+    plan = es.plan(problem, es.Pure(50.0), "objective")
+    assert plan.objective.L / plan.ridge > 1000
+    rows = es.Rows(problem, rng.standard_normal((2000, 3)), labelled(loss, rng, 2000))
+    for name in counts:
+        monkeypatch.setattr(Tilted, name, counted(name, getattr(Tilted, name)))
+    release = TiltedMinimum(plan, 0)
+    release.minimum(rows, release.tilt(Source(14)))
+    assert counts["certified"] <= 8
+    assert counts["hessian"] <= 25
 
 
 @pytest.mark.parametrize("size", [1e-6, 1e-100])
