@@ -413,6 +413,53 @@ def test_what_is_not_covered_is_refused():
         plan_curvature(problem_of(es.Box(0, 1)), es.Pure(1.0), mechanism="gaussian")
 
 
+def test_whether_descent_is_preferred_does_not_depend_on_the_targets_unit():
+    """Noise and start both grow with the square of the bound, where no ridge is added."""
+    every = set()
+    for epsilon in (0.02, 0.05, 0.1, 0.2, 0.4, 1.0):
+        found = {
+            prefers_descent(es.Problem(es.Squared(bound), es.Box(0, 1), ridge=0.5, n=20_000, d=20), es.Pure(epsilon))
+            for bound in (1e-3, 0.03, 0.5)
+        }
+        assert len(found) == 1
+        every |= found
+    assert every == {False, True}
+
+
+def test_a_guessed_error_holds_the_bias_of_more_ridge():
+    """(ridge' - ridge) r²/2 for a solution of norm 3."""
+    plan = plan_curvature(problem_of(es.Box(0, 1), n=3000), es.Pure(0.3))
+    assert plan.ridge >= 0.1
+    other = dataclasses.replace(plan, problem=problem_of(es.Box(0, 1), n=3000, ridge=0.02))
+    assert other.error - plan.error == pytest.approx((0.1 - 0.02) * 9 / 2)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_points_are_shortened_to_where_the_first_gradient_allows_them(unit):
+    """ridge/2 |x|² + g'x, less one deviation of the noise along x, is at most 0; no longer multiple of x has that."""
+    plan, rng = plan_curvature(problem_of(es.Box(0, 1)), budget_of(unit, 0.5)), np.random.default_rng(4)
+    kinds = set()
+    for _ in range(60):
+        x, gradient = (
+            rng.standard_normal(D) * 10 ** rng.uniform(-2, 1),
+            rng.standard_normal(D) * 10 ** rng.uniform(-3, 1),
+        )
+        noise = plan.noise_at(np.zeros(D), 0.2)
+
+        def worth(point, gradient=gradient, noise=noise):
+            return gradient @ point - np.sqrt(point @ noise @ point) + plan.ridge / 2 * (point @ point)
+
+        found = plan.held(x, gradient, 0.2)
+        inside = x * min(1.0, plan.radius / np.linalg.norm(x))
+        share = float(found @ inside / (inside @ inside))
+        assert found == pytest.approx(share * inside)
+        assert worth(found) <= 1e-9
+        if share < 1 - 1e-9:
+            assert worth((share + 0.01) * inside) > 0
+        kinds.add("all" if share > 1 - 1e-9 else "part" if share > 0 else "none")
+    assert kinds >= {"all", "none"}
+
+
 def test_descent_is_preferred_where_noise_hides_the_curvature():
     assert prefers_descent(problem_of(es.Box(0, 1), n=20_000, d=50), es.Pure(0.1))
     assert not prefers_descent(problem_of(es.Box(0, 1), n=100_000, d=20), es.Pure(1.0))

@@ -403,6 +403,12 @@ def test_softmax_of_two_classes_has_the_corners_of_a_sigmoid_of_twice_the_sharpn
         assert two.delta(mu, epsilon) == pytest.approx(one.delta(mu, epsilon), rel=1e-12)
 
 
+@pytest.mark.parametrize("saturation", [*SATURATIONS, EuclideanSoftmax(3)], ids=str)
+def test_corners_are_those_of_no_other_noise_unless_it_is_named(saturation):
+    for kappa, mu, epsilon in itertools.product((0.5, 3.0), (0.1, 0.5), (0.3, 2.0)):
+        assert saturation.corners(kappa, mu, epsilon) == saturation.corners(kappa, mu, epsilon, 0.0)
+
+
 def test_what_noise_is_scaled_by_is_rounded_up_in_fractions():
     """Not one unit in the last place below the formula, for numbers of every size."""
     rng = np.random.default_rng(8)
@@ -449,6 +455,16 @@ def test_statistics_of_random_neighbours_stay_within_their_mu(scales):
     squares += np.abs(np.linalg.eigvalsh(moments)).max(axis=1) ** 2 / scales.eigenvalue**2
     found, claim = math.sqrt(squares.max()), minima.statistics_mu(size, bound, scales)
     assert (1 - 1e-3) * claim <= found <= claim
+
+
+def test_the_mu_of_statistics_is_the_largest_over_all_angles():
+    """A (1 - c²) + Q (1 + c) on a fine grid of c, for noise on the products of every size beside the moments'."""
+    c = np.linspace(0, 1, 10_001)
+    for products in np.geomspace(0.05, 20, 60):
+        A, Q = 2.0 * 1.7**4, 2 * 1.7**2 * 2.3**2 / products**2
+        found = minima.statistics_mu(1.7, 2.3, minima.StatisticsScales(1.0, products)) ** 2
+        largest = float(np.max(A * (1 - c**2) + Q * (1 + c)))
+        assert largest * (1 - 1e-12) <= found <= largest * (1 + 1e-7)
 
 
 @pytest.mark.parametrize("product_share", [0.1, 0.5, 0.9])

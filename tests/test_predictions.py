@@ -8,10 +8,12 @@ import pytest
 from scipy import stats
 
 import epsteps as es
+from epsteps import mechanisms
 from epsteps.designs import Division, Model, predicted_excess
 from epsteps.minima.saturations import PseudoHuber, Sigmoid, Softmax
 from epsteps.plans import OutputPlan, plan_objective, spending
-from epsteps.plans.perturbing import predicted_risk
+from epsteps.plans.output import predicted_risk as output_risk
+from epsteps.plans.perturbing import minimax_ridge, predicted_risk
 from epsteps.plans.vectors import Vectors
 
 PROBLEM = es.Problem(es.Logistic(), es.Ball(1), ridge=0.5, n=400, d=3)
@@ -174,3 +176,29 @@ def test_several_gaussian_tilts_fit_their_budget_where_the_ridge_must_grow():
     plan = plan_objective(problem, es.Approximate(0.3, 1e-6), mechanism="gaussian", shares=(0.5, 0.5))
     assert 0.99 * 0.3 < plan.spent <= 0.3
     assert plan.ridge > problem.ridge
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_no_other_ridge_of_a_noisy_minimum_is_predicted_to_be_better(name):
+    """The same budget at another ridge has noise in proportion to 1/ridge."""
+    problem = es.Problem(es.Logistic(), es.Ball(1), ridge=1e-6, n=2000, d=3)
+    plan = es.plan(problem, es.Approximate(0.5, 1e-6), "output", mechanism=name)
+    for factor in (0.25, 0.8, 1.25, 4.0):
+        other = replace(plan, ridge=factor * plan.ridge, scale=plan.scale / factor * (1 + 1e-9))
+        assert output_risk(other) > output_risk(plan)
+
+
+def test_the_ridge_that_balances_its_bias_is_at_least_the_problems():
+    """√E|w|²/3 for noise w on the mean, of the whole budget: d s² for Gaussian noise, d (d + 1) s² for "l2"."""
+    for budget, name in (
+        (es.Approximate(0.1, 1e-6), "gaussian"),
+        (es.Approximate(0.1, 1e-6), "l2"),
+        (es.Pure(0.1), "l2"),
+    ):
+        noise = mechanisms.named(name)
+        sensitivity = PROBLEM.typical_sensitivity(noise.norm) / 400
+        energy = 3 * sensitivity**2 / (2 * budget.rho) if name == "gaussian" else 12 * (sensitivity / 0.1) ** 2
+        balance = np.sqrt(energy) / 3
+        for ridge in (balance / 10, 10 * balance):
+            found = minimax_ridge(replace(PROBLEM, ridge=ridge), budget, noise)
+            assert found == pytest.approx(max(ridge, balance), rel=1e-6)
