@@ -183,6 +183,14 @@ def test_deltas_are_never_rounded_down():
         assert exact * (1 - 1e-11) <= found <= exact * (1 + 1e-9 + 1e-12 * z**4 / epsilon)
 
 
+def test_deltas_are_numbers_and_fall_with_epsilon_however_far_apart_mu_and_epsilon_are():
+    for mu in 10.0 ** np.linspace(-12, 12, 25):
+        epsilons = 10.0 ** np.linspace(-20, 40, 61)
+        found = np.array([gaussian_delta(mu, epsilon) for epsilon in (*-epsilons[::-1], *epsilons)])
+        assert np.all((found >= 0) & (found <= 1))
+        assert np.all(np.diff(found) <= 1e-12 * found[:-1])
+
+
 def test_no_corners_delta_is_below_that_of_sixty_digits():
     """Not by one unit in the last place: neither the sum over corners, nor any of its terms before the sum's factor."""
     rng = np.random.default_rng(7)
