@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import re
 
 import numpy as np
 import pytest
@@ -458,6 +459,16 @@ def test_points_are_shortened_to_where_the_first_gradient_allows_them(unit):
             assert worth((share + 0.01) * inside) > 0
         kinds.add("all" if share > 1 - 1e-9 else "part" if share > 0 else "none")
     assert kinds >= {"all", "none"}
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_the_page_of_a_plan_divides_all_of_the_budget(unit):
+    """Shares of the second moment and of every gradient; with that of the moments they are 100 %, to a rounded digit."""
+    plan = plan_curvature(problem_of(es.Box(0, 1), n=100_000), budget_of(unit))
+    shares = [float(number) for number in re.findall(r"([\d.-]+)%", plan.facts["Division"])]
+    assert len(shares) == 1 + len(plan.expected.gradients)
+    assert min(shares) > 0
+    assert sum(shares) + 100 * plan.moments / (plan.moments + plan.rest) == pytest.approx(100, abs=0.3)
 
 
 def test_descent_is_preferred_where_noise_hides_the_curvature():

@@ -14,6 +14,7 @@ import epsteps as es
 from epsteps import mechanisms
 from epsteps.engines import encoding
 from epsteps.noise import Source
+from epsteps.plans import plan_objective
 from epsteps.plans.minimised import Minimised
 from epsteps.plans.precision import LONG, Goal, least_tolerance, rounding, tilt_length
 from epsteps.releases import solving
@@ -307,6 +308,16 @@ def test_every_plan_can_be_reached_and_says_so_without_data(n, epsilon, method):
             assert smoothness * goal.step * math.sqrt(d) <= goal.tolerance / 4 * (1 + 1e-9)
             assert 4 * LONG * goal.reach <= goal.step
             assert math.log2(goal.step) == round(math.log2(goal.step))
+
+
+@pytest.mark.parametrize("shares", [(0.01, 0.99), (1e-4, 1 - 1e-4)], ids=str)
+def test_minima_of_unequal_shares_can_all_be_reached(shares):
+    """One tolerance serves all: it is no smaller than what the finest grid, that of the largest share, needs."""
+    for n, epsilon, ridge in ((10, 1e10, 1e-9), (10, 1e10, 0.3), (10**5, 1e10, 0.3), (10**5, 1.0, 1e-3)):
+        problem = es.Problem(es.Logistic(), es.Ball(1), ridge=ridge, n=n, d=2)
+        plan = plan_objective(problem, es.Pure(epsilon), mechanism="l2", shares=shares)
+        plan.require_reachable(LONG)
+        assert plan.spent <= epsilon
 
 
 @pytest.mark.parametrize("mechanism", ["l2", "gaussian"])
