@@ -13,7 +13,16 @@ from scipy.stats import norm
 
 import epsteps as es
 from epsteps.budgets import Budget
-from epsteps.designs import Model, Moments, Whitening, covariance, decode_moments, matrix_noise, whitening_of
+from epsteps.designs import (
+    MatrixNoise,
+    Model,
+    Moments,
+    Whitening,
+    covariance,
+    decode_moments,
+    matrix_noise,
+    whitening_of,
+)
 from epsteps.grid import STEPS
 from epsteps.noise import Source
 from epsteps.planning import OverspentError
@@ -461,9 +470,51 @@ def test_points_are_shortened_to_where_the_first_gradient_allows_them(unit):
     assert kinds >= {"all", "none"}
 
 
+def combined(rng, noise: float, unit: float = 1.0, mean_noise: float = 0.1):
+    """Return records in a box of this half-width, and what their moments and their whitened second moment say of them.
+
+    The released means are off by their noise; nothing else is.
+    """
+    columns = plan_curvature(problem_of(es.Box(-unit, unit)), es.Pure(1.0)).columns
+    records = unit * np.clip(rng.standard_normal((400, D)) @ rng.standard_normal((D, D)) / 8, -1, 1)
+    mean = records.mean(axis=0) + unit * mean_noise * rng.standard_normal(D)
+    spread = records.var(axis=0)
+    moments = Moments(mean, spread, np.full(D, unit * mean_noise), 0.02 * spread)
+    whitening = Whitening(np.arange(D), mean, 1 / np.sqrt(spread), 4.0 * D)
+    a = np.column_stack([(records - mean) * whitening.weights, np.full(400, whitening.constant)])
+    k = D + 1
+    known = MatrixNoise(k, noise, noise, np.sqrt(2 * k) * noise)
+    return records, covariance(columns, moments, whitening, a.T @ a / 400, known, 0.25), known
+
+
+def test_without_noise_the_covariance_and_the_mean_are_those_of_the_records():
+    """The constant coordinate's products mend a mean that was released with noise."""
+    for seed in range(5):
+        records, found, _ = combined(np.random.default_rng(seed), noise=1e-9)
+        assert found.mean == pytest.approx(records.mean(axis=0), abs=1e-6)
+        assert found.covariance == pytest.approx(np.cov(records.T, bias=True), abs=1e-6)
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.1, 1.0])
+def test_the_covariance_does_not_depend_on_the_columns_units(noise):
+    for seed in range(5):
+        one, thousand = (combined(np.random.default_rng(seed), noise, unit)[1] for unit in (1.0, 1024.0))
+        assert thousand.mean == pytest.approx(1024 * one.mean)
+        assert thousand.covariance == pytest.approx(1024**2 * one.covariance)
+
+
+def test_no_eigenvalue_is_believed_below_half_of_the_noises_largest():
+    """Whitened, where all of the correlations are kept or most of them: half of the noise's edge, and more beyond."""
+    for seed in range(5):
+        records, found, known = combined(np.random.default_rng(seed), noise=0.1)
+        scale = 1 / records.std(axis=0)
+        least = np.linalg.eigvalsh(found.covariance * np.outer(scale, scale)).min()
+        assert least >= 0.4 * known.edge
+
+
 @pytest.mark.parametrize("unit", UNITS)
 def test_the_page_of_a_plan_divides_all_of_the_budget(unit):
-    """Shares of the second moment and of every gradient; with that of the moments they are 100 %, to a rounded digit."""
+    """Shares of the second moment and of every gradient: with that of the moments they are 100 %, but for rounding."""
     plan = plan_curvature(problem_of(es.Box(0, 1), n=100_000), budget_of(unit))
     shares = [float(number) for number in re.findall(r"([\d.-]+)%", plan.facts["Division"])]
     assert len(shares) == 1 + len(plan.expected.gradients)
