@@ -20,6 +20,7 @@ from epsteps.designs import (
     Whitening,
     covariance,
     decode_moments,
+    divide,
     matrix_noise,
     whitening_of,
 )
@@ -468,6 +469,29 @@ def test_points_are_shortened_to_where_the_first_gradient_allows_them(unit):
             assert worth((share + 0.01) * inside) > 0
         kinds.add("all" if share > 1 - 1e-9 else "part" if share > 0 else "none")
     assert kinds >= {"all", "none"}
+
+
+@pytest.mark.parametrize(("unit", "power"), [("epsilon", 1.0), ("rho", 0.5)])
+def test_the_curvature_gets_more_than_a_tenth_only_where_a_tenth_would_not_do(unit, power):
+    """The error of the Hessian falls as share^-power: it is 0.12, or what a tenth buys, or 0.7 for up to 0.3 of all."""
+    kinds = set()
+    for n in np.geomspace(1e2, 1e7, 60).astype(int):
+        moments = Moments(np.zeros(D), np.ones(D), np.full(D, 0.1), np.full(D, 0.1))
+        found = divide(moments, unit, 0.25, 1e-3, int(n), 0.02, 0.002)
+        share = found.curvature / 0.02
+        tenth = found.error * (share / 0.1) ** power
+        if tenth <= 0.12:
+            assert 0.04 <= share <= 0.1 + 1e-12
+            assert found.error <= 0.12 + 1e-12
+        elif tenth <= 0.75:
+            assert share == pytest.approx(0.1)
+        elif share > 0.1 + 1e-12:
+            assert share <= 0.3
+            assert found.error == pytest.approx(0.7)
+        else:
+            assert tenth / 3**power > 0.7
+        kinds.add(share > 0.1 + 1e-12)
+    assert kinds == {False, True}
 
 
 def combined(rng, noise: float, unit: float = 1.0, mean_noise: float = 0.1):

@@ -8,10 +8,11 @@ import pytest
 from scipy import stats
 
 import epsteps as es
-from epsteps import mechanisms
+from epsteps import mechanisms, minima
 from epsteps.designs import Division, Model, predicted_excess
 from epsteps.minima.saturations import PseudoHuber, Sigmoid, Softmax
 from epsteps.plans import OutputPlan, plan_objective, spending
+from epsteps.plans.minimised import Minimised
 from epsteps.plans.output import predicted_risk as output_risk
 from epsteps.plans.perturbing import minimax_ridge, predicted_risk
 from epsteps.plans.vectors import Vectors
@@ -202,3 +203,19 @@ def test_the_ridge_that_balances_its_bias_is_at_least_the_problems():
         for ridge in (balance / 10, 10 * balance):
             found = minimax_ridge(replace(PROBLEM, ridge=ridge), budget, noise)
             assert found == pytest.approx(max(ridge, balance), rel=1e-6)
+
+
+def test_hardly_any_other_ridge_of_a_gaussian_tilt_is_predicted_to_be_better():
+    """Bias (ridge' - ridge) 9/2 and noise E|b|²/(2 n² ridge') at each one's largest mu; they are tried 1.25 apart."""
+    problem = es.Problem(es.Logistic(), es.Ball(1), ridge=1e-6, n=300, d=4)
+    plan = plan_objective(problem, es.Approximate(1.0, 1e-6), mechanism="gaussian")
+
+    def loss(ridge):
+        objective = Minimised(problem, ridge)
+        found = minima.calibrated_or_none(0.995, 1e-6, objective.kappa, objective.saturation)
+        noise = np.inf if found is None else 4 * (objective.sensitivity(2) / found.mu) ** 2
+        return (ridge - 1e-6) * 9 / 2 + noise / (2 * 300**2 * ridge)
+
+    own = (plan.ridge - 1e-6) * 9 / 2 + plan.error
+    assert own == pytest.approx(loss(plan.ridge), rel=1e-3)
+    assert own <= 1.05 * min(loss(factor * plan.ridge) for factor in np.geomspace(0.1, 10, 15))
