@@ -326,6 +326,13 @@ def test_epsilon_is_the_inverse_of_delta():
         epsilon = corners.epsilon(mu, delta)
         assert delta * (1 - 1e-6) <= corners.delta(mu, epsilon) <= delta
     assert corners.epsilon(1e-6, 0.9) == 0.0
+    # Where rounding leaves the root short of delta, it is moved, and hardly.
+    for mu, delta in (
+        (1.2677509352914451e-06, 2.7935322892220383e-159),
+        (2.2640423846258687e-06, 4.351388129289129e-46),
+    ):
+        epsilon = minima.GAUSSIAN.epsilon(mu, delta)
+        assert minima.GAUSSIAN.delta(mu, epsilon) <= delta < minima.GAUSSIAN.delta(mu, epsilon * (1 - 1e-6))
 
 
 def test_composition_multiplies_the_lists():

@@ -236,6 +236,18 @@ def test_the_model_is_good_where_records_are_many_and_the_prediction_tells_so(bu
     assert extras["moments"][1:6, 1:6] / 100_000 == pytest.approx(rows.second_moment()[:5, :5], abs=0.05)
 
 
+def test_features_that_vary_little_beside_their_size_have_the_weights_of_others():
+    """The least weight is 32, so that rounding moves none by more than 1/64; only ratios of the weights matter."""
+    for low in (0.0, 1e3, 1e6):
+        domain = es.Box(np.full(3, low), low + np.array([1.0, 2.0, 16.0]))
+        weights = np.array(
+            plan_statistics(es.Problem(es.Squared(), domain, ridge=0.1, n=100, d=3), es.Pure(1.0)).weights
+        )
+        deviations = np.array([1.0, 2.0, 16.0]) / domain.units(3)
+        assert weights[1:-1].min() == 32
+        assert weights[1:-1] / 32 == pytest.approx(np.sqrt(deviations.max() / deviations), rel=1 / 60)
+
+
 def test_centring_lowers_the_noise_of_features_that_are_never_negative():
     """Twenty features in [0, 1]: their centred half-ranges make vectors a quarter as long, squared."""
     problem = es.Problem(es.Squared(), es.Box(0, 1), ridge=0.01, n=1000, d=20)
