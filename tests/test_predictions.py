@@ -53,6 +53,15 @@ def test_the_models_hessian_is_its_gradients_derivative(loss):
         np.testing.assert_allclose(model.derivatives(x)[1], np.array(apart).T, rtol=1e-3, atol=1e-4)
 
 
+def test_what_noise_costs_on_a_model_is_half_a_trace():
+    """A step to the minimum with a gradient that is off by w costs w'H⁻¹w/2, whose mean is tr(H⁻¹ Σ)/2."""
+    rng = np.random.default_rng(2)
+    factor, noise = rng.standard_normal((2, 4, 4))
+    model, noise = Model(es.Squared(), rng.standard_normal(4), factor @ factor.T, 0.1), noise @ noise.T
+    hessian = model.derivatives(np.zeros(4))[1]
+    assert model.noise_cost(np.zeros(4), noise) == pytest.approx(np.trace(np.linalg.solve(hessian, noise)) / 2)
+
+
 @pytest.mark.parametrize(("unit", "power"), [("epsilon", 2), ("rho", 1)])
 def test_the_predicted_error_of_one_gradient_falls_with_its_share(unit, power):
     """Its variance falls as 1/epsilon² or 1/rho, and a Hessian without error leaves nothing of the start."""
