@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import re
 
 import numpy as np
 import pytest
@@ -12,7 +13,17 @@ from scipy.stats import norm
 
 import epsteps as es
 from epsteps.budgets import Budget
-from epsteps.designs import Model, Moments, Whitening, covariance, decode_moments, matrix_noise, whitening_of
+from epsteps.designs import (
+    MatrixNoise,
+    Model,
+    Moments,
+    Whitening,
+    covariance,
+    decode_moments,
+    divide,
+    matrix_noise,
+    whitening_of,
+)
 from epsteps.grid import STEPS
 from epsteps.noise import Source
 from epsteps.planning import OverspentError
@@ -137,6 +148,67 @@ def test_moments_are_those_of_the_records_and_their_noise_is_as_declared(name, u
         assert has_unit_variance(ratios)
         assert not has_unit_variance(ratios * 1.5)
         assert not has_unit_variance(ratios / 1.5)
+
+
+@pytest.mark.parametrize("name", DOMAINS)
+def test_moments_are_decoded_as_they_were_released_and_held_in_their_ranges(name):
+    """Without noise: the records' own means and variances, where a category's column varies by p (1 - p)."""
+    problem = problem_of(DOMAINS[name])
+    plan = plan_curvature(problem, es.Pure(1.0))
+    columns, features = plan.columns, blocks_of(problem)
+    releases = moment_releases(columns, plan.statistics)
+    sums = [release.sums(es.Rows(problem, extreme_rows(), np.ones(problem.n))) for release in releases]
+    exact = tuple(release.published(each, 0 * each) for release, each in zip(releases, sums, strict=True))
+    found = decode_moments(columns, exact, tuple(np.zeros(len(each)) for each in exact))
+    assert found.mean == pytest.approx(features.mean(axis=0), abs=1e-5)
+    assert found.variance[columns.numeric] == pytest.approx(features.var(axis=0)[columns.numeric], abs=1e-4)
+    held = np.setdiff1d(np.arange(D), columns.numeric)
+    assert found.variance[held] == pytest.approx((found.mean * (1 - found.mean))[held])
+    least = columns.centre - columns.half * np.isin(np.arange(D), columns.numeric)
+    rng = np.random.default_rng(2)
+    for _ in range(20):
+        released, noise = ([scale * rng.standard_normal(len(each)) for each in exact] for scale in (30.0, 0.2))
+        found = decode_moments(columns, tuple(released), tuple(map(np.abs, noise)))
+        assert np.all(found.mean >= least)
+        assert np.all(found.mean <= columns.centre + columns.half)
+        assert np.all(found.variance >= found.variance_noise / 2)
+        assert np.all(found.variance <= np.maximum(columns.half**2, found.variance_noise / 2))
+
+
+def test_the_noise_of_a_variance_is_that_of_its_square_and_its_mean():
+    """2000 seeded draws of both, whose deviation is within 10 %: with a chance below 1e-6 to fail."""
+    columns, rng = plan_curvature(problem_of(es.Box(0, 4)), es.Pure(1.0)).columns, np.random.default_rng(3)
+    mean, square, noise = np.full(D, 0.5), np.full(D, 0.1), (np.linspace(0, 0.02, D), np.full(D, 0.01))
+    draws = [
+        decode_moments(
+            columns, (mean + noise[0] * rng.standard_normal(D), square + noise[1] * rng.standard_normal(D)), noise
+        )
+        for _ in range(2000)
+    ]
+    expected = decode_moments(columns, (mean, square), noise)
+    assert np.std([draw.variance for draw in draws], axis=0) == pytest.approx(expected.variance_noise, rel=0.1)
+    assert np.std([draw.mean for draw in draws], axis=0) == pytest.approx(expected.mean_noise, rel=0.1)
+
+
+@pytest.mark.parametrize("name", DOMAINS)
+def test_no_direction_varies_by_more_than_the_columns_allow(name):
+    """Half of the records at one corner, half at the opposite one, reach it in a box without categories."""
+    columns = plan_curvature(problem_of(DOMAINS[name]), es.Pure(1.0)).columns
+    largest = np.linalg.eigvalsh(np.cov(blocks_of(problem_of(DOMAINS[name])).T, bias=True)).max()
+    assert largest <= columns.largest_variance
+    if name in ("box", "cube"):
+        assert np.linalg.norm(columns.half) ** 2 == pytest.approx(columns.largest_variance)
+
+
+def test_limits_of_what_is_released_are_where_they_say():
+    """2^30 records with Gaussian noise, and units between 1e-20 and 1e20."""
+    plan_curvature(problem_of(es.Box(0, 1), n=2**30), es.Concentrated(1.0))
+    with pytest.raises(ValueError, match=r"at most 2\^30 records with Gaussian noise, got n=1073741825"):
+        plan_curvature(problem_of(es.Box(0, 1), n=2**30 + 1), es.Concentrated(1.0))
+    plan_curvature(problem_of(es.Box(0, 1), n=2**30 + 1), es.Pure(1.0))
+    for size in (1e-21, 1e21):
+        with pytest.raises(ValueError, match="Declare them in other units"):
+            plan_curvature(problem_of(es.Box(0, size)), es.Pure(1.0))
 
 
 @pytest.mark.parametrize("unit", UNITS)
@@ -350,6 +422,129 @@ def test_what_is_not_covered_is_refused():
         plan_curvature(problem_of(es.Box(0, 1), clip=0.5), es.Pure(1.0))
     with pytest.raises(ValueError, match=r"does not cover gaussian noise\. Use mechanism='auto'"):
         plan_curvature(problem_of(es.Box(0, 1)), es.Pure(1.0), mechanism="gaussian")
+
+
+def test_whether_descent_is_preferred_does_not_depend_on_the_targets_unit():
+    """Noise and start both grow with the square of the bound, where no ridge is added."""
+    every = set()
+    for epsilon in (0.02, 0.05, 0.1, 0.2, 0.4, 1.0):
+        found = {
+            prefers_descent(es.Problem(es.Squared(bound), es.Box(0, 1), ridge=0.5, n=20_000, d=20), es.Pure(epsilon))
+            for bound in (1e-3, 0.03, 0.5)
+        }
+        assert len(found) == 1
+        every |= found
+    assert every == {False, True}
+
+
+def test_a_guessed_error_holds_the_bias_of_more_ridge():
+    """(ridge' - ridge) r²/2 for a solution of norm 3."""
+    plan = plan_curvature(problem_of(es.Box(0, 1), n=3000), es.Pure(0.3))
+    assert plan.ridge >= 0.1
+    other = dataclasses.replace(plan, problem=problem_of(es.Box(0, 1), n=3000, ridge=0.02))
+    assert other.error - plan.error == pytest.approx((0.1 - 0.02) * 9 / 2)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_points_are_shortened_to_where_the_first_gradient_allows_them(unit):
+    """ridge/2 |x|² + g'x, less one deviation of the noise along x, is at most 0; no longer multiple of x has that."""
+    plan, rng = plan_curvature(problem_of(es.Box(0, 1)), budget_of(unit, 0.5)), np.random.default_rng(4)
+    kinds = set()
+    for _ in range(60):
+        x, gradient = (
+            rng.standard_normal(D) * 10 ** rng.uniform(-2, 1),
+            rng.standard_normal(D) * 10 ** rng.uniform(-3, 1),
+        )
+        noise = plan.noise_at(np.zeros(D), 0.2)
+
+        def worth(point, gradient=gradient, noise=noise):
+            return gradient @ point - np.sqrt(point @ noise @ point) + plan.ridge / 2 * (point @ point)
+
+        found = plan.held(x, gradient, 0.2)
+        inside = x * min(1.0, plan.radius / np.linalg.norm(x))
+        share = float(found @ inside / (inside @ inside))
+        assert found == pytest.approx(share * inside)
+        assert worth(found) <= 1e-9
+        if share < 1 - 1e-9:
+            assert worth((share + 0.01) * inside) > 0
+        kinds.add("all" if share > 1 - 1e-9 else "part" if share > 0 else "none")
+    assert kinds >= {"all", "none"}
+
+
+@pytest.mark.parametrize(("unit", "power"), [("epsilon", 1.0), ("rho", 0.5)])
+def test_the_curvature_gets_more_than_a_tenth_only_where_a_tenth_would_not_do(unit, power):
+    """The error of the Hessian falls as share^-power: it is 0.12, or what a tenth buys, or 0.7 for up to 0.3 of all."""
+    kinds = set()
+    for n in np.geomspace(1e2, 1e7, 60).astype(int):
+        moments = Moments(np.zeros(D), np.ones(D), np.full(D, 0.1), np.full(D, 0.1))
+        found = divide(moments, unit, 0.25, 1e-3, int(n), 0.02, 0.002)
+        share = found.curvature / 0.02
+        tenth = found.error * (share / 0.1) ** power
+        if tenth <= 0.12:
+            assert 0.04 <= share <= 0.1 + 1e-12
+            assert found.error <= 0.12 + 1e-12
+        elif tenth <= 0.75:
+            assert share == pytest.approx(0.1)
+        elif share > 0.1 + 1e-12:
+            assert share <= 0.3
+            assert found.error == pytest.approx(0.7)
+        else:
+            assert tenth / 3**power > 0.7
+        kinds.add(share > 0.1 + 1e-12)
+    assert kinds == {False, True}
+
+
+def combined(rng, noise: float, unit: float = 1.0, mean_noise: float = 0.1):
+    """Return records in a box of this half-width, and what their moments and their whitened second moment say of them.
+
+    The released means are off by their noise; nothing else is.
+    """
+    columns = plan_curvature(problem_of(es.Box(-unit, unit)), es.Pure(1.0)).columns
+    records = unit * np.clip(rng.standard_normal((400, D)) @ rng.standard_normal((D, D)) / 8, -1, 1)
+    mean = records.mean(axis=0) + unit * mean_noise * rng.standard_normal(D)
+    spread = records.var(axis=0)
+    moments = Moments(mean, spread, np.full(D, unit * mean_noise), 0.02 * spread)
+    whitening = Whitening(np.arange(D), mean, 1 / np.sqrt(spread), 4.0 * D)
+    a = np.column_stack([(records - mean) * whitening.weights, np.full(400, whitening.constant)])
+    k = D + 1
+    known = MatrixNoise(k, noise, noise, np.sqrt(2 * k) * noise)
+    return records, covariance(columns, moments, whitening, a.T @ a / 400, known, 0.25), known
+
+
+def test_without_noise_the_covariance_and_the_mean_are_those_of_the_records():
+    """The constant coordinate's products mend a mean that was released with noise."""
+    for seed in range(5):
+        records, found, _ = combined(np.random.default_rng(seed), noise=1e-9)
+        assert found.mean == pytest.approx(records.mean(axis=0), abs=1e-6)
+        assert found.covariance == pytest.approx(np.cov(records.T, bias=True), abs=1e-6)
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.1, 1.0])
+def test_the_covariance_does_not_depend_on_the_columns_units(noise):
+    for seed in range(5):
+        one, thousand = (combined(np.random.default_rng(seed), noise, unit)[1] for unit in (1.0, 1024.0))
+        assert thousand.mean == pytest.approx(1024 * one.mean)
+        assert thousand.covariance == pytest.approx(1024**2 * one.covariance)
+
+
+@pytest.mark.parametrize("noise", [0.1, 0.25])
+def test_no_eigenvalue_is_believed_far_below_the_noises_largest(noise):
+    """Whitened: half of the noise's edge where all the correlations are kept, and more where noise is large."""
+    for seed in range(5):
+        records, found, known = combined(np.random.default_rng(seed), noise)
+        scale = 1 / records.std(axis=0)
+        least = np.linalg.eigvalsh(found.covariance * np.outer(scale, scale)).min()
+        assert least >= 0.4 * known.edge
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_the_page_of_a_plan_divides_all_of_the_budget(unit):
+    """Shares of the second moment and of every gradient: with that of the moments they are 100 %, but for rounding."""
+    plan = plan_curvature(problem_of(es.Box(0, 1), n=100_000), budget_of(unit))
+    shares = [float(number) for number in re.findall(r"([\d.-]+)%", plan.facts["Division"])]
+    assert len(shares) == 1 + len(plan.expected.gradients)
+    assert min(shares) > 0
+    assert sum(shares) + 100 * plan.moments / (plan.moments + plan.rest) == pytest.approx(100, abs=0.3)
 
 
 def test_descent_is_preferred_where_noise_hides_the_curvature():

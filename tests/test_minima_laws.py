@@ -6,7 +6,9 @@ Attacks search for the worst neighbours; they may fall short of a claim, but mus
 import itertools
 import math
 import re
+from fractions import Fraction
 
+import mpmath
 import numpy as np
 import pytest
 from scipy.integrate import quad
@@ -16,6 +18,7 @@ from scipy.special import expit, logsumexp
 from epsteps import minima
 from epsteps.budgets import gaussian_delta, gaussian_mu
 from epsteps.minima import Corners
+from epsteps.minima.corners import _delta_up
 from epsteps.minima.saturations import EuclideanSoftmax, Flat, PseudoHuber, Sigmoid, Softmax
 
 SATURATIONS = [Sigmoid(), Sigmoid(3.0), PseudoHuber(), Flat(1, 0.5), Flat(2), Softmax(2), Softmax(5)]
@@ -180,6 +183,29 @@ def test_deltas_are_never_rounded_down():
         assert exact * (1 - 1e-11) <= found <= exact * (1 + 1e-9 + 1e-12 * z**4 / epsilon)
 
 
+def test_deltas_are_numbers_and_fall_with_epsilon_however_far_apart_mu_and_epsilon_are():
+    for mu in 10.0 ** np.linspace(-12, 12, 25):
+        epsilons = 10.0 ** np.linspace(-20, 40, 61)
+        found = np.array([gaussian_delta(mu, epsilon) for epsilon in (*-epsilons[::-1], *epsilons)])
+        assert np.all((found >= 0) & (found <= 1))
+        assert np.all(np.diff(found) <= 1e-12 * found[:-1])
+
+
+def test_no_corners_delta_is_below_that_of_sixty_digits():
+    """Not by one unit in the last place: neither the sum over corners, nor any of its terms before the sum's factor."""
+    rng = np.random.default_rng(7)
+    with mpmath.workdps(60):
+        for _ in range(400):
+            mu, shift = 10.0 ** rng.uniform(-3, 1.5), rng.choice([0.0, 10.0 ** rng.uniform(-4, 1)])
+            epsilon = max(rng.uniform(-4, 10) * mu + shift, 0.0)
+            left, scale = mpmath.mpf(epsilon) - mpmath.mpf(shift), mpmath.mpf(mu)
+            far, near = mpmath.ncdf(-left / scale - scale / 2), mpmath.ncdf(-left / scale + scale / 2)
+            exact = near - mpmath.exp(left) * far
+            assert exact <= _delta_up(mu, epsilon, shift) <= exact * (1 + 1e-6) + 1e-300
+            assert exact <= Corners((1,), (1.0,), (shift,)).delta(mu, epsilon)
+            assert max(1 - mpmath.exp(left), 0) <= Corners((1,), (0.0,), (shift,)).delta(mu, epsilon)
+
+
 @pytest.mark.parametrize("saturation", SATURATIONS, ids=NAMES)
 def test_pure_noise_is_the_inverse_of_its_cost(saturation):
     for epsilon, part in itertools.product((1e-3, 0.1, 1.0, 8.0), (1e-4, 0.1, 0.5, 0.9, 0.999)):
@@ -312,6 +338,13 @@ def test_epsilon_is_the_inverse_of_delta():
         epsilon = corners.epsilon(mu, delta)
         assert delta * (1 - 1e-6) <= corners.delta(mu, epsilon) <= delta
     assert corners.epsilon(1e-6, 0.9) == 0.0
+    # Where rounding leaves the root short of delta, it is moved, and hardly.
+    for mu, delta in (
+        (1.2677509352914451e-06, 2.7935322892220383e-159),
+        (2.2640423846258687e-06, 4.351388129289129e-46),
+    ):
+        epsilon = minima.GAUSSIAN.epsilon(mu, delta)
+        assert minima.GAUSSIAN.delta(mu, epsilon) <= delta < minima.GAUSSIAN.delta(mu, epsilon * (1 - 1e-6))
 
 
 def test_composition_multiplies_the_lists():
@@ -354,6 +387,75 @@ def test_renyi_bounds_the_largest_corner(kappa, mu):
     assert minima.GAUSSIAN.renyi(orders, mu) == pytest.approx(orders * mu**2 / 2, rel=1e-9)
 
 
+@pytest.mark.parametrize("mu", [0.05, 0.5, 2.0])
+@pytest.mark.parametrize(
+    "corners",
+    [Corners((2, 1, 3), (1.0, 0.5, 0.0), (0.1, 0.0, 0.02)), Corners((1, 1), (1.0, 0.0), (0.0, 0.02))],
+    ids=["continuous", "at an atom"],
+)
+def test_renyi_is_the_best_bound_of_its_kind(corners, mu):
+    """c + sum of E (X_v - c)_+ for X_v = exp((alpha - 1) loss_v), by quadrature: at the best c, and at no other."""
+    z = np.linspace(-12, 12 + 8 * mu, 20_001)
+    weights = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi) * (z[1] - z[0])
+    levels = [*np.linspace(-0.2, 0.2 + 3 * mu, 400), *corners.shifts]
+    for alpha in (1.5, 3.0, 9.0):
+        losses = [
+            shift + (ratio * mu) ** 2 / 2 + ratio * mu * z
+            for ratio, shift in zip(corners.ratios, corners.shifts, strict=True)
+        ]
+        powers = list(zip(corners.multiplicities, (np.exp((alpha - 1) * loss) for loss in losses), strict=True))
+        bounds = [
+            c + sum(count * float(weights @ np.maximum(power - c, 0)) for count, power in powers)
+            for c in np.exp((alpha - 1) * np.array(levels))
+        ]
+        found = math.exp((alpha - 1) * float(corners.renyi(alpha, mu)))
+        assert min(bounds) * (1 - 1e-4) <= found <= min(bounds) * (1 + 1e-6)
+
+
+def test_corners_of_two_signs_cover_records_at_every_angle():
+    """Slopes of either sign: u - u' twice and u + u' twice, whose squares add up to four records'."""
+    for kappa, mu, epsilon in itertools.product((1e-9, 0.1, 1.0), (1e-3, 0.1, 1.0), (0.0, 0.05, 1.0)):
+        corners = Flat(2).corners(kappa, mu, epsilon)
+        (shift,) = set(corners.shifts)
+        assert shift >= math.log1p(kappa) * (1 - 1e-15)
+        for angle in np.linspace(0, math.pi / 2, 19):
+            every = [2 * gaussian_delta(mu * ratio, epsilon - shift) for ratio in (math.cos(angle), math.sin(angle))]
+            assert min(sum(every), 1.0) * (1 - 1e-12) <= corners.delta(mu, epsilon)
+
+
+def test_softmax_of_two_classes_has_the_corners_of_a_sigmoid_of_twice_the_sharpness():
+    """ln det(I + kappa (diag p - pp')) = ln(1 + 2 kappa a (1 - a)) for two classes."""
+    for kappa, tangent, mu, epsilon in itertools.product((0.1, 2.0), (0.6, 1.0), (0.1, 1.0), (0.0, 0.5, 2.0)):
+        two, one = (each.corners_at(kappa, tangent) for each in (Softmax(2), Sigmoid(2.0)))
+        assert two.delta(mu, epsilon) == pytest.approx(one.delta(mu, epsilon), rel=1e-12)
+
+
+@pytest.mark.parametrize("saturation", [*SATURATIONS, EuclideanSoftmax(3)], ids=str)
+def test_corners_are_those_of_no_other_noise_unless_it_is_named(saturation):
+    for kappa, mu, epsilon in itertools.product((0.5, 3.0), (0.1, 0.5), (0.3, 2.0)):
+        assert saturation.corners(kappa, mu, epsilon) == saturation.corners(kappa, mu, epsilon, 0.0)
+
+
+def test_what_noise_is_scaled_by_is_rounded_up_in_fractions():
+    """Not one unit in the last place below the formula, for numbers of every size."""
+    rng = np.random.default_rng(8)
+    for _ in range(300):
+        a, b = (float(number) for number in 10.0 ** rng.uniform(-6, 6, 2))
+        n, x, y = int(10 ** rng.uniform(0, 12)), Fraction(a), Fraction(b)
+        assert Fraction(minima.minimum_sensitivity(a, n, b)) >= 2 * x / (n * y)
+        assert Fraction(minima.minimum_radius(a, n, b)) >= x / (n * y)
+        assert Fraction(minima.record_weight(a, n, b)) >= x**2 / (n * y)
+        assert Fraction(minima.output_scale(a, b)) >= 2 * x / y
+        assert Fraction(minima.output_sigma(a, b)) >= 2 * x / y
+        assert Fraction(minima.ball_scale(a, b)) >= x / y
+        assert Fraction(minima.gaussian_sigma(a, 1.0, 1e-6)) >= x / Fraction(gaussian_mu(1.0, 1e-6))
+
+
+def test_corners_that_no_noise_changes_are_refused():
+    with pytest.raises(ValueError, match="ratios must not all be 0"):
+        Corners((1, 2), (0.0, 0.0), (0.0, 0.1)).mu(1.0, 1e-6)
+
+
 @pytest.mark.parametrize("fields", [((1,), (1.0, 1.0), (0.0,)), ((), (), ()), ((1,), (-1.0,), (0.0,))])
 def test_corners_are_checked(fields):
     with pytest.raises(ValueError, match="must"):
@@ -380,6 +482,16 @@ def test_statistics_of_random_neighbours_stay_within_their_mu(scales):
     squares += np.abs(np.linalg.eigvalsh(moments)).max(axis=1) ** 2 / scales.eigenvalue**2
     found, claim = math.sqrt(squares.max()), minima.statistics_mu(size, bound, scales)
     assert (1 - 1e-3) * claim <= found <= claim
+
+
+def test_the_mu_of_statistics_is_the_largest_over_all_angles():
+    """A (1 - c²) + Q (1 + c) on a fine grid of c, for noise on the products of every size beside the moments'."""
+    c = np.linspace(0, 1, 10_001)
+    for products in np.geomspace(0.05, 20, 60):
+        A, Q = 2.0 * 1.7**4, 2 * 1.7**2 * 2.3**2 / products**2
+        found = minima.statistics_mu(1.7, 2.3, minima.StatisticsScales(1.0, products)) ** 2
+        largest = float(np.max(A * (1 - c**2) + Q * (1 + c)))
+        assert largest * (1 - 1e-12) <= found <= largest * (1 + 1e-7)
 
 
 @pytest.mark.parametrize("product_share", [0.1, 0.5, 0.9])

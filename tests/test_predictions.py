@@ -1,5 +1,6 @@
 """What plans predict and declare besides their costs, against computations of their own; costs that round outward."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -7,9 +8,13 @@ import pytest
 from scipy import stats
 
 import epsteps as es
+from epsteps import mechanisms, minima
 from epsteps.designs import Division, Model, predicted_excess
 from epsteps.minima.saturations import PseudoHuber, Sigmoid, Softmax
-from epsteps.plans import OutputPlan, plan_objective
+from epsteps.plans import OutputPlan, plan_objective, spending
+from epsteps.plans.minimised import Minimised
+from epsteps.plans.output import predicted_risk as output_risk
+from epsteps.plans.perturbing import minimax_ridge, predicted_risk
 from epsteps.plans.vectors import Vectors
 
 PROBLEM = es.Problem(es.Logistic(), es.Ball(1), ridge=0.5, n=400, d=3)
@@ -48,6 +53,15 @@ def test_the_models_hessian_is_its_gradients_derivative(loss):
         np.testing.assert_allclose(model.derivatives(x)[1], np.array(apart).T, rtol=1e-3, atol=1e-4)
 
 
+def test_what_noise_costs_on_a_model_is_half_a_trace():
+    """A step to the minimum with a gradient that is off by w costs w'H⁻¹w/2, whose mean is tr(H⁻¹ Σ)/2."""
+    rng = np.random.default_rng(2)
+    factor, noise = rng.standard_normal((2, 4, 4))
+    model, noise = Model(es.Squared(), rng.standard_normal(4), factor @ factor.T, 0.1), noise @ noise.T
+    hessian = model.derivatives(np.zeros(4))[1]
+    assert model.noise_cost(np.zeros(4), noise) == pytest.approx(np.trace(np.linalg.solve(hessian, noise)) / 2)
+
+
 @pytest.mark.parametrize(("unit", "power"), [("epsilon", 2), ("rho", 1)])
 def test_the_predicted_error_of_one_gradient_falls_with_its_share(unit, power):
     """Its variance falls as 1/epsilon² or 1/rho, and a Hessian without error leaves nothing of the start."""
@@ -74,6 +88,19 @@ def test_several_runs_cost_no_less_than_the_sum_exactly(runs):
         assert Fraction(plan.spending(runs).amount) >= runs * Fraction(plan.cost)
     for plan in (es.plan(PROBLEM, budget, es.gd, iterations=5), plan_objective(PROBLEM, budget, shares=(0.2, 0.8))):
         assert Fraction(plan.spending(runs).amount) >= runs * sum(map(Fraction, map(float, plan.costs)))
+
+
+@pytest.mark.parametrize("shares", [(1.0,), (0.3, 0.7)], ids=str)
+def test_the_corners_that_a_ledger_is_charged_hold_every_output_exactly(shares):
+    """In fractions: the shift of each corner is at least that of the tilts and of all the outputs together."""
+    for epsilon in (0.3, 1.0, 4.0):
+        plan = plan_objective(PROBLEM, es.Approximate(epsilon, 1e-6), mechanism="gaussian", shares=shares)
+        outputs = sum(map(Fraction, plan.output_costs))
+        assert outputs > 0
+        for charged, tilts in zip(plan.cost.shifts, plan.corners.shifts, strict=True):
+            assert Fraction(tilts) + outputs <= Fraction(charged) <= (Fraction(tilts) + outputs) * (1 + Fraction(1e-9))
+        assert plan.cost.ratios == plan.corners.ratios
+        assert plan.cost.multiplicities == plan.corners.multiplicities
 
 
 @pytest.mark.parametrize("saturation", [Sigmoid(), Sigmoid(4.0), Softmax(3), Softmax(6)], ids=str)
@@ -113,3 +140,91 @@ def test_the_deviation_of_released_statistics_is_that_of_their_noise(budget, wis
     drawn = stats.wishart(df=6, scale=np.eye(5)).rvs((2, 2000), random_state=1) if wishart else 0
     expected = np.diagonal(drawn[0] - drawn[1], axis1=1, axis2=2).std() if wishart else 1.0
     assert plan.deviation == pytest.approx(plan.scale * expected, rel=0.03)
+
+
+def test_the_error_of_a_tilted_minimum_is_that_of_its_tilts():
+    """E|b|²/(2 n² ridge), where E|b|² = d (d + 1) s² for each; minima count by their precision 1/s²."""
+    plan = plan_objective(PROBLEM, es.Pure(3.0), mechanism="l2", shares=(0.2, 0.8))
+    first, second = plan.scales
+    precisions = np.array([1 / first**2, 1 / second**2])
+    assert plan.weights == pytest.approx(precisions / precisions.sum())
+    energy = 12 * sum(weight**2 * scale**2 for weight, scale in zip(plan.weights, plan.scales, strict=True))
+    assert plan.error == pytest.approx(energy / (2 * 400**2 * plan.ridge))
+
+
+def test_a_prediction_counts_the_bias_of_more_ridge_than_was_asked_for():
+    """(ridge' - ridge) r²/2 for a solution of norm 3; the noise on the same objective does not change."""
+    plan = plan_objective(PROBLEM, es.Pure(3.0))
+    for less in (0.0, 0.1, 0.4):
+        other = replace(plan, problem=replace(PROBLEM, ridge=PROBLEM.ridge - less))
+        assert predicted_risk(other) - predicted_risk(plan) == pytest.approx(less * 9 / 2)
+    assert predicted_risk(plan) > 0
+
+
+def test_costs_in_rho_are_rounded_up_in_fractions():
+    """rho = epsilon²/2 = mu²/2."""
+    rng = np.random.default_rng(1)
+    for cost in (10.0 ** rng.uniform(-6, 3, 200)).tolist():
+        for convert in (spending.of_pure, spending.of_gaussian):
+            assert Fraction(convert(es.Concentrated(1.0), cost).amount) >= Fraction(cost) ** 2 / 2
+        assert spending.of_pure(es.Pure(1.0), cost) == es.Pure(cost)
+
+
+@pytest.mark.parametrize("budget", [es.Pure(1.0), es.Concentrated(0.1)], ids=str)
+def test_small_eigenvalues_of_statistics_are_raised_to_a_share_of_the_noises_norm(budget):
+    """That norm is about the deviation times √(2k); twice the epsilon, half the noise, half the floor."""
+    problem = es.Problem(es.Squared(), es.Ball(1), ridge=0.5, n=400, d=3)
+    plan = es.plan(problem, budget, "statistics")
+    assert 0.1 < plan.floor / (plan.deviation * np.sqrt(2 * plan.vectors.size)) < 3
+    other = es.plan(problem, es.Pure(2.0) if isinstance(budget, es.Pure) else es.Concentrated(0.4), "statistics")
+    assert other.floor == pytest.approx(plan.floor / 2, rel=1e-6)
+
+
+def test_several_gaussian_tilts_fit_their_budget_where_the_ridge_must_grow():
+    """Jacobians of two releases cost more than epsilon at a ridge where that of one does not: more ridge is taken."""
+    problem = es.Problem(es.Logistic(), es.Ball(1), ridge=1e-3, n=100, d=2)
+    plan = plan_objective(problem, es.Approximate(0.3, 1e-6), mechanism="gaussian", shares=(0.5, 0.5))
+    assert 0.99 * 0.3 < plan.spent <= 0.3
+    assert plan.ridge > problem.ridge
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_no_other_ridge_of_a_noisy_minimum_is_predicted_to_be_better(name):
+    """The same budget at another ridge has noise in proportion to 1/ridge."""
+    problem = es.Problem(es.Logistic(), es.Ball(1), ridge=1e-6, n=2000, d=3)
+    plan = es.plan(problem, es.Approximate(0.5, 1e-6), "output", mechanism=name)
+    for factor in (0.25, 0.8, 1.25, 4.0):
+        other = replace(plan, ridge=factor * plan.ridge, scale=plan.scale / factor * (1 + 1e-9))
+        assert output_risk(other) > output_risk(plan)
+
+
+def test_the_ridge_that_balances_its_bias_is_at_least_the_problems():
+    """√E|w|²/3 for noise w on the mean, of the whole budget: d s² for Gaussian noise, d (d + 1) s² for "l2"."""
+    for budget, name in (
+        (es.Approximate(0.1, 1e-6), "gaussian"),
+        (es.Approximate(0.1, 1e-6), "l2"),
+        (es.Pure(0.1), "l2"),
+    ):
+        noise = mechanisms.named(name)
+        sensitivity = PROBLEM.typical_sensitivity(noise.norm) / 400
+        energy = 3 * sensitivity**2 / (2 * budget.rho) if name == "gaussian" else 12 * (sensitivity / 0.1) ** 2
+        balance = np.sqrt(energy) / 3
+        for ridge in (balance / 10, 10 * balance):
+            found = minimax_ridge(replace(PROBLEM, ridge=ridge), budget, noise)
+            assert found == pytest.approx(max(ridge, balance), rel=1e-6)
+
+
+def test_hardly_any_other_ridge_of_a_gaussian_tilt_is_predicted_to_be_better():
+    """Bias (ridge' - ridge) 9/2 and noise E|b|²/(2 n² ridge') at each one's largest mu; they are tried 1.25 apart."""
+    problem = es.Problem(es.Logistic(), es.Ball(1), ridge=1e-6, n=300, d=4)
+    plan = plan_objective(problem, es.Approximate(1.0, 1e-6), mechanism="gaussian")
+
+    def loss(ridge):
+        objective = Minimised(problem, ridge)
+        found = minima.calibrated_or_none(0.995, 1e-6, objective.kappa, objective.saturation)
+        noise = np.inf if found is None else 4 * (objective.sensitivity(2) / found.mu) ** 2
+        return (ridge - 1e-6) * 9 / 2 + noise / (2 * 300**2 * ridge)
+
+    own = (plan.ridge - 1e-6) * 9 / 2 + plan.error
+    assert own == pytest.approx(loss(plan.ridge), rel=1e-3)
+    assert own <= 1.05 * min(loss(factor * plan.ridge) for factor in np.geomspace(0.1, 10, 15))

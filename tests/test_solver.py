@@ -14,6 +14,7 @@ import epsteps as es
 from epsteps import mechanisms
 from epsteps.engines import encoding
 from epsteps.noise import Source
+from epsteps.plans import plan_objective
 from epsteps.plans.minimised import Minimised
 from epsteps.plans.precision import LONG, Goal, least_tolerance, rounding, tilt_length
 from epsteps.releases import solving
@@ -182,6 +183,41 @@ def test_slopes_in_doubles_are_not_certified_as_long_doubles(monkeypatch):
     assert not account.charged
 
 
+@each_loss
+def test_the_bound_counts_every_rounding_that_its_proof_lists(loss):
+    """Of the ridge's term, the tilt, the margins and the slopes, each by itself, in whole units."""
+    unit = 2.0**-52
+    for ridge, size in ((1e-6, 1.0), (1e3, 1e-3), (1e3, 1.0)):
+        problem = es.Problem(loss, es.Ball(size), ridge=ridge, n=600, d=2, intercept=True)
+        objective, root = Minimised(problem, ridge), math.sqrt(loss.outputs)
+        record, classes = problem.record_size(2), loss.outputs * (loss.outputs > 1)
+        at_zero = rounding(objective, 0.0, 0.0, unit)
+        assert at_zero >= unit * 600 * record * loss.slope * (256 + 54 + 20 + 2 + classes) * root
+        margins = 600 * record**2 * loss.curvature * (problem.width + 2) * root
+        assert rounding(objective, 1e9, 0.0, unit) - at_zero >= 1e9 * unit * (margins + 4 * 600 * ridge)
+        assert rounding(objective, 0.0, 1e9, unit) - at_zero >= 1e9 * unit * 2
+
+
+@each_loss
+def test_no_point_beyond_the_reach_is_below_the_start(loss):
+    """G(x) = n F(x) + b'x exceeds G(0) in every direction, for tilts that are short and long against the slopes."""
+    rng, n = np.random.default_rng(11), 30
+    for ridge, share in [(ridge, share) for ridge in (1e-3, 0.1, 1.0, 100.0) for share in (0.0, 0.3, 0.9, 1.1, 20.0)]:
+        problem = es.Problem(loss, es.Ball(1), ridge=ridge, n=n, d=2)
+        objective = Minimised(problem, ridge)
+        rows = es.Rows(problem, np.tile([1.0, 0.0], (n, 1)), np.ones(n))
+        length = share * n * objective.gradient_size
+        reach = objective.reach(length)
+        for _ in range(5):
+            direction = rng.standard_normal(problem.dimension)
+            direction[0] = 3 * abs(direction[0])
+            direction /= np.linalg.norm(direction)
+            for sign in (1.0, -1.0):
+                x = sign * reach * direction
+                change = n * (rows.value(x) - rows.value(0 * x)) - length * reach
+                assert change > 0
+
+
 class Account:
     """Takes every charge, and knows of it."""
 
@@ -274,6 +310,26 @@ def test_every_plan_can_be_reached_and_says_so_without_data(n, epsilon, method):
             assert math.log2(goal.step) == round(math.log2(goal.step))
 
 
+@pytest.mark.parametrize("shares", [(0.01, 0.99), (1e-4, 1 - 1e-4)], ids=str)
+def test_minima_of_unequal_shares_can_all_be_reached(shares):
+    """One tolerance serves all: it is no smaller than what the finest grid, that of the largest share, needs."""
+    for n, epsilon, ridge in ((10, 1e10, 1e-9), (10, 1e10, 0.3), (10**5, 1e10, 0.3), (10**5, 1.0, 1e-3)):
+        problem = es.Problem(es.Logistic(), es.Ball(1), ridge=ridge, n=n, d=2)
+        plan = plan_objective(problem, es.Pure(epsilon), mechanism="l2", shares=shares)
+        plan.require_reachable(LONG)
+        assert plan.spent <= epsilon
+
+
+@pytest.mark.parametrize("mechanism", ["l2", "gaussian"])
+def test_noise_of_outputs_fits_its_integers_in_every_unit_of_the_records(mechanism):
+    """Where records are huge, a grid as fine as the tolerance asks for would leave no room for the noise."""
+    for size, n, epsilon in ((1e-12, 10**6, 1e-3), (1e6, 1000, 1e-3), (1e12, 10**6, 1e-3), (1e12, 10, 1.0)):
+        problem = es.Problem(es.Logistic(), es.Ball(size), ridge=1e-9, n=n, d=2)
+        plan = es.plan(problem, es.Approximate(epsilon, 1e-9), "output", mechanism=mechanism)
+        plan.require_reachable(LONG)
+        assert plan.scale / plan.step * (2 + 40 * math.sqrt(2) + 800) <= 2.0**61
+
+
 @each_loss
 def test_descent_on_the_grid_ends_by_itself_within_the_theorems_steps(loss, monkeypatch):
     """Without Newton's method: what the solver falls back on. And it takes many steps, so that the bound means much."""
@@ -324,6 +380,69 @@ def test_second_derivatives_that_fail_are_done_without(failure, monkeypatch):
     assert np.linalg.norm(found - expected) <= 2 * plan.objective.radius(plan.tolerance) * (1 + 1e-9)
 
 
+@each_loss
+def test_the_tilted_objectives_derivatives_are_those_of_its_value(loss):
+    """By differences of 1e-5: the tilt and the ridge that planning added are in all three, with one sign."""
+    rng = np.random.default_rng(12)
+    problem = es.Problem(loss, es.Ball(1), ridge=0.1, n=40, d=2, intercept=True)
+    rows = es.Rows(problem, rng.standard_normal((40, 2)), labelled(loss, rng, 40))
+    tilted = Tilted(Minimised(problem, 0.7), rows, 30 * rng.standard_normal(problem.dimension))
+    x, h = 0.1 * rng.standard_normal(problem.dimension), 1e-5
+    pairs = [(x + h * e, x - h * e) for e in np.eye(problem.dimension)]
+    slopes = [(tilted.value(a) - tilted.value(b)) / (2 * h) for a, b in pairs]
+    curves = [(tilted.gradient(a) - tilted.gradient(b)) / (2 * h) for a, b in pairs]
+    assert tilted.gradient(x) == pytest.approx(np.array(slopes), abs=1e-6)
+    assert tilted.hessian(x) == pytest.approx(np.array(curves), rel=1e-3, abs=1e-4)
+    assert tilted.certified(x, np.float64).gradient.astype(float) == pytest.approx(40 * tilted.gradient(x))
+
+
+@each_loss
+def test_newtons_method_gets_there_in_a_few_steps(loss, monkeypatch):
+    """Descent alone would take thousands at this condition: what is promised of the time that a fit takes."""
+    counts = {"certified": 0, "hessian": 0}
+
+    def counted(name, method):
+        def found(self, *arguments):
+            counts[name] += 1
+            return method(self, *arguments)
+
+        return found
+
+    rng = np.random.default_rng(13)
+    problem = es.Problem(loss, es.Ball(1), ridge=1e-5, n=2000, d=3)
+    plan = es.plan(problem, es.Pure(50.0), "objective")
+    assert plan.objective.L / plan.ridge > 1000
+    rows = es.Rows(problem, rng.standard_normal((2000, 3)), labelled(loss, rng, 2000))
+    for name in counts:
+        monkeypatch.setattr(Tilted, name, counted(name, getattr(Tilted, name)))
+    release = TiltedMinimum(plan, 0)
+    release.minimum(rows, release.tilt(Source(14)))
+    assert counts["certified"] <= 8
+    assert counts["hessian"] <= 25
+
+
+@pytest.mark.parametrize("size", [1e-6, 1e-100])
+def test_steps_that_lead_far_out_are_shortened_to_the_reach(size, monkeypatch):
+    """Second derivatives that are far too small: no function value and no gradient is taken beyond the goal's reach."""
+    looked = []
+
+    def watched(method):
+        def found(self, x, *more):
+            looked.append(float(np.linalg.norm(x)))
+            return method(self, x, *more)
+
+        return found
+
+    problem = es.Problem(es.Logistic(), es.Ball(1), ridge=1e-4, n=30, d=3)
+    plan, rng = es.plan(problem, es.Pure(10.0), "output"), np.random.default_rng(10)
+    rows = es.Rows(problem, rng.standard_normal((30, 3)), labelled(problem.loss, rng, 30))
+    monkeypatch.setattr(Tilted, "hessian", lambda self, x: size * np.eye(len(x)))
+    for name in ("value", "certified"):
+        monkeypatch.setattr(Tilted, name, watched(getattr(Tilted, name)))
+    NoisyMinimum(plan).minimum(rows)
+    assert 0.99 * plan.goal.reach < max(looked) <= plan.goal.reach * (1 + 1e-12) + 2 * plan.goal.step
+
+
 def test_a_plan_that_cannot_be_reached_is_refused_before_the_charge():
     rng = np.random.default_rng(8)
     problem = es.Problem(es.Logistic(), es.Ball(1), ridge=0.1, n=1000, d=2)
@@ -341,6 +460,11 @@ def test_a_plan_that_cannot_be_reached_is_refused_before_the_charge():
     tolerance = 1.001 * least_tolerance(objective, 0.0)
     with pytest.raises(ValueError, match="does not fit into 64 bits"):
         Goal(objective, 2.0**-50, 1.0, scale=1e6).require_reachable()
+    with pytest.raises(
+        ValueError, match=r"a tilt that is known to 0\.0667, is too coarse for the plan's tolerance of 1\."
+    ):
+        Goal(objective, 2.0**-50, 1.0, scale=1e-3, slack=1 / 15).require_reachable()
+    Goal(objective, 2.0**-50, 1.0, scale=1e-3, slack=1 / 17).require_reachable()
     with pytest.raises(ValueError, match=r"a grid of 1, .* is too coarse for the plan's tolerance of 1\."):
         Goal(objective, 1.0, 1.0, scale=1e6).require_reachable()
     Goal(objective, 2.0**-50, tolerance * 2**20, scale=1e-3).require_reachable()

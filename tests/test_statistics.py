@@ -154,6 +154,18 @@ def test_sums_are_exact_and_do_not_depend_on_order_or_layout():
     assert max(sum(entry**2 for entry in vector) for vector in vectors) <= plan.vectors.square
 
 
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_sums_of_however_many_records_fit_and_leave_room_for_the_noise(domain):
+    """Within 62 bits, signs apart: the noise, itself within 62 bits, is added modulo 2^64 and must not wrap around."""
+    coarsened = set()
+    for n, epsilon in itertools.product((2, 10**6, 10**9, 10**12, 10**15), (1e-3, 1.0, 1e3, 1e6)):
+        plan = plan_statistics(problem_of(domain, n=n), es.Pure(epsilon))
+        assert n * plan.vectors.square < 2**62 << plan.shift
+        assert plan.scale / plan.step < 2.0**37
+        coarsened.add(n * plan.vectors.square >= 2**61 << plan.shift)
+    assert coarsened == {False, True}  # and no coarser than that
+
+
 @pytest.mark.parametrize("budget", BUDGETS[:2], ids=str)
 def test_noise_has_the_planned_scale_and_no_other(budget):
     """Traces of the noise: sums of independent exponentials for Wishart noise, Gaussian otherwise."""
@@ -193,6 +205,17 @@ def test_without_noise_the_model_is_the_ridge_regression(intercept):
     assert np.linalg.norm(rows.gradient(x)) < 1e-5
 
 
+def test_without_noise_directions_that_no_record_has_are_left_to_the_ridge():
+    """Records that are all the same, or copies of two: sums of low rank are possible sums, and are not changed."""
+    problem = es.Problem(es.Squared(2.5), es.Box(0, 1), ridge=0.01, n=20, d=4)
+    plan = replace(plan_statistics(problem, es.Pure(1.0)), floor=1e-9)
+    for X in (np.full((20, 4), 0.7), np.repeat([[1.0, 0.0, 0.5, 0.2], [0.0, 1.0, 0.5, 0.2]], 10, axis=0)):
+        release, rows = NoisyMoments(plan), es.Rows(problem, X, X @ [1.0, -1.0, 0.5, 0.0])
+        moments = release.moments(rows)
+        x = solved(plan, release.noisy(moments, 0 * moments))
+        assert np.linalg.norm(rows.gradient(x)) < 1e-5
+
+
 @pytest.mark.parametrize("budget", [es.Pure(2.0), es.Approximate(2.0, 1e-6)], ids=str)
 def test_the_model_is_good_where_records_are_many_and_the_prediction_tells_so(budget):
     rng = np.random.default_rng(5)
@@ -211,6 +234,18 @@ def test_the_model_is_good_where_records_are_many_and_the_prediction_tells_so(bu
     assert extras["moments"].shape == (7, 7)
     assert extras["moments"][0, 0] == pytest.approx(100_000)
     assert extras["moments"][1:6, 1:6] / 100_000 == pytest.approx(rows.second_moment()[:5, :5], abs=0.05)
+
+
+def test_features_that_vary_little_beside_their_size_have_the_weights_of_others():
+    """The least weight is 32, so that rounding moves none by more than 1/64; only ratios of the weights matter."""
+    for low in (0.0, 1e3, 1e6):
+        domain = es.Box(np.full(3, low), low + np.array([1.0, 2.0, 16.0]))
+        weights = np.array(
+            plan_statistics(es.Problem(es.Squared(), domain, ridge=0.1, n=100, d=3), es.Pure(1.0)).weights
+        )
+        deviations = np.array([1.0, 2.0, 16.0]) / domain.units(3)
+        assert weights[1:-1].min() == 32
+        assert weights[1:-1] / 32 == pytest.approx(np.sqrt(deviations.max() / deviations), rel=1 / 60)
 
 
 def test_centring_lowers_the_noise_of_features_that_are_never_negative():

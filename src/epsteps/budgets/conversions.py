@@ -60,7 +60,8 @@ def _log_delta(mu: float, epsilon: float) -> tuple[float, float]:
     if s < 0:  # Φ(-s) is at least 1/2, and M would overflow
         far = math.exp(-s * s / 2 - _HALF_LOG) * _mills(s + mu)
         return math.log(max(float(ndtr(-s)) - far, sys.float_info.min)), error
-    return -s * s / 2 - _HALF_LOG + math.log(_mills(s) - _mills(s + mu)), error
+    ratio = _mills(s)  # where s is 2^52 times mu, rounding leaves nothing of the difference
+    return -s * s / 2 - _HALF_LOG + math.log(max(ratio - _mills(s + mu), 2.0**-52 * ratio)), error
 
 
 def _mills(s: float) -> float:
