@@ -179,6 +179,45 @@ def test_expenses_are_added_to_the_composed_epsilon_of_the_steps(paper):
     assert es.Plan.from_json(plan.to_json()) == plan
 
 
+WITH_EXPENSES = [
+    (es.Pure(1.0), "laplace"),
+    (es.Concentrated(0.05), "gaussian"),
+    (es.Approximate(1.0, 1e-6), "gaussian"),
+    (es.Approximate(1.0, 1e-6), "laplace"),
+]
+
+
+def available(budget, mechanism):
+    """Return what expenses and steps share, in the mechanism's unit."""
+    return budget.rho if mechanism.unit == "rho" else budget.amount
+
+
+@pytest.mark.parametrize("allocation", ["optimal", "uniform"])
+@pytest.mark.parametrize(("budget", "name"), WITH_EXPENSES)
+def test_a_plan_with_expenses_fits_its_budget_and_uses_nearly_all_of_it(paper, budget, name, allocation):
+    for share in (1e-3, 0.4, 0.95, 1 - 1e-6):
+        expense = es.Expense("L", share * available(budget, named(name)), named(name).unit)
+        options = {"mechanism": name, "allocation": allocation, "iterations": 7, "expenses": [expense]}
+        plan = es.plan(paper, budget, es.gd, **options)
+        assert budget.amount * (1 - 1e-3) < plan.spent <= budget.amount
+        assert plan.costs.sum() < es.plan(paper, budget, es.gd, **options | {"expenses": []}).costs.sum()
+
+
+@pytest.mark.parametrize("allocation", ["optimal", "uniform"])
+@pytest.mark.parametrize(("budget", "name"), WITH_EXPENSES[:3])
+def test_noise_by_horizon_is_that_of_the_costs_which_expenses_leave(budget, name, allocation):
+    """The number of steps is chosen by it: for every number it is the noise of the scales that would be planned."""
+    mechanism, full, bound = named(name), Sampling(50, 50), es.bounds.gd(es.gd(0.1, 1.0, 12), 0.1, 1.0)
+    for share in (0.0, 0.4, 0.95):
+        reserved = share * available(budget, mechanism)
+        found = budget.noise_by_horizon(bound, allocation, mechanism, full, reserved)
+        for T in (1, 5, 12):
+            weights = bound.first(T).weights
+            costs = budget.allocate(weights if allocation == "optimal" else None, T, mechanism, full, reserved)
+            scales = mechanism.scales(1.0, costs, full)
+            assert found[T - 1] == pytest.approx(np.sum(weights * scales**2), rel=1e-5)
+
+
 def mp_log_delta(mu, epsilon):
     """Return ln of the Gaussian curve's delta, in digits enough for its cancellation."""
     with mpmath.workdps(120):

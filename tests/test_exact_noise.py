@@ -531,6 +531,16 @@ def test_refinements_do_not_change_later_draws():
     np.testing.assert_array_equal(bits.words(5), other.words(5))
 
 
+def test_a_common_part_of_scale_zero_is_none():
+    """Entries are the same integers as where the weights leave the common part out, column by column."""
+    for scale in (0.7, 3.0, 2.0**20):
+        absent = Source(30).tilted(scale, np.array([0.0, 0.0]), (50, 2))
+        np.testing.assert_array_equal(absent, Source(30).tilted(scale, np.array([2.0**30, 5.0]), (50, 2), weights=0.0))
+        mixed = Source(30).tilted(scale, np.array([0.0, 2.0**30]), (50, 2))
+        np.testing.assert_array_equal(mixed[:, 0], absent[:, 0])
+        assert np.all(mixed[:, 1] != absent[:, 1])
+
+
 @pytest.mark.parametrize("name", SCALAR)
 def test_no_noise_is_too_large_or_too_small_to_be_drawn(name):
     """The largest scale wraps around, which a scale eight bits smaller does not; the smallest ones give zeros."""
