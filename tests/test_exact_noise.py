@@ -12,7 +12,7 @@ from scipy import stats
 from epsteps.bodies import Body
 from epsteps.hulls import Hull
 from epsteps.mechanisms import named
-from epsteps.noise import Source, added, hull_noise, knorm
+from epsteps.noise import Source, added, gaussian, hull_noise, knorm
 from epsteps.noise.bits import Bits
 from epsteps.noise.fast import LOG_ULPS, split
 from epsteps.noise.gaussian import Gaussians, rounded_gaussian, rounded_product, tilted_gaussian
@@ -363,6 +363,54 @@ def test_float64_gaussians_keep_their_error_bounds(last):
     for i in certain.tolist():
         exact = decide(lambda i=i: z.exact(i))
         assert abs(Decimal(float(z.values[i])) - exact.midpoint) <= Decimal(float(z.errors[i])) + exact.radius
+
+
+class Awkward(Given):
+    """Awkward words without an end, so that no two numbers are made of the same ones."""
+
+    def __init__(self, seed, last):
+        super().__init__(np.empty(0, np.uint64), last)
+        self._awkward = np.random.default_rng(seed)
+
+    def words(self, count):
+        return awkward_words(self._awkward, count)
+
+
+GAUSSIAN = {
+    "alone": lambda bits, scale: rounded_gaussian(bits, np.full(300, scale)),
+    "small common part": lambda bits, scale: tilted_gaussian(
+        bits, np.full((3, 100), scale), np.full(100, scale / 64), np.array([1.0, -0.3, 2.0**-20])
+    ),
+    "large common part": lambda bits, scale: tilted_gaussian(
+        bits, np.full((3, 100), scale), np.full(100, scale * 2.0**20), np.array([1.0, -0.3, 2.0**-20])
+    ),
+}
+
+
+@pytest.mark.parametrize("last", [0, 1])
+@pytest.mark.parametrize("law", GAUSSIAN)
+def test_float64_keeps_its_error_bounds_before_it_rounds_a_gaussian(law, last, monkeypatch):
+    """Every term and every rounding of ⌊σz + m + 1/2⌋ is in its tolerance, whether an integer is near or not."""
+    looked, exact = [], {}
+
+    def open_everywhere(x, tolerance):
+        looked[:] = [x, tolerance]
+        return np.zeros(len(x), np.int64), np.arange(len(x))
+
+    def exact_high(sigma, means, z, i, shift):
+        exact[i] = (sigma(i) * z.exact(i) + means.exact(i) + Ball.exact(0.5)) * Ball.exact(2.0**-shift)
+        return exact[i].floor()
+
+    monkeypatch.setattr(gaussian, "certain_floor", open_everywhere)
+    monkeypatch.setattr(gaussian, "_exact_high", exact_high)
+    for scale in (1.0, 3e5, 2.0**36 + 5):
+        GAUSSIAN[law](Awkward(31, last), scale)
+        certain = np.flatnonzero(np.isfinite(looked[1]))
+        assert len(certain) > 50
+        with decimal.localcontext(decimal.Context(prec=60)):
+            for i in certain.tolist():
+                x, tolerance = (Decimal(float(found[i])) for found in looked)
+                assert abs(x - exact[i].midpoint) <= tolerance + exact[i].radius
 
 
 @pytest.mark.parametrize("scale", [1.0, 3e5, 2.0**27 - 1])
