@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 import epsteps as es
-from epsteps.budgets.composition import composed_epsilon
+from epsteps.budgets.composition import _binomial, composed_epsilon
 from epsteps.budgets.conversions import gaussian_epsilon
 from epsteps.mechanisms import Gaussian, named
 from epsteps.sampling import Sampling
@@ -42,6 +42,14 @@ def test_the_gaussian_curve_is_the_hockey_stick_of_two_gaussians(mu, epsilon):
 
     expected = integrate.quad(excess, cut, cut + 40, epsabs=1e-13, limit=200)[0]
     assert es.budgets.gaussian_delta(mu, epsilon) == pytest.approx(expected, rel=1e-6, abs=1e-12)
+
+
+@pytest.mark.parametrize(("mu", "epsilon"), [(0.0, -0.3), (0.01, -0.001), (0.3, -1.0), (2.0, -0.5), (1.0, -5.0)])
+def test_the_gaussian_curve_goes_on_below_zero(mu, epsilon):
+    """The chance of the best event, less e^epsilon times its neighbour's: of none at mu = 0."""
+    cut = epsilon / mu + mu / 2 if mu else -math.inf
+    expected = stats.norm.sf(cut - mu) - math.exp(epsilon) * stats.norm.sf(cut)
+    assert es.budgets.gaussian_delta(mu, epsilon) == pytest.approx(expected, rel=1e-12)
 
 
 @given(st.floats(0.01, 20), st.floats(-12, -0.5))
@@ -119,6 +127,18 @@ def test_equal_costs_compose_to_the_closed_form_at_any_delta(cost, T):
         for delta in DELTAS:
             exact, found = exact_epsilon(law, delta), composed_epsilon(np.full(T, cost), delta)
             assert exact <= found <= exact * (1 + 2e-4)
+
+
+@pytest.mark.parametrize(("cost", "count"), [(0.3, 1), (2.5, 7), (0.01, 1000), (1.0, 3000)])
+def test_chances_of_equal_costs_are_rounded_up(cost, count):
+    """Each of them, by no more than a hundred millionth."""
+    values, chances, beyond = _binomial(cost, count, 0.0)
+    with mpmath.workdps(60):
+        law = {float(loss): chance for loss, chance in equal_responses(cost, count)}
+        for value, chance in zip(values.tolist(), chances.tolist(), strict=True):
+            if value > 0 and law[value] > 1e-300:
+                assert law[value] <= chance <= law[value] * (1 + 1e-8)
+    assert beyond == 0
 
 
 @settings(max_examples=25)

@@ -2,6 +2,7 @@
 
 import decimal
 import itertools
+import math
 import os
 from decimal import Decimal
 
@@ -14,7 +15,7 @@ from epsteps.hulls import Hull
 from epsteps.mechanisms import named
 from epsteps.noise import Source, added, gaussian, hull_noise, knorm
 from epsteps.noise.bits import Bits
-from epsteps.noise.fast import LOG_ULPS, split
+from epsteps.noise.fast import FLAT, LOG_ULPS, split
 from epsteps.noise.gaussian import Gaussians, rounded_gaussian, rounded_product, tilted_gaussian
 from epsteps.noise.hull_layout import layout_of
 from epsteps.noise.laplace import discrete_laplace, geometric, whole_geometric
@@ -577,6 +578,42 @@ def test_refinements_do_not_change_later_draws():
     bits, other = Bits(22), Bits(22)
     other.more(1000)
     np.testing.assert_array_equal(bits.words(5), other.words(5))
+
+
+@pytest.mark.parametrize("law", ["laplace", "gaussian"])
+def test_float64_draws_have_the_law_of_their_scale(law):
+    """Those of experiments: seeded ones repeat, and there is one scale for each column."""
+    scales, cdf = np.array([0.2, 3.0]), getattr(stats, {"laplace": "laplace", "gaussian": "norm"}[law]).cdf
+    sample = getattr(Source(32), law)(scales, (2000, 2))
+    np.testing.assert_array_equal(sample, Source(32).draw(named(law), scales, (2000, 2)))
+    for column, scale in zip(sample.T, scales, strict=True):
+        only_the_right_scale(lambda factor, x=column, t=scale: stats.kstest(x / (t * factor), cdf).pvalue)
+    assert not np.any(getattr(Source(), law)(scales, (50, 2)) == getattr(Source(), law)(scales, (50, 2)))
+
+
+def test_only_flat_cells_are_left_unlooked_at(monkeypatch):
+    """Positions below the threshold are taken as they are if the exponent is at most FLAT on the whole cell."""
+    seen = []
+
+    def low_part(bits, words, shift, steep, excess, widen):
+        seen.append(steep)
+        return np.zeros(len(shift), np.int64)
+
+    monkeypatch.setattr(gaussian, "low_part", low_part)
+    for sigma in (2.0**8, 2.0**14, 2.0**15, 2.0**16, 2.0**17, 2.0**26):
+        arrays = np.full(2000, sigma), np.full(2000, 3)
+        high = gaussian.rounded_product(Bits(33), *arrays, lambda _, s=sigma: Ball.exact(8 * s)) >> 3
+        # In cells, where the standard deviation is sigma: x² - n² between a cell's two ends, over 2 sigma².
+        exponents = (2 * np.maximum(np.abs(high + 0.5) - 0.5, 0) + 1) / (2 * sigma**2)
+        assert np.all(exponents[~seen[-1]] <= FLAT)
+    assert np.all(seen[0])
+    assert not np.any(seen[-1])
+
+
+def test_the_largest_wishart_noise_is_drawn():
+    assert Source(34).wishart_difference(1, 2.0**60).shape == (1, 1)
+    with pytest.raises(ValueError, match=r"c must be at most 2\*\*60, got 1\.1529215046068472e\+18"):
+        Source(34).wishart_difference(1, math.nextafter(2.0**60, math.inf))
 
 
 def test_a_common_part_of_scale_zero_is_none():

@@ -1,5 +1,7 @@
 """Noise shaped like a body, an ellipsoid or a difference of Wishart matrices: exact laws, and what they cost."""
 
+import decimal
+import itertools
 from fractions import Fraction
 from math import comb
 
@@ -15,7 +17,7 @@ from epsteps.noise.gaussian import Means, rounded_product
 from epsteps.noise.reals import Ball, Uniform, decide
 from epsteps.noise.shaped import parts_of, points
 from epsteps.noise.uniform import ordered_below, uniform_below
-from epsteps.noise.wishart import wishart_difference
+from epsteps.noise.wishart import _Factor, wishart_difference
 
 # Every statistical test accepts at p > 1e-4: on right code it would fail for one seed in ten thousand. Seeds are fixed.
 LEVEL = 1e-4
@@ -425,6 +427,24 @@ def test_wishart_differences_do_not_depend_on_the_precision(k, c, digits, monkey
     expected = wishart_difference(Finite(23), k, c)
     monkeypatch.setattr(decide, "__defaults__", (digits,))
     np.testing.assert_array_equal(wishart_difference(Finite(23), k, c), expected)
+
+
+@pytest.mark.parametrize("places", [33, 36, 39])
+def test_entries_of_a_wishart_factor_are_within_their_bound(places):
+    """Every number that the balls of 36 digits allow, and what both integer parts lose, with more places or fewer."""
+    factor, k = _Factor(Bits(35), 8), 8
+
+    def looked():
+        below = itertools.chain.from_iterable(factor._gaussians.pairs())
+        balls = {(i, j): next(below) if j < i else factor._root(i) for i in range(k) for j in range(i + 1)}
+        return balls, *factor.integers(places)
+
+    balls, found, bound = decide(looked)
+    with decimal.localcontext(decimal.Context(prec=100)):
+        farthest = max(
+            abs(ball.midpoint.scaleb(places) - found[at]) + ball.radius.scaleb(places) for at, ball in balls.items()
+        )
+    assert bound - 2 <= farthest <= bound
 
 
 def test_wishart_entries_beyond_64_bits_are_whole():
