@@ -191,6 +191,15 @@ def test_a_plan_may_depend_on_what_was_bought(bought):
         assert spent <= 1e-5
 
 
+@pytest.mark.parametrize("bought", [1e-3, 0.5, 0.99, 0.99999])
+def test_costs_beside_expenses_fit_where_only_sums_hold(bought):
+    """At so small a delta nothing is gained by composition, so that the root is sharp and only rounding leaves room."""
+    budget, laplace = es.Approximate(1.0, 1e-299), named("laplace")
+    costs = budget.allocate(None, 3, laplace, Sampling(10, 10), reserved=bought)
+    assert costs.sum() == pytest.approx(1 - bought, rel=1e-3)
+    assert budget.spending(costs, laplace, [bought]).epsilon <= 1
+
+
 def test_expenses_are_added_to_the_composed_epsilon_of_the_steps(paper):
     expense = es.Expense("L", 0.1, "epsilon")
     plan = es.plan(paper, es.Approximate(1.0, 1e-6), mechanism="laplace", iterations=50, expenses=[expense])

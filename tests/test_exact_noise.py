@@ -366,6 +366,17 @@ def test_float64_gaussians_keep_their_error_bounds(last):
         assert abs(Decimal(float(z.values[i])) - exact.midpoint) <= Decimal(float(z.errors[i])) + exact.radius
 
 
+def test_gaussians_at_the_edge_and_near_the_centre_are_left_open():
+    """There float64's bound is not proved: 1 - s below 2^-44, or s below 2^-80."""
+    for log, is_open in ((-40, False), (-45, True), (-48, True), (-52, True)):
+        edge = int(math.sqrt(1 - 2.0**log) * 2**63)
+        z = Gaussians(Given(np.repeat(np.array([edge, 1], np.uint64), 13), 0), 2, 1.0)  # 13 points are drawn for a pair
+        assert np.all(np.isinf(z.errors)) == is_open
+    for log, is_open in ((-39, False), (-41, True), (-60, True)):
+        z = Gaussians(Given(np.full(26, 2 ** (63 + log), np.uint64), 0), 2, 1.0)
+        assert np.all(np.isinf(z.errors)) == is_open
+
+
 class Awkward(Given):
     """Awkward words without an end, so that no two numbers are made of the same ones."""
 
