@@ -12,7 +12,7 @@ from scipy import integrate, stats
 
 import epsteps as es
 from epsteps.budgets.composition import _binomial, composed_epsilon
-from epsteps.budgets.conversions import gaussian_epsilon
+from epsteps.budgets.conversions import _log_delta, gaussian_epsilon
 from epsteps.mechanisms import Gaussian, named
 from epsteps.sampling import Sampling
 
@@ -254,6 +254,16 @@ def mp_log_delta(mu, epsilon):
         s = epsilon / mu - mu / 2
         near, far = (mpmath.erfc(z / mpmath.sqrt(2)) / 2 for z in (s, s + mu))
         return mpmath.log(near - mpmath.exp(epsilon) * far)
+
+
+@pytest.mark.parametrize("size", [1e-9, 1e-3, 0.4, 3.0, 1e3, 1e5, 1e7])
+def test_logarithms_of_delta_are_within_their_bound(size):
+    """Also where epsilon/mu and mu/2 nearly cancel, so that rounding of either moves a far tail by much."""
+    rng = np.random.default_rng(36)
+    for mu, s in zip(size * rng.uniform(1, 2, 150), rng.uniform(-2, 37, 150), strict=True):
+        epsilon = max(mu * (s + mu / 2), 0.0)
+        found, error = _log_delta(mu, epsilon)
+        assert abs(found - mp_log_delta(mu, epsilon)) <= error
 
 
 @given(st.floats(-12, 6), st.floats(-300, -0.01))
