@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 import epsteps as es
-from epsteps.budgets.composition import composed_epsilon
-from epsteps.budgets.conversions import gaussian_epsilon
+from epsteps.budgets.composition import _binomial, composed_epsilon
+from epsteps.budgets.conversions import _log_delta, gaussian_epsilon
 from epsteps.mechanisms import Gaussian, named
 from epsteps.sampling import Sampling
 
@@ -42,6 +42,14 @@ def test_the_gaussian_curve_is_the_hockey_stick_of_two_gaussians(mu, epsilon):
 
     expected = integrate.quad(excess, cut, cut + 40, epsabs=1e-13, limit=200)[0]
     assert es.budgets.gaussian_delta(mu, epsilon) == pytest.approx(expected, rel=1e-6, abs=1e-12)
+
+
+@pytest.mark.parametrize(("mu", "epsilon"), [(0.0, -0.3), (0.01, -0.001), (0.3, -1.0), (2.0, -0.5), (1.0, -5.0)])
+def test_the_gaussian_curve_goes_on_below_zero(mu, epsilon):
+    """The chance of the best event, less e^epsilon times its neighbour's: of none at mu = 0."""
+    cut = epsilon / mu + mu / 2 if mu else -math.inf
+    expected = stats.norm.sf(cut - mu) - math.exp(epsilon) * stats.norm.sf(cut)
+    assert es.budgets.gaussian_delta(mu, epsilon) == pytest.approx(expected, rel=1e-12)
 
 
 @given(st.floats(0.01, 20), st.floats(-12, -0.5))
@@ -121,6 +129,18 @@ def test_equal_costs_compose_to_the_closed_form_at_any_delta(cost, T):
             assert exact <= found <= exact * (1 + 2e-4)
 
 
+@pytest.mark.parametrize(("cost", "count"), [(0.3, 1), (2.5, 7), (0.01, 1000), (1.0, 3000)])
+def test_chances_of_equal_costs_are_rounded_up(cost, count):
+    """Each of them, by no more than a hundred millionth."""
+    values, chances, beyond = _binomial(cost, count, 0.0)
+    with mpmath.workdps(60):
+        law = {float(loss): chance for loss, chance in equal_responses(cost, count)}
+        for value, chance in zip(values.tolist(), chances.tolist(), strict=True):
+            if value > 0 and law[value] > 1e-300:
+                assert law[value] <= chance <= law[value] * (1 + 1e-8)
+    assert beyond == 0
+
+
 @settings(max_examples=25)
 @given(st.lists(st.floats(0.01, 1), min_size=1, max_size=7), st.floats(1e-3, 5), st.sampled_from(DELTAS))
 def test_different_costs_compose_to_the_enumerated_law_at_any_delta(shape, size, delta):
@@ -171,12 +191,60 @@ def test_a_plan_may_depend_on_what_was_bought(bought):
         assert spent <= 1e-5
 
 
+@pytest.mark.parametrize("bought", [1e-3, 0.5, 0.99, 0.99999])
+def test_costs_beside_expenses_fit_where_only_sums_hold(bought):
+    """At so small a delta nothing is gained by composition, so that the root is sharp and only rounding leaves room."""
+    budget, laplace = es.Approximate(1.0, 1e-299), named("laplace")
+    costs = budget.allocate(None, 3, laplace, Sampling(10, 10), reserved=bought)
+    assert costs.sum() == pytest.approx(1 - bought, rel=1e-3)
+    assert budget.spending(costs, laplace, [bought]).epsilon <= 1
+
+
 def test_expenses_are_added_to_the_composed_epsilon_of_the_steps(paper):
     expense = es.Expense("L", 0.1, "epsilon")
     plan = es.plan(paper, es.Approximate(1.0, 1e-6), mechanism="laplace", iterations=50, expenses=[expense])
     assert plan.spent == pytest.approx(0.1 + plan.spending().epsilon, rel=1e-9)
     assert 1 - 1e-3 < plan.spent <= 1
     assert es.Plan.from_json(plan.to_json()) == plan
+
+
+WITH_EXPENSES = [
+    (es.Pure(1.0), "laplace"),
+    (es.Concentrated(0.05), "gaussian"),
+    (es.Approximate(1.0, 1e-6), "gaussian"),
+    (es.Approximate(1.0, 1e-6), "laplace"),
+]
+
+
+def available(budget, mechanism):
+    """Return what expenses and steps share, in the mechanism's unit."""
+    return budget.rho if mechanism.unit == "rho" else budget.amount
+
+
+@pytest.mark.parametrize("allocation", ["optimal", "uniform"])
+@pytest.mark.parametrize(("budget", "name"), WITH_EXPENSES)
+def test_a_plan_with_expenses_fits_its_budget_and_uses_nearly_all_of_it(paper, budget, name, allocation):
+    for share in (1e-3, 0.4, 0.95, 1 - 1e-6):
+        expense = es.Expense("L", share * available(budget, named(name)), named(name).unit)
+        options = {"mechanism": name, "allocation": allocation, "iterations": 7, "expenses": [expense]}
+        plan = es.plan(paper, budget, es.gd, **options)
+        assert budget.amount * (1 - 1e-3) < plan.spent <= budget.amount
+        assert plan.costs.sum() < es.plan(paper, budget, es.gd, **options | {"expenses": []}).costs.sum()
+
+
+@pytest.mark.parametrize("allocation", ["optimal", "uniform"])
+@pytest.mark.parametrize(("budget", "name"), WITH_EXPENSES[:3])
+def test_noise_by_horizon_is_that_of_the_costs_which_expenses_leave(budget, name, allocation):
+    """The number of steps is chosen by it: for every number it is the noise of the scales that would be planned."""
+    mechanism, full, bound = named(name), Sampling(50, 50), es.bounds.gd(es.gd(0.1, 1.0, 12), 0.1, 1.0)
+    for share in (0.0, 0.4, 0.95):
+        reserved = share * available(budget, mechanism)
+        found = budget.noise_by_horizon(bound, allocation, mechanism, full, reserved)
+        for T in (1, 5, 12):
+            weights = bound.first(T).weights
+            costs = budget.allocate(weights if allocation == "optimal" else None, T, mechanism, full, reserved)
+            scales = mechanism.scales(1.0, costs, full)
+            assert found[T - 1] == pytest.approx(np.sum(weights * scales**2), rel=1e-5)
 
 
 def mp_log_delta(mu, epsilon):
@@ -186,6 +254,16 @@ def mp_log_delta(mu, epsilon):
         s = epsilon / mu - mu / 2
         near, far = (mpmath.erfc(z / mpmath.sqrt(2)) / 2 for z in (s, s + mu))
         return mpmath.log(near - mpmath.exp(epsilon) * far)
+
+
+@pytest.mark.parametrize("size", [1e-9, 1e-3, 0.4, 3.0, 1e3, 1e5, 1e7])
+def test_logarithms_of_delta_are_within_their_bound(size):
+    """Also where epsilon/mu and mu/2 nearly cancel, so that rounding of either moves a far tail by much."""
+    rng = np.random.default_rng(36)
+    for mu, s in zip(size * rng.uniform(1, 2, 150), rng.uniform(-2, 37, 150), strict=True):
+        epsilon = max(mu * (s + mu / 2), 0.0)
+        found, error = _log_delta(mu, epsilon)
+        assert abs(found - mp_log_delta(mu, epsilon)) <= error
 
 
 @given(st.floats(-12, 6), st.floats(-300, -0.01))

@@ -2,6 +2,7 @@
 
 import decimal
 import itertools
+import math
 import os
 from decimal import Decimal
 
@@ -12,9 +13,9 @@ from scipy import stats
 from epsteps.bodies import Body
 from epsteps.hulls import Hull
 from epsteps.mechanisms import named
-from epsteps.noise import Source, added, hull_noise, knorm
+from epsteps.noise import Source, added, gaussian, hull_noise, knorm
 from epsteps.noise.bits import Bits
-from epsteps.noise.fast import LOG_ULPS, split
+from epsteps.noise.fast import FLAT, LOG_ULPS, split
 from epsteps.noise.gaussian import Gaussians, rounded_gaussian, rounded_product, tilted_gaussian
 from epsteps.noise.hull_layout import layout_of
 from epsteps.noise.laplace import discrete_laplace, geometric, whole_geometric
@@ -365,6 +366,65 @@ def test_float64_gaussians_keep_their_error_bounds(last):
         assert abs(Decimal(float(z.values[i])) - exact.midpoint) <= Decimal(float(z.errors[i])) + exact.radius
 
 
+def test_gaussians_at_the_edge_and_near_the_centre_are_left_open():
+    """There float64's bound is not proved: 1 - s below 2^-44, or s below 2^-80."""
+    for log, is_open in ((-40, False), (-45, True), (-48, True), (-52, True)):
+        edge = int(math.sqrt(1 - 2.0**log) * 2**63)
+        z = Gaussians(Given(np.repeat(np.array([edge, 1], np.uint64), 13), 0), 2, 1.0)  # 13 points are drawn for a pair
+        assert np.all(np.isinf(z.errors)) == is_open
+    for log, is_open in ((-39, False), (-41, True), (-60, True)):
+        z = Gaussians(Given(np.full(26, 2 ** (63 + log), np.uint64), 0), 2, 1.0)
+        assert np.all(np.isinf(z.errors)) == is_open
+
+
+class Awkward(Given):
+    """Awkward words without an end, so that no two numbers are made of the same ones."""
+
+    def __init__(self, seed, last):
+        super().__init__(np.empty(0, np.uint64), last)
+        self._awkward = np.random.default_rng(seed)
+
+    def words(self, count):
+        return awkward_words(self._awkward, count)
+
+
+GAUSSIAN = {
+    "alone": lambda bits, scale: rounded_gaussian(bits, np.full(300, scale)),
+    "small common part": lambda bits, scale: tilted_gaussian(
+        bits, np.full((3, 100), scale), np.full(100, scale / 64), np.array([1.0, -0.3, 2.0**-20])
+    ),
+    "large common part": lambda bits, scale: tilted_gaussian(
+        bits, np.full((3, 100), scale), np.full(100, scale * 2.0**20), np.array([1.0, -0.3, 2.0**-20])
+    ),
+}
+
+
+@pytest.mark.parametrize("last", [0, 1])
+@pytest.mark.parametrize("law", GAUSSIAN)
+def test_float64_keeps_its_error_bounds_before_it_rounds_a_gaussian(law, last, monkeypatch):
+    """Every term and every rounding of ⌊σz + m + 1/2⌋ is in its tolerance, whether an integer is near or not."""
+    looked, exact = [], {}
+
+    def open_everywhere(x, tolerance):
+        looked[:] = [x, tolerance]
+        return np.zeros(len(x), np.int64), np.arange(len(x))
+
+    def exact_high(sigma, means, z, i, shift):
+        exact[i] = (sigma(i) * z.exact(i) + means.exact(i) + Ball.exact(0.5)) * Ball.exact(2.0**-shift)
+        return exact[i].floor()
+
+    monkeypatch.setattr(gaussian, "certain_floor", open_everywhere)
+    monkeypatch.setattr(gaussian, "_exact_high", exact_high)
+    for scale in (1.0, 3e5, 2.0**36 + 5):
+        GAUSSIAN[law](Awkward(31, last), scale)
+        certain = np.flatnonzero(np.isfinite(looked[1]))
+        assert len(certain) > 50
+        with decimal.localcontext(decimal.Context(prec=60)):
+            for i in certain.tolist():
+                x, tolerance = (Decimal(float(found[i])) for found in looked)
+                assert abs(x - exact[i].midpoint) <= tolerance + exact[i].radius
+
+
 @pytest.mark.parametrize("scale", [1.0, 3e5, 2.0**27 - 1])
 @pytest.mark.parametrize("last", [0, 1])
 def test_float64_never_decides_a_geometric_variable_wrongly(scale, last):
@@ -529,6 +589,52 @@ def test_refinements_do_not_change_later_draws():
     bits, other = Bits(22), Bits(22)
     other.more(1000)
     np.testing.assert_array_equal(bits.words(5), other.words(5))
+
+
+@pytest.mark.parametrize("law", ["laplace", "gaussian"])
+def test_float64_draws_have_the_law_of_their_scale(law):
+    """Those of experiments: seeded ones repeat, and there is one scale for each column."""
+    scales, cdf = np.array([0.2, 3.0]), getattr(stats, {"laplace": "laplace", "gaussian": "norm"}[law]).cdf
+    sample = getattr(Source(32), law)(scales, (2000, 2))
+    np.testing.assert_array_equal(sample, Source(32).draw(named(law), scales, (2000, 2)))
+    for column, scale in zip(sample.T, scales, strict=True):
+        only_the_right_scale(lambda factor, x=column, t=scale: stats.kstest(x / (t * factor), cdf).pvalue)
+    assert not np.any(getattr(Source(), law)(scales, (50, 2)) == getattr(Source(), law)(scales, (50, 2)))
+
+
+def test_only_flat_cells_are_left_unlooked_at(monkeypatch):
+    """Positions below the threshold are taken as they are if the exponent is at most FLAT on the whole cell."""
+    seen = []
+
+    def low_part(bits, words, shift, steep, excess, widen):
+        seen.append(steep)
+        return np.zeros(len(shift), np.int64)
+
+    monkeypatch.setattr(gaussian, "low_part", low_part)
+    for sigma in (2.0**8, 2.0**14, 2.0**15, 2.0**16, 2.0**17, 2.0**26):
+        arrays = np.full(2000, sigma), np.full(2000, 3)
+        high = gaussian.rounded_product(Bits(33), *arrays, lambda _, s=sigma: Ball.exact(8 * s)) >> 3
+        # In cells, where the standard deviation is sigma: x² - n² between a cell's two ends, over 2 sigma².
+        exponents = (2 * np.maximum(np.abs(high + 0.5) - 0.5, 0) + 1) / (2 * sigma**2)
+        assert np.all(exponents[~seen[-1]] <= FLAT)
+    assert np.all(seen[0])
+    assert not np.any(seen[-1])
+
+
+def test_the_largest_wishart_noise_is_drawn():
+    assert Source(34).wishart_difference(1, 2.0**60).shape == (1, 1)
+    with pytest.raises(ValueError, match=r"c must be at most 2\*\*60, got 1\.1529215046068472e\+18"):
+        Source(34).wishart_difference(1, math.nextafter(2.0**60, math.inf))
+
+
+def test_a_common_part_of_scale_zero_is_none():
+    """Entries are the same integers as where the weights leave the common part out, column by column."""
+    for scale in (0.7, 3.0, 2.0**20):
+        absent = Source(30).tilted(scale, np.array([0.0, 0.0]), (50, 2))
+        np.testing.assert_array_equal(absent, Source(30).tilted(scale, np.array([2.0**30, 5.0]), (50, 2), weights=0.0))
+        mixed = Source(30).tilted(scale, np.array([0.0, 2.0**30]), (50, 2))
+        np.testing.assert_array_equal(mixed[:, 0], absent[:, 0])
+        assert np.all(mixed[:, 1] != absent[:, 1])
 
 
 @pytest.mark.parametrize("name", SCALAR)

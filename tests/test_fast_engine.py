@@ -14,7 +14,7 @@ from epsteps.engines.dense import DenseEngine
 from epsteps.engines.dense_sums import DenseSums
 from epsteps.engines.fast import FastEngine, FastSums, _slopes
 from epsteps.grid import STEPS, Grid, Points
-from epsteps.noise import Source, uniform
+from epsteps.noise import Source, _floyd, uniform
 from epsteps.sampling import Sampling
 
 LOSSES = [es.Logistic(), es.Squared()]
@@ -273,6 +273,14 @@ def test_compiled_subsets_are_those_of_numpy(monkeypatch, n, m):
     monkeypatch.delitem(sys.modules, "numba")
     monkeypatch.setattr(uniform, "find_spec", lambda _: None)
     np.testing.assert_array_equal(Source(3).subsets(Sampling(n, m), 50), compiled)
+
+
+def test_compiled_subsets_of_more_than_32_bits_are_those_of_numpy():
+    """Uncompiled, as it is compiled: the bits of so many values take no memory until they are touched."""
+    n, words = 2**32 + 12345, np.random.default_rng(4).integers(2**64, size=(5, 20), dtype=np.uint64)
+    found = np.empty((5, 20), np.int64)
+    _floyd._subsets(words, n, found)
+    np.testing.assert_array_equal(found, uniform.floyd(words, n))
 
 
 METHODS = [es.gd, es.heavy_ball, es.nesterov, es.multistage]

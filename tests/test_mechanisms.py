@@ -126,6 +126,18 @@ def test_auto_takes_the_noise_of_the_smallest_risk(domain, unit):
 
 
 @pytest.mark.parametrize("domain", DOMAINS)
+def test_risk_is_a_variance(domain):
+    """It grows with the square of the scale, and falls with the square of the number of records."""
+    problem = problem_of(domain, LOSSES[0], True)
+    for noise in covering(problem):
+        risk = mechanisms.risk(noise, 2.0, problem)
+        assert risk > 0
+        assert mechanisms.risk(noise, 6.0, problem) == pytest.approx(9 * risk)
+        more = dataclasses.replace(problem, n=3 * problem.n)
+        assert mechanisms.risk(noise, 2.0, more) == pytest.approx(risk / 9)
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
 def test_half_power_is_that_of_the_noise(domain):
     """Against 40000 draws: within five standard errors, fixed seeds, and 5 % of the truth."""
     problem = problem_of(domain)

@@ -1,6 +1,9 @@
 """Noise shaped like a body, an ellipsoid or a difference of Wishart matrices: exact laws, and what they cost."""
 
+import decimal
+import itertools
 from fractions import Fraction
+from functools import partial
 from math import comb
 
 import numpy as np
@@ -15,7 +18,7 @@ from epsteps.noise.gaussian import Means, rounded_product
 from epsteps.noise.reals import Ball, Uniform, decide
 from epsteps.noise.shaped import parts_of, points
 from epsteps.noise.uniform import ordered_below, uniform_below
-from epsteps.noise.wishart import wishart_difference
+from epsteps.noise.wishart import _Factor, wishart_difference
 
 # Every statistical test accepts at p > 1e-4: on right code it would fail for one seed in ten thousand. Seeds are fixed.
 LEVEL = 1e-4
@@ -425,6 +428,24 @@ def test_wishart_differences_do_not_depend_on_the_precision(k, c, digits, monkey
     expected = wishart_difference(Finite(23), k, c)
     monkeypatch.setattr(decide, "__defaults__", (digits,))
     np.testing.assert_array_equal(wishart_difference(Finite(23), k, c), expected)
+
+
+@pytest.mark.parametrize("places", [33, 34, 35])
+def test_entries_of_a_wishart_factor_are_within_their_bound(places):
+    """Every number that the balls of 36 digits allow, and what both integer parts lose."""
+    k = 4
+
+    def looked(factor):
+        below = itertools.chain.from_iterable(factor._gaussians.pairs())
+        balls = {(i, j): next(below) if j < i else factor._root(i) for i in range(k) for j in range(i + 1)}
+        return balls, *factor.integers(places)
+
+    for seed in range(20):
+        balls, found, bound = decide(partial(looked, _Factor(Bits(seed), k)))
+        with decimal.localcontext(decimal.Context(prec=100)):
+            for at, ball in balls.items():
+                lost = abs(ball.midpoint.scaleb(places) - found[at])
+                assert lost + ball.radius.scaleb(places) <= bound
 
 
 def test_wishart_entries_beyond_64_bits_are_whole():

@@ -14,7 +14,7 @@ from epsteps.planning import ALLOCATIONS, OBJECTIVES, SENSITIVITIES, Plan, assum
 from epsteps.problem import Problem
 from epsteps.sampling import Sampling
 
-# Scales are rounded up by this much, so that the certificate, itself rounded up, stays within the budget.
+# Scales and expenses are rounded up by this much, so that the certificate, itself rounded up, stays within the budget.
 _OUTWARD = 1 + 1e-12
 
 
@@ -87,7 +87,7 @@ def plan_steps(
         sensitivity = "global" if problem.has_bounded_sensitivity else "state"
     auto = mechanism == "auto"
     noise = mechanisms.smallest(problem, budget.unit(sampling)) if auto else mechanisms.named(mechanism)
-    reserved = sum(expense.cost for expense in expenses)
+    reserved = sum(expense.cost for expense in expenses) * _OUTWARD
     eigenvalues, shares = (None if given is None else np.asarray(given, float) for given in (spectrum, start_shares))
     chosen = _Choice(
         problem, budget, method, noise, sampling, allocation, objective, eigenvalues, shares, start_gap, c, reserved
