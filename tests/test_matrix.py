@@ -140,7 +140,7 @@ def test_every_combination_is_refused_or_keeps_its_certificate(method, release, 
     count, largest = run_all(method, release, tmp_path, monkeypatch, draws=4, seed=1)
     assert count["refused"] > 0
     assert count["executed"] > 2, count  # of statistics, which squared loss alone has
-    assert largest > 0.4, largest
+    assert largest > 0.2, largest  # how much of the claim some pair of neighbours shows
 
 
 @pytest.mark.slow

@@ -755,7 +755,7 @@ def test_a_draft_is_written_once_and_loads_when_edited(tmp_path):
     assert call("draft", path, "--target", "ill").output.strip() == out.read_text().strip()
     assert "drafted from the data" in call("show", out).output
     refused = call("draft", path, "--out", out)
-    assert (refused.exit_code, "exists already" in refused.output) == (1, True)
+    assert (refused.exit_code, "exists, and was left" in refused.output) == (1, True)
     out.write_text(out.read_text().replace("drafted_from_data = true", ""))
     shown = call("show", out)
     assert shown.exit_code == 0
