@@ -309,3 +309,17 @@ def test_an_unreachable_error_is_refused(paper):
         es.required_epsilon(paper, error=0.1, method=es.heavy_ball, iterations=5, allocation="uniform")
     with pytest.raises(ValueError, match="error must be positive, got 0"):
         es.required_epsilon(paper, error=0)
+
+
+def test_descent_clips_squared_loss_by_its_declared_numbers():
+    """To 0.4 of the targets' bound times the longest record, which has a gradient of that length there."""
+    problem = es.Problem(es.Squared(2.0), es.Box(0, 3), ridge=0.1, n=1000, d=4)
+    plan = es.plan(problem, es.Pure(1.0), "descent", iterations=2)
+    assert plan.problem.clip == pytest.approx(0.4 * 2.0 * 6.0)
+
+
+@pytest.mark.parametrize(("ridge", "raised"), [(0.1, False), (1e-6, True)])
+def test_a_page_says_that_the_ridge_was_raised_only_where_it_was(ridge, raised):
+    problem = es.Problem(es.Logistic(), es.Box(0, 1), ridge=ridge, n=1000, d=3)
+    plan = es.plan(problem, es.Pure(1.0), release="final")
+    assert (plan.ridge > problem.ridge, "raised to" in str(plan)) == (raised, raised)
