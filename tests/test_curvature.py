@@ -720,3 +720,12 @@ def test_where_nothing_can_be_learnt_the_default_ends_at_0(budget):
     data = es.Rows(problem, rng.uniform(0, 1, (500, 20)), np.ones(500))
     for seed in range(3):
         assert not np.any(es.run(plan, data, seed=seed).x)
+
+
+def test_a_corrected_model_changes_as_the_gradients_did():
+    """Without noise the secant equation holds: the model's gradient changes by what was released."""
+    model = Model(es.Squared(1.0), np.zeros(2), np.diag([1.0, 2.0]), 0.1, radius=10.0, largest=10.0)
+    before, after = np.zeros(2), np.array([1.0, -0.5])
+    change = np.array([[2.0, 0.3], [0.3, 1.5]]) @ after
+    corrected = model.corrected(before, after, change, 1e-300 * np.eye(2))
+    np.testing.assert_allclose(corrected.gradient(after) - corrected.gradient(before), change, rtol=1e-9)
