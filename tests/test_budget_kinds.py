@@ -391,3 +391,7 @@ def test_composing_twice_is_twice_the_rho(paper):
     both = es.plan(paper, es.Approximate(1.0, 1e-6), iterations=5).spending(2)
     assert 1.0 < both.amount < 2.0
     assert Gaussian().costs(2.0, np.array([1.0]), es.sampling.Sampling(1, 1)) == pytest.approx(2.0)
+
+
+def test_nothing_released_costs_nothing():
+    assert gaussian_epsilon(0.0, 1e-5) == 0.0

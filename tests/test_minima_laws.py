@@ -542,3 +542,19 @@ def test_the_paying_ridge_is_best_among_others():
                 risks.append((ridge - 1e-4) * 4.5 + 500.0 / (2 * n**2 * noise**2 * ridge))
         assert chosen.ridge >= 1e-4
         assert chosen.risk <= min(risks) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("kappa", [1e-3, 0.4, 30.0, 1e6])
+def test_the_roof_of_pseudo_huber_is_not_below_its_summit_in_fifty_digits(kappa):
+    mpmath = pytest.importorskip("mpmath")
+    with mpmath.workdps(50):
+
+        def ratio(t):
+            return mpmath.log1p(mpmath.mpf(kappa) * (t * (2 - t)) ** mpmath.mpf(1.5)) / t
+
+        nearest = max(np.geomspace(1e-6, 1, 4001), key=lambda t: ratio(mpmath.mpf(float(t))))
+        low, high = mpmath.mpf(float(nearest)) * 0.99, min(mpmath.mpf(float(nearest)) * 1.01, mpmath.mpf(1))
+        for _ in range(120):  # the ratio has one summit, so that thirds without it are left out
+            third = (high - low) / 3
+            low, high = (low + third, high) if ratio(low + third) < ratio(high - third) else (low, high - third)
+        assert mpmath.mpf(PseudoHuber()._roof(kappa)) >= ratio((low + high) / 2)

@@ -555,3 +555,12 @@ def test_the_minimum_of_another_function_is_not_read():
     same = Tilted(plan.objective, es.Rows(problem, X, y), np.zeros(2))
     difference = (grid_minimum(tilted, plan.goal) - grid_minimum(same, plan.goal)).astype(float) * plan.step
     assert np.linalg.norm(difference) <= 2 * plan.objective.radius(plan.tolerance)
+
+
+def test_noise_in_many_dimensions_needs_more_room_in_its_integers():
+    """The length of L2 noise grows with d, not only with its root."""
+    objective = Minimised(es.Problem(es.Logistic(), es.Ball(1), ridge=0.1, n=1000, d=8100), 0.1)
+    largest = 2.0**61 * 2.0**-50 / (8100 + 40 * 90 + 800)
+    Goal(objective, 2.0**-50, 1.0, scale=0.99 * largest).require_reachable()
+    with pytest.raises(ValueError, match="does not fit into 64 bits"):
+        Goal(objective, 2.0**-50, 1.0, scale=1.01 * largest).require_reachable()

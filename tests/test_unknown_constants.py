@@ -1,5 +1,7 @@
 """What the paper assumes known: L bought from the budget, and restarts for an unknown strong convexity."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from conftest import records, small_problem
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import epsteps as es
+from epsteps.testing import replay
 
 
 def true_smoothness(problem, X):
@@ -141,3 +144,16 @@ def test_restarts_help_when_the_strong_convexity_is_larger_than_declared():
         for method in (es.nesterov, es.restarted_nesterov)
     ]
     assert gaps[1] < gaps[0] / 100
+
+
+def test_the_price_of_the_constant_counts_every_rounding_in_full():
+    """One record's move, one step of rounding, and both errors of the eigenvalue, none of them rounded down."""
+    problem = es.Problem(es.Logistic(), es.Ball(1), ridge=0.1, n=1000, d=3)
+    X, y = np.zeros((1000, 3)), np.ones(1000)
+
+    def fit(data, account):
+        return es.estimate_smoothness(es.Rows(problem, *data), es.Pure(1.0), ledger=account)
+
+    draws = [event for event in replay(fit, (X, y), (X, y)).events if event.kind == "draw of integers"]
+    error = Fraction(16 * 3, 2**52)  # of a computed eigenvalue, relative to the largest record's square
+    assert Fraction(float(draws[0].facts[1])) >= 2**20 + 1 + 2 * error * 1000 * 2**20
