@@ -714,3 +714,11 @@ def test_unknown_mechanisms_are_refused():
 
 def test_subsets_of_any_share_come_from_the_same_function():
     assert len(uniform_subset(Bits(29), 0, 5)) == 0
+
+
+@pytest.mark.parametrize("bound", [2**64 - 1, 2**64, 2**64 + 1])
+def test_uniform_integers_are_drawn_on_both_sides_of_a_word(bound):
+    """Half of them have the top bit, with a chance of error below 1e-8."""
+    words = Bits(40).words(2 * 4000).reshape(2, -1)
+    found = uniform_below(Bits(41), words, bound)
+    assert abs(np.mean(found < 0) - 0.5) < 0.05

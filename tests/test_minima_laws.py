@@ -558,3 +558,9 @@ def test_the_roof_of_pseudo_huber_is_not_below_its_summit_in_fifty_digits(kappa)
             third = (high - low) / 3
             low, high = (low + third, high) if ratio(low + third) < ratio(high - third) else (low, high - third)
         assert mpmath.mpf(PseudoHuber()._roof(kappa)) >= ratio((low + high) / 2)
+
+
+def test_a_release_without_a_share_is_refused():
+    corners = Sigmoid().corners(0.1, 1.0, 1.0)
+    with pytest.raises(ValueError, match="shares must be positive"):
+        minima.shared([corners, corners], [0.0, 1.0])
