@@ -1,4 +1,4 @@
-"""Compare `epsteps.experiments.quadratic_demo`, as published, with the curves of the paper's figures 1 and 2.
+"""Compare `epsteps.paper.quadratic_demo`, as published, with the curves of the paper's figures 1 and 2.
 
 `python benchmarks/check_quadratic_figures.py --repository PATH` takes PATH, a checkout or git directory of
 https://github.com/sibirbil/DPAccGradMethods, reads the authors' EPS files there and prints a row per curve (seconds).
@@ -18,7 +18,7 @@ from digitise_published import AXIS_GRAY, COMMIT, WHITE, Drawing, fit, parse
 from rich.console import Console
 from rich.table import Table
 
-from epsteps.experiments import quadratic_demo as demo
+from epsteps.paper import quadratic_demo as demo
 
 RATES_FILE = "quad_rho_vs_beta"
 BOUND_FILES = {

@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 import epsteps as es
-from epsteps import engines
-from epsteps.engines import cluster
-from epsteps.grid import Grid
+from epsteps.data import engines
+from epsteps.data.engines import cluster
+from epsteps.problem.grid import Grid
 
 PARTS, D = 2, 20
 

@@ -21,14 +21,14 @@ import numpy as np
 import torch
 
 import epsteps as es
-from epsteps.engines.gpu import operations as ops
-from epsteps.engines.gpu.engine import TorchEngine
-from epsteps.engines.gpu.records import FEATURE_MAJOR, Block
-from epsteps.engines.gpu.sums import TorchSums
-from epsteps.experiments.compare import minimiser, paper_problem
-from epsteps.experiments.published import paper_smoothness, published_data
-from epsteps.experiments.sweep import PAPER_L, Sweep, planned, run_sweep
-from epsteps.grid import STEPS, Grid, total
+from epsteps.data.engines.gpu import operations as ops
+from epsteps.data.engines.gpu.engine import TorchEngine
+from epsteps.data.engines.gpu.records import FEATURE_MAJOR, Block
+from epsteps.data.engines.gpu.sums import TorchSums
+from epsteps.paper.compare import minimiser, paper_problem
+from epsteps.paper.published import paper_smoothness, published_data
+from epsteps.paper.sweep import PAPER_L, Sweep, planned, run_sweep
+from epsteps.problem.grid import STEPS, Grid, total
 
 # Records, features, and how many times one read a gradient may take.
 SINGLE = ((200_000_000, 20, 1.10), (50_000_000, 100, 1.10), (4_000_000, 1000, 1.25))

@@ -11,9 +11,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from epsteps.mechanisms import named
+from epsteps.budgets.mechanisms import named
 from epsteps.noise import Source
-from epsteps.sampling import Sampling
+from epsteps.problem.sampling import Sampling
 
 DIMENSIONS = (20, 1000, 10_000)
 SCALES = (2.0**20, 2.0**45)

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 import epsteps as es
-from epsteps.experiments.compare import minimiser, paper_data, paper_problem
+from epsteps.paper.compare import minimiser, paper_data, paper_problem
 
 N, D = 100_000, 20
 RUNS = 20

@@ -28,12 +28,12 @@ from scipy.special import expit
 from threadpoolctl import threadpool_limits
 
 import epsteps as es
-from epsteps.engines.dense import DenseEngine
-from epsteps.engines.dense_sums import DenseSums
-from epsteps.engines.fast import FastEngine, FastSums, _lanes, _layouts, _slopes
-from epsteps.experimental_runs import FloatDraws
-from epsteps.grid import STEPS, Grid
+from epsteps.data.engines.dense import DenseEngine
+from epsteps.data.engines.dense_sums import DenseSums
+from epsteps.data.engines.fast import FastEngine, FastSums, _lanes, _layouts, _slopes
 from epsteps.noise import Source
+from epsteps.problem.grid import STEPS, Grid
+from epsteps.running.experimental_runs import FloatDraws
 
 SHAPES, QUICK_SHAPES = ((1_000_000, 20), (1_000_000, 100), (200_000, 1000)), ((100_000, 20), (30_000, 100))
 BATCH_SHAPE, R = (100_000, 20), 20

@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 import epsteps as es
-from epsteps.experiments.compare import paper_data, paper_problem
-from epsteps.grid import Grid
+from epsteps.paper.compare import paper_data, paper_problem
+from epsteps.problem.grid import Grid
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt

@@ -22,8 +22,9 @@ import scipy.sparse
 from hostile_losses import Unbounded
 
 import epsteps as es
-from epsteps import engines, mechanisms
-from epsteps.plans import choice
+from epsteps.budgets import mechanisms
+from epsteps.data import engines
+from epsteps.methods import choice
 
 _EXPORTED = {name: getattr(es, name) for name in es.__all__}
 

@@ -20,9 +20,9 @@ from epsteps.auditing import Design, confidence
 from epsteps.auditing.laws import Traces
 from epsteps.auditing.worst_case import worst_pair
 from epsteps.cli import app
-from epsteps.losses import PseudoHuber, SmoothedHinge, Softmax
+from epsteps.methods import plan_objective
 from epsteps.noise import Source, source
-from epsteps.plans import plan_objective
+from epsteps.problem.losses import PseudoHuber, SmoothedHinge, Softmax
 
 CUBE = es.Ball(1, norm=np.inf)
 
@@ -170,7 +170,7 @@ HEAVY = es.Problem(es.Logistic(), CUBE, ridge=0.1, n=40, d=2)
 
 
 def weaker_tilts(monkeypatch, factor):
-    from epsteps.releases.objective import TiltedMinimum
+    from epsteps.running.releases.objective import TiltedMinimum
 
     def tilt(self, source):
         plan = self.plan
@@ -207,7 +207,7 @@ def test_a_gaussian_tilt_is_audited_by_its_corners():
 
 
 def test_tilts_of_two_releases_are_found_to_depend_on_each_other(monkeypatch):
-    from epsteps.releases.objective import TiltedMinimum
+    from epsteps.running.releases.objective import TiltedMinimum
 
     plan, right, known = plan_objective(HEAVY, es.Pure(1.0), shares=(0.5, 0.5)), TiltedMinimum.tilt, {}
     assert es.audit(plan, repetitions=100).independence > 1e-6

@@ -10,8 +10,8 @@ from hypothesis.extra import numpy as npst
 from scipy.sparse import csr_array
 
 import epsteps as es
-from epsteps.engines import encoding
-from epsteps.grid import STEPS
+from epsteps.data.engines import encoding
+from epsteps.problem.grid import STEPS
 
 MIXED = es.Box((-2.0, 0.0, 0.0, 0.0, 0.0, 0.5), (1.0, 3.0, 1.0, 1.0, 1.0, 2.0), one_hot=[(2, 5)])
 HOLDS_ZERO = es.Box((-2.0, 0.0, -1.0, 0.0, 0.0, -0.1), (1.0, 3.0, 1.0, 1.0, 1.0, 2.0), one_hot=[(2, 5)])

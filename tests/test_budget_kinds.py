@@ -13,8 +13,8 @@ from scipy import integrate, stats
 import epsteps as es
 from epsteps.budgets.composition import _binomial, composed_epsilon
 from epsteps.budgets.conversions import _log_delta, gaussian_epsilon
-from epsteps.mechanisms import Gaussian, named
-from epsteps.sampling import Sampling
+from epsteps.budgets.mechanisms import Gaussian, named
+from epsteps.problem.sampling import Sampling
 
 METHODS = (es.gd, es.heavy_ball, es.nesterov, es.multistage)
 BUDGETS = (es.Pure(1.0), es.Concentrated(0.05), es.Approximate(1.0, 1e-6))

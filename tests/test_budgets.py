@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import epsteps as es
-from epsteps.mechanisms import KNorm
-from epsteps.sampling import Sampling
+from epsteps.budgets.mechanisms import KNorm
+from epsteps.problem.sampling import Sampling
 
 weights = st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=40).map(np.array)
 epsilons = st.floats(1e-4, 50)

@@ -15,7 +15,7 @@ import epsteps as es
 from epsteps.bounds.certificates import Certificate, best_certificate, certificate
 from epsteps.bounds.quadratic import exact_quadratic
 from epsteps.bounds.stages import heavy_ball
-from epsteps.methods import Steps, nesterov_momentum
+from epsteps.bounds.steps import Steps, nesterov_momentum
 
 
 def momentum(alpha: float, mu: float) -> float:

@@ -17,8 +17,8 @@ import pytest
 from conftest import records, small_problem
 
 import epsteps as es
-from epsteps import _databases
-from epsteps.checkpoints import CheckpointError
+from epsteps.ledger import databases
+from epsteps.running.checkpoints import CheckpointError
 
 PROBLEM = small_problem(n=100)
 
@@ -385,7 +385,7 @@ def test_a_run_goes_on_from_a_file_with_half_a_transaction_in_it(tmp_path):
     subprocess.run([sys.executable, "-c", DYING, str(tmp_path / "run")], check=False)
     before = contents(tmp_path)
     assert len(before["run-journal"][0]) > 0
-    assert _databases.application_id(tmp_path / "run") == _databases.CHECKPOINT
+    assert databases.application_id(tmp_path / "run") == databases.CHECKPOINT
     assert contents(tmp_path) == before
     es.run(plan, rows, checkpoint=tmp_path / "run", on_step=(heard := []).append)
     assert heard == list(range(6, 31))
@@ -395,7 +395,7 @@ def test_a_header_that_counts_more_pages_than_there_are_is_still_recognised(tmp_
     """As between the first and the last page of a commit."""
     interrupted(tmp_path / "run")
     (tmp_path / "torn").write_bytes((tmp_path / "run").read_bytes()[:-4096])
-    assert _databases.application_id(tmp_path / "torn") == _databases.CHECKPOINT
+    assert databases.application_id(tmp_path / "torn") == databases.CHECKPOINT
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="looks at the files that this process has open")

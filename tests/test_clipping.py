@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import epsteps as es
-from epsteps.engines import DenseEngine, DenseSums, encoding
-from epsteps.engines.slopes import steepest
-from epsteps.grid import STEPS, Grid
-from epsteps.losses import PseudoHuber, SmoothedHinge, Softmax
+from epsteps.data.engines import DenseEngine, DenseSums, encoding
+from epsteps.data.engines.slopes import steepest
+from epsteps.problem.grid import STEPS, Grid
+from epsteps.problem.losses import PseudoHuber, SmoothedHinge, Softmax
 
 LOSSES = [
     es.Logistic(),
@@ -172,8 +172,8 @@ def test_engines_and_sources_agree_bit_for_bit(tmp_path, loss, engine):
 
 
 def test_blocks_of_a_stream_change_no_integer(tmp_path, monkeypatch):
-    from epsteps.engines import stream
-    from epsteps.sources import streamed
+    from epsteps.data.engines import stream
+    from epsteps.data.sources import streamed
 
     monkeypatch.setattr(streamed, "KEPT", 0)
     monkeypatch.setattr(stream, "BLOCK", 100)
@@ -191,8 +191,8 @@ def test_blocks_of_a_stream_change_no_integer(tmp_path, monkeypatch):
 def test_the_gpu_engine_clips_alike():
     """Its torch code, on the processor; a card is tried where there is one."""
     torch = pytest.importorskip("torch")
-    from epsteps.engines.gpu.engine import TorchEngine
-    from epsteps.engines.gpu.sums import TorchSums
+    from epsteps.data.engines.gpu.engine import TorchEngine
+    from epsteps.data.engines.gpu.sums import TorchSums
 
     rng = np.random.default_rng(6)
     for device in ["cpu"] + ["cuda"] * torch.cuda.is_available():

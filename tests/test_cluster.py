@@ -12,12 +12,12 @@ import pytest
 from conftest import records, small_problem
 
 import epsteps as es
-from epsteps.engines import DenseEngine, DenseSums, cluster, encoding, threads
-from epsteps.engines.cluster import connection
-from epsteps.engines.cluster import parts as cluster_parts
-from epsteps.engines.selftest import SelfTestError
-from epsteps.grid import Grid
-from epsteps.losses import Softmax
+from epsteps.data.engines import DenseEngine, DenseSums, cluster, encoding, threads
+from epsteps.data.engines.cluster import connection
+from epsteps.data.engines.cluster import parts as cluster_parts
+from epsteps.data.engines.selftest import SelfTestError
+from epsteps.problem.grid import Grid
+from epsteps.problem.losses import Softmax
 
 distributed = pytest.importorskip("distributed", reason="the dask engine needs distributed")
 da = pytest.importorskip("dask.array", reason="the dask engine needs dask")

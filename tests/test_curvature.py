@@ -13,7 +13,8 @@ from scipy.stats import norm
 
 import epsteps as es
 from epsteps.budgets import Budget
-from epsteps.designs import (
+from epsteps.methods.curvature import CurvaturePlan, plan_curvature, prefers_descent
+from epsteps.methods.designs import (
     MatrixNoise,
     Model,
     Moments,
@@ -24,14 +25,13 @@ from epsteps.designs import (
     matrix_noise,
     whitening_of,
 )
-from epsteps.grid import STEPS
 from epsteps.noise import Source
-from epsteps.planning import OverspentError
-from epsteps.plans.curvature import CurvaturePlan, plan_curvature, prefers_descent
-from epsteps.releases.curvature import following, release_curvature
-from epsteps.releases.moments import StatisticRelease, moment_releases
-from epsteps.releases.second_moment import STEPS as LENGTH
-from epsteps.releases.second_moment import SecondMomentRelease
+from epsteps.plans.planning import OverspentError
+from epsteps.problem.grid import STEPS
+from epsteps.running.releases.curvature import following, release_curvature
+from epsteps.running.releases.moments import StatisticRelease, moment_releases
+from epsteps.running.releases.second_moment import STEPS as LENGTH
+from epsteps.running.releases.second_moment import SecondMomentRelease
 
 DOMAINS = {
     "box": es.Box(0, 1),

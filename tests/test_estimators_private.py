@@ -16,12 +16,7 @@ pytest.importorskip("sklearn")
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
-from epsteps.estimators import (
-    PrivateHuberRegressor,
-    PrivateLinearSVC,
-    PrivateLogisticRegression,
-    PrivateRidge,
-)
+from epsteps.estimators import PrivateHuberRegressor, PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge
 
 N, D = 40, 3
 MODELS = {

@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epsteps.bodies import Body
-from epsteps.hulls import Hull
-from epsteps.mechanisms import named
+from epsteps.budgets.mechanisms import named
 from epsteps.noise import Source, added, gaussian, hull_noise, knorm
 from epsteps.noise.bits import Bits
 from epsteps.noise.fast import FLAT, LOG_ULPS, split
@@ -23,7 +21,9 @@ from epsteps.noise.radius import SQUEEZE, WORDS, Tape, gamma, integer_radius
 from epsteps.noise.reals import Ball, Point, Uniform, decide
 from epsteps.noise.shaped import parts_of, shaped
 from epsteps.noise.uniform import uniform_below, uniform_subset
-from epsteps.sampling import Sampling
+from epsteps.problem.bodies import Body
+from epsteps.problem.hulls import Hull
+from epsteps.problem.sampling import Sampling
 
 # Every statistical test accepts at p > 1e-4: on right code it would fail for one seed in ten thousand. Seeds are fixed.
 LEVEL = 1e-4

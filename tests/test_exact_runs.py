@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import epsteps as es
-from epsteps.grid import Grid
+from epsteps.problem.grid import Grid
 
 # Every statistical test accepts at p > 1e-4. Seeds are fixed.
 LEVEL = 1e-4

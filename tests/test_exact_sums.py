@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import epsteps as es
-from epsteps import levels
-from epsteps.engines import DenseSums, encoding, selftest
-from epsteps.grid import ROWS_PER_INT64, STEPS, Grid, Release, total
-from epsteps.losses import PseudoHuber, SmoothedHinge
+from epsteps.data.engines import DenseSums, encoding, selftest
+from epsteps.problem import levels
+from epsteps.problem.grid import ROWS_PER_INT64, STEPS, Grid, Release, total
+from epsteps.problem.losses import PseudoHuber, SmoothedHinge
 from epsteps.testing import replay
 
 LOSSES = [es.Logistic(), es.Squared(bound=1.5), PseudoHuber(bound=1.5, c=0.6), SmoothedHinge(width=0.2)]

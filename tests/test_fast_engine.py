@@ -9,13 +9,13 @@ import pytest
 pytest.importorskip("numba", reason="the fast engine needs numba: pip install 'epsteps[fast]'")
 
 import epsteps as es
-from epsteps import experimental_runs
-from epsteps.engines.dense import DenseEngine
-from epsteps.engines.dense_sums import DenseSums
-from epsteps.engines.fast import FastEngine, FastSums, _slopes
-from epsteps.grid import STEPS, Grid, Points
+from epsteps.data.engines.dense import DenseEngine
+from epsteps.data.engines.dense_sums import DenseSums
+from epsteps.data.engines.fast import FastEngine, FastSums, _slopes
 from epsteps.noise import Source, _floyd, uniform
-from epsteps.sampling import Sampling
+from epsteps.problem.grid import STEPS, Grid, Points
+from epsteps.problem.sampling import Sampling
+from epsteps.running import experimental_runs
 
 LOSSES = [es.Logistic(), es.Squared()]
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import epsteps as es
-from epsteps import models
 from epsteps.cli import app
+from epsteps.tables import models
 
 COLUMNS = """
 [columns.age]

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import epsteps as es
-from epsteps import models
 from epsteps.cli import app
-from epsteps.schema import Category, Numeric, Schema
-from epsteps.tables import read_table
+from epsteps.data.tables import read_table
+from epsteps.tables import models
+from epsteps.tables.schema import Category, Numeric, Schema
 
 CLEAN = (ValueError, TypeError, OSError)
 

@@ -8,13 +8,13 @@ import pytest
 from conftest import small_problem
 
 import epsteps as es
-from epsteps import _extras, levels
-from epsteps.engines import encoding, selftest
-from epsteps.engines.dense import DenseEngine
-from epsteps.engines.dense_sums import DenseSums
-from epsteps.engines.gpu.engine import TorchEngine
-from epsteps.engines.gpu.sums import TorchSums
-from epsteps.grid import ROWS_PER_DOUBLE, STEPS, Grid
+from epsteps.data.engines import encoding, selftest
+from epsteps.data.engines.dense import DenseEngine
+from epsteps.data.engines.dense_sums import DenseSums
+from epsteps.data.engines.gpu.engine import TorchEngine
+from epsteps.data.engines.gpu.sums import TorchSums
+from epsteps.problem import extras, levels
+from epsteps.problem.grid import ROWS_PER_DOUBLE, STEPS, Grid
 
 torch = pytest.importorskip("torch")
 
@@ -68,7 +68,7 @@ def test_means_are_those_of_the_reference(device, loss, n, d):
 @pytest.mark.parametrize(("n", "d"), SHAPES)
 def test_means_at_many_points_are_those_of_the_reference(loss, n, d, monkeypatch):
     """The kernels for many points, which serve from some millions of numbers on."""
-    launch = pytest.importorskip("epsteps.engines.gpu.batched_launch")
+    launch = pytest.importorskip("epsteps.data.engines.gpu.batched_launch")
     monkeypatch.setattr(launch, "FEWEST", 0)
     _, features, _, targets = records(loss, n, d)
     reference, engine = DenseEngine(loss, features, targets), TorchEngine(loss, features, targets)
@@ -115,7 +115,7 @@ def test_accumulators_are_emptied_in_time(device):
 
 def test_sums_of_many_records_keep_all_their_digits(monkeypatch):
     """More records than an int64 takes, with a limit that a test can reach."""
-    from epsteps.engines.gpu import operations as ops
+    from epsteps.data.engines.gpu import operations as ops
 
     monkeypatch.setattr(ops.grid, "ROWS_PER_INT64", 2 * ROWS_PER_DOUBLE)
     monkeypatch.setattr(ops, "_CHUNK", 1)
@@ -129,7 +129,7 @@ def test_sums_of_many_records_keep_all_their_digits(monkeypatch):
 
 @both_devices
 def test_levels_repeat_the_reference_bit_by_bit(device):
-    from epsteps.engines.gpu import operations as ops
+    from epsteps.data.engines.gpu import operations as ops
 
     rng = np.random.default_rng(0)
     margin = np.concatenate([rng.standard_normal(100_000) * 8, [0.0, -0.0, 1e-45, -1e-45, 24, 1e300, -1e300]])
@@ -198,7 +198,7 @@ def test_without_torch_the_extra_is_named(monkeypatch):
         lambda: TorchEngine(problem.loss, features, targets),
         lambda: TorchSums(Grid(problem), integers, targets),
     ):
-        with pytest.raises(_extras.MissingExtraError, match=r"The gpu engine needs torch.*epsteps\[gpu\]"):
+        with pytest.raises(extras.MissingExtraError, match=r"The gpu engine needs torch.*epsteps\[gpu\]"):
             make()
 
 

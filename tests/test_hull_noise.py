@@ -12,15 +12,15 @@ from scipy import stats
 from test_shaped_noise import LEVEL, box, chi_squared, only_the_right_scale
 
 import epsteps as es
-from epsteps.bodies import Body
-from epsteps.hulls import Hull
-from epsteps.mechanisms import KNorm, named, smallest
+from epsteps.budgets.mechanisms import KNorm, named, smallest
+from epsteps.methods.objective import cell_size
 from epsteps.noise import Source
 from epsteps.noise.bits import Bits
 from epsteps.noise.hull_layout import layout_of
 from epsteps.noise.hull_noise import hull_noise, is_accepted
 from epsteps.noise.reals import Uniform
-from epsteps.plans.objective import cell_size
+from epsteps.problem.bodies import Body
+from epsteps.problem.hulls import Hull
 
 SMALL = {
     "a pair": Hull(((1, 0),)),

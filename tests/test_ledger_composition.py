@@ -17,8 +17,8 @@ from epsteps.ledger.accountants import tally
 from epsteps.ledger.amounts import exact, round_down, round_up, total
 from epsteps.ledger.renyi import accounts, pure_divergence
 from epsteps.ledger.terms import Terms, dump_cost, load_cost
-from epsteps.minima import Corners, calibrated, composed
-from epsteps.minima.saturations import Flat, Sigmoid, Softmax
+from epsteps.methods.minima import Corners, calibrated, composed
+from epsteps.methods.minima.saturations import Flat, Sigmoid, Softmax
 
 AMOUNTS = st.floats(1e-12, 2.0)
 BUDGET = es.Approximate(1.0, 1e-6)

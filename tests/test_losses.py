@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epsteps.levels import STEPS
-from epsteps.losses import Logistic, PseudoHuber, SmoothedHinge, Softmax, Squared
+from epsteps.problem.levels import STEPS
+from epsteps.problem.losses import Logistic, PseudoHuber, SmoothedHinge, Softmax, Squared
 
 SCALAR = [
     Logistic(),

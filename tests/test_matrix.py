@@ -15,9 +15,9 @@ from combinations import Combination
 
 import epsteps as es
 from epsteps import MissingExtraError
-from epsteps.engines import stream
-from epsteps.plans import choice
-from epsteps.sources import streamed
+from epsteps.data.engines import stream
+from epsteps.data.sources import streamed
+from epsteps.methods import choice
 from epsteps.testing import replay
 
 # What may be said before the charge: by the plan, by the records or by the run.
@@ -128,7 +128,7 @@ def small_sources(monkeypatch):
     """Let few records be streamed in several blocks, and let torch compute without a card."""
     monkeypatch.setattr(stream, "BLOCK", 64)
     if "gpu" in combinations.sources_here():
-        from epsteps.engines.gpu import records as card
+        from epsteps.data.engines.gpu import records as card
 
         found = card.find_device
         monkeypatch.setattr(card, "find_device", lambda device=None: found(device or "cpu"))

@@ -17,9 +17,10 @@ from test_matrix import RaisedAfterTheChargeError, Watched, sentence
 pytest.importorskip("sklearn")
 
 import epsteps as es
-from epsteps import estimators, mechanisms
+from epsteps import estimators
+from epsteps.budgets import mechanisms
 from epsteps.estimators._shared import PrivateLinearModel
-from epsteps.plans import choice
+from epsteps.methods import choice
 from epsteps.testing import replay
 
 MODELS = [

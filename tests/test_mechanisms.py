@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import epsteps as es
-from epsteps import mechanisms
 from epsteps.auditing.worst_case import noise_norm, record_gradients, worst_pair
-from epsteps.bodies import Body, Ellipsoid
-from epsteps.grid import Grid
-from epsteps.losses import PseudoHuber, SmoothedHinge, Softmax
+from epsteps.budgets import mechanisms
 from epsteps.noise import Source
+from epsteps.problem.bodies import Body, Ellipsoid
+from epsteps.problem.grid import Grid
+from epsteps.problem.losses import PseudoHuber, SmoothedHinge, Softmax
 
 DOMAINS = {
     "cube": es.Ball(0.7, norm=np.inf),

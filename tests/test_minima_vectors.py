@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import epsteps as es
-from epsteps import minima
 from epsteps.budgets import gaussian_delta, gaussian_mu
-from epsteps.minima.saturations import EuclideanSoftmax, Flat, PseudoHuber, Sigmoid, Softmax
+from epsteps.methods import minima
+from epsteps.methods.minima.saturations import EuclideanSoftmax, Flat, PseudoHuber, Sigmoid, Softmax
 
 CLOSE = 1e-8
 SIZE, N, RIDGE, D = math.sqrt(20), 100_000, 0.02, 20

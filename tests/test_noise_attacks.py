@@ -7,9 +7,9 @@ import pytest
 from conftest import ENGINES
 
 import epsteps as es
-from epsteps.grid import Grid
-from epsteps.mechanisms import named
+from epsteps.budgets.mechanisms import named
 from epsteps.noise import Source
+from epsteps.problem.grid import Grid
 
 
 def numpys_laplace(u, value, scale):

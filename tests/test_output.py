@@ -9,12 +9,12 @@ import pytest
 from scipy import stats
 
 import epsteps as es
-from epsteps import minima
+from epsteps.methods import minima
+from epsteps.methods.output import OutputPlan, plan_output
 from epsteps.noise import Source
-from epsteps.plan_json import PlanFormatError
-from epsteps.planning import OverspentError
-from epsteps.plans.output import OutputPlan, plan_output
-from epsteps.releases.output import NoisyMinimum, release_output
+from epsteps.plans.plan_json import PlanFormatError
+from epsteps.plans.planning import OverspentError
+from epsteps.running.releases.output import NoisyMinimum, release_output
 
 # Statistical tests accept at p > 1e-4: on right code they would fail for one seed in ten thousand. Seeds are fixed.
 LEVEL = 1e-4

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import epsteps as es
-from epsteps.mechanisms import KNorm
+from epsteps.budgets.mechanisms import KNorm
 
 methods = st.sampled_from([es.gd, es.nesterov, es.multistage])
 

@@ -114,25 +114,28 @@ from scipy import stats
 
 import epsteps as es
 import epsteps.auditing.measuring
-from epsteps import designs, engines, grid, levels, minima, plan_json, plans
-from epsteps.bodies import Body, Ellipsoid
+from epsteps import methods as plans
 from epsteps.budgets import additive
-from epsteps.losses import PseudoHuber, SmoothedHinge, Softmax
-from epsteps.mechanisms import Gaussian, knorm
-from epsteps.minima import pure, saturations
+from epsteps.budgets.mechanisms import Gaussian, knorm
+from epsteps.data import engines
+from epsteps.methods import ObjectivePlan, OutputPlan, designs, minima, minimised, plan_objective
+from epsteps.methods.minima import pure, saturations
+from epsteps.methods.minimised import Minimised
 from epsteps.noise import Source, source, wishart
-from epsteps.plans import ObjectivePlan, OutputPlan, minimised, plan_objective
-from epsteps.plans.minimised import Minimised
-from epsteps.releases import certified, second_moment, smoothness
-from epsteps.releases import curvature as curvature_release
-from epsteps.releases import objective as objective_release
-from epsteps.releases.certified import TreeSum
-from epsteps.releases.objective import TiltedMinimum
-from epsteps.releases.output import NoisyMinimum
-from epsteps.releases.second_moment import SecondMomentRelease
-from epsteps.releases.solving import Tilted
-from epsteps.releases.statistics import NoisyMoments
-from epsteps.sampling import Sampling
+from epsteps.plans import plan_json
+from epsteps.problem import grid, levels
+from epsteps.problem.bodies import Body, Ellipsoid
+from epsteps.problem.losses import PseudoHuber, SmoothedHinge, Softmax
+from epsteps.problem.sampling import Sampling
+from epsteps.running.releases import certified, second_moment, smoothness
+from epsteps.running.releases import curvature as curvature_release
+from epsteps.running.releases import objective as objective_release
+from epsteps.running.releases.certified import TreeSum
+from epsteps.running.releases.objective import TiltedMinimum
+from epsteps.running.releases.output import NoisyMinimum
+from epsteps.running.releases.second_moment import SecondMomentRelease
+from epsteps.running.releases.solving import Tilted
+from epsteps.running.releases.statistics import NoisyMoments
 from epsteps.testing import replay
 
 LEVEL = 1e-4

@@ -8,14 +8,14 @@ import pytest
 from scipy import stats
 
 import epsteps as es
-from epsteps import mechanisms, minima
-from epsteps.designs import Division, Model, predicted_excess
-from epsteps.minima.saturations import PseudoHuber, Sigmoid, Softmax
-from epsteps.plans import OutputPlan, plan_objective, spending
-from epsteps.plans.minimised import Minimised
-from epsteps.plans.output import predicted_risk as output_risk
-from epsteps.plans.perturbing import minimax_ridge, predicted_risk
-from epsteps.plans.vectors import Vectors
+from epsteps.budgets import mechanisms, spending
+from epsteps.methods import OutputPlan, minima, plan_objective
+from epsteps.methods.designs import Division, Model, predicted_excess
+from epsteps.methods.minima.saturations import PseudoHuber, Sigmoid, Softmax
+from epsteps.methods.minimised import Minimised
+from epsteps.methods.output import predicted_risk as output_risk
+from epsteps.methods.perturbing import minimax_ridge, predicted_risk
+from epsteps.methods.vectors import Vectors
 
 PROBLEM = es.Problem(es.Logistic(), es.Ball(1), ridge=0.5, n=400, d=3)
 OUTPUTS = ("l2", "gaussian")

@@ -78,9 +78,9 @@ def test_every_open_gap_says_what_it_can_cost():
         ("`tests/test_nothing.py::test_x`", "there is no tests/test_nothing.py"),
         ("`tests/test_proofs.py::test_nothing`", "tests/test_proofs.py has no test_nothing"),
         ("`src/epsteps/nothing.py`", "there is no src/epsteps/nothing.py"),
-        ("`src/epsteps/grid.py::Grid.nothing`", "src/epsteps/grid.py has no Grid.nothing"),
-        ("`src/epsteps/grid.py::Grid.release`", None),
-        ("`src/epsteps/engines/`", None),
+        ("`src/epsteps/problem/grid.py::Grid.nothing`", "src/epsteps/problem/grid.py has no Grid.nothing"),
+        ("`src/epsteps/problem/grid.py::Grid.release`", None),
+        ("`src/epsteps/data/engines/`", None),
     ],
 )
 def test_the_check_finds_what_is_missing(text, message):

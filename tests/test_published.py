@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import epsteps as es
-from epsteps.experiments import compare, published, quadratic_demo
+from epsteps.paper import compare, published, quadratic_demo
 
 HORIZONS = (100, 200, 500, 1000)
 ERRATA = Path(__file__).parents[1] / "docs" / "errata.md"

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import epsteps as es
-from epsteps.engines import stream
-from epsteps.losses import PseudoHuber, SmoothedHinge
+from epsteps.data.engines import stream
+from epsteps.problem.losses import PseudoHuber, SmoothedHinge
 
 
 def test_values_outside_the_domain_are_projected():

@@ -18,12 +18,12 @@ from scipy import stats
 from scipy.special import expit, softmax
 
 import epsteps as es
-from epsteps import mechanisms
-from epsteps.losses import PseudoHuber, SmoothedHinge, Softmax
+from epsteps.budgets import mechanisms
+from epsteps.methods import ObjectivePlan, OutputPlan, plan_objective
+from epsteps.methods.minimised import Minimised
 from epsteps.noise import Source
-from epsteps.plans import ObjectivePlan, OutputPlan, plan_objective
-from epsteps.plans.minimised import Minimised
-from epsteps.releases import certified, objective, output, solving
+from epsteps.problem.losses import PseudoHuber, SmoothedHinge, Softmax
+from epsteps.running.releases import certified, objective, output, solving
 from epsteps.testing import replay
 
 LEVEL = 1e-5

@@ -9,10 +9,10 @@ import pytest
 from conftest import records
 
 import epsteps as es
-from epsteps import mechanisms
-from epsteps.losses import PseudoHuber, Softmax
-from epsteps.plans import CurvaturePlan, plan_objective
-from epsteps.sampling import Sampling
+from epsteps.budgets import mechanisms
+from epsteps.methods import CurvaturePlan, plan_objective
+from epsteps.problem.losses import PseudoHuber, Softmax
+from epsteps.problem.sampling import Sampling
 from epsteps.testing import ReplayError, replay
 
 METHODS = (es.gd, es.heavy_ball, es.nesterov, es.multistage, es.restarted_nesterov)

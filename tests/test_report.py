@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import epsteps as es
-from epsteps import models
-from epsteps.models import fitting
-from epsteps.schema import Category, Numeric, Schema
+from epsteps.tables import models
+from epsteps.tables.models import fitting
+from epsteps.tables.schema import Category, Numeric, Schema
 
 N = 2000
 TARGETS = {"two": Category(["no", "yes"]), "three": Category(["a", "b", "c"]), "number": Numeric(-50, 50)}

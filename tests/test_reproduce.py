@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 import epsteps as es
 from epsteps.cli import app
-from epsteps.experiments.document import Document
-from epsteps.experiments.statements import verdicts
-from epsteps.experiments.sweep import PUBLISHED, Configuration, Curve, Sweep, values
+from epsteps.paper.document import Document
+from epsteps.paper.statements import verdicts
+from epsteps.paper.sweep import PUBLISHED, Configuration, Curve, Sweep, values
 
 
 def curve(algorithm, m, c, T, final, used=None):

@@ -8,9 +8,9 @@ from conftest import noise_of, records, small_problem
 from scipy import stats
 
 import epsteps as es
-from epsteps import experimental_runs
 from epsteps.noise import Source, uniform
-from epsteps.sampling import Sampling
+from epsteps.problem.sampling import Sampling
+from epsteps.running import experimental_runs
 
 METHODS = (es.gd, es.heavy_ball, es.nesterov, es.multistage)
 

@@ -25,7 +25,7 @@ from epsteps.estimators import PrivateHuberRegressor, PrivateLogisticRegression,
 from epsteps.estimators.search import PrivateSearch
 from epsteps.estimators.trials import Trial, best_of, make_trial, models_of, points
 from epsteps.noise import Source
-from epsteps.sampling import Sampling
+from epsteps.problem.sampling import Sampling
 
 # A statistical test fails by chance with at most this probability; seeds are fixed, so that it does or does not.
 ERROR_RATE = 1e-4

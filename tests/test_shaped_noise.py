@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epsteps.bodies import Body
-from epsteps.mechanisms import named
+from epsteps.budgets.mechanisms import named
 from epsteps.noise import Source
 from epsteps.noise.bits import Bits
 from epsteps.noise.gaussian import Means, rounded_product
@@ -19,6 +18,7 @@ from epsteps.noise.reals import Ball, Uniform, decide
 from epsteps.noise.shaped import parts_of, points
 from epsteps.noise.uniform import ordered_below, uniform_below
 from epsteps.noise.wishart import _Factor, wishart_difference
+from epsteps.problem.bodies import Body
 
 # Every statistical test accepts at p > 1e-4: on right code it would fail for one seed in ten thousand. Seeds are fixed.
 LEVEL = 1e-4

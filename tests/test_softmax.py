@@ -8,11 +8,11 @@ from scipy import sparse
 from scipy.special import logsumexp, softmax
 
 import epsteps as es
-from epsteps import engines
-from epsteps.engines import encoding, stream
-from epsteps.grid import STEPS, Grid
-from epsteps.losses import Softmax
-from epsteps.sources import streamed
+from epsteps.data import engines
+from epsteps.data.engines import encoding, stream
+from epsteps.data.sources import streamed
+from epsteps.problem.grid import STEPS, Grid
+from epsteps.problem.losses import Softmax
 
 BALLS = [es.Ball(0.7, norm=np.inf), es.Ball(2.5, norm=2), es.Ball(1, norm=1)]
 NAMES = ("a", "b", "c", "d")

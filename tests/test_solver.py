@@ -11,17 +11,17 @@ import pytest
 from scipy import stats
 
 import epsteps as es
-from epsteps import mechanisms
-from epsteps.engines import encoding
+from epsteps.budgets import mechanisms
+from epsteps.data.engines import encoding
+from epsteps.methods import plan_objective
+from epsteps.methods.minimised import Minimised
+from epsteps.methods.precision import LONG, Goal, least_tolerance, rounding, tilt_length
 from epsteps.noise import Source
-from epsteps.plans import plan_objective
-from epsteps.plans.minimised import Minimised
-from epsteps.plans.precision import LONG, Goal, least_tolerance, rounding, tilt_length
-from epsteps.releases import solving
-from epsteps.releases.certified import TreeSum, certified_gradient
-from epsteps.releases.objective import TiltedMinimum
-from epsteps.releases.output import NoisyMinimum
-from epsteps.releases.solving import Tilted, grid_minimum
+from epsteps.running.releases import solving
+from epsteps.running.releases.certified import TreeSum, certified_gradient
+from epsteps.running.releases.objective import TiltedMinimum
+from epsteps.running.releases.output import NoisyMinimum
+from epsteps.running.releases.solving import Tilted, grid_minimum
 
 KINDS = (np.float64, np.longdouble)
 LOSSES = (

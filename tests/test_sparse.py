@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import epsteps as es
-from epsteps.engines import encoding
-from epsteps.engines.sparse import SparseSums
-from epsteps.grid import STEPS, Grid
+from epsteps.data.engines import encoding
+from epsteps.data.engines.sparse import SparseSums
+from epsteps.problem.grid import STEPS, Grid
 
 LOSSES = [es.Logistic(), es.Squared(bound=1.5)]
 BALLS = [es.Ball(0.7, norm=np.inf), es.Ball(2.5, norm=2), es.Ball(1, norm=1)]
@@ -187,7 +187,7 @@ def test_a_large_second_moment_is_refused():
 
 def test_sums_in_large_pieces_are_the_same(monkeypatch):
     """Large sums are taken one part after the other."""
-    monkeypatch.setattr("epsteps.engines.sparse._LARGE_SUM", 0)
+    monkeypatch.setattr("epsteps.data.engines.sparse._LARGE_SUM", 0)
     problem = small_problem(n=500)
     X, y = messy(500, 3, seed=2)
     sums = SparseSums(Grid(problem), encoding.integers_sparse(problem, X), problem.loss.encode(y))

@@ -11,14 +11,14 @@ from scipy import stats
 from scipy.sparse import csr_array
 
 import epsteps as es
-from epsteps import minima
 from epsteps.budgets import gaussian_mu
-from epsteps.grid import STEPS
+from epsteps.methods import minima
+from epsteps.methods.statistics import StatisticsPlan, plan_statistics, predicted_risk
 from epsteps.noise import Source
-from epsteps.plan_json import PlanFormatError
-from epsteps.planning import OverspentError
-from epsteps.plans.statistics import StatisticsPlan, plan_statistics, predicted_risk
-from epsteps.releases.statistics import NoisyMoments, release_statistics, solved, uncentred
+from epsteps.plans.plan_json import PlanFormatError
+from epsteps.plans.planning import OverspentError
+from epsteps.problem.grid import STEPS
+from epsteps.running.releases.statistics import NoisyMoments, release_statistics, solved, uncentred
 
 # Statistical tests accept at p > 1e-4: on right code they would fail for one seed in ten thousand. Seeds are fixed.
 LEVEL = 1e-4

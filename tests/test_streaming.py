@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import epsteps as es
-from epsteps import engines
-from epsteps.engines import stream
-from epsteps.grid import ROWS_PER_INT64, Grid
-from epsteps.sources import streamed
-from epsteps.tables import read_table
+from epsteps.data import engines
+from epsteps.data.engines import stream
+from epsteps.data.sources import streamed
+from epsteps.data.tables import read_table
+from epsteps.problem.grid import ROWS_PER_INT64, Grid
 
 LOSSES = [es.Logistic(), es.Squared(bound=1.5)]
 BALLS = [es.Ball(0.7, norm=np.inf), es.Ball(2.5, norm=2), es.Ball(1, norm=1)]

@@ -17,9 +17,9 @@ from scipy.optimize import minimize
 
 import epsteps as es
 from epsteps.bounds import exact_quadratic
-from epsteps.methods import nesterov_momentum
+from epsteps.bounds.steps import nesterov_momentum
 from epsteps.noise import Source
-from epsteps.sampling import Sampling
+from epsteps.problem.sampling import Sampling
 
 ROUNDING = 1e-9
 

@@ -14,7 +14,7 @@ from conftest import records, small_problem
 from scipy import sparse
 
 import epsteps as es
-from epsteps import values
+from epsteps.data import values
 
 SECRET = "S3CRET"
 N, D = 12, 3
@@ -702,7 +702,7 @@ def test_nothing_that_is_passed_is_written_to(tmp_path_factory, name):
     search(X, y)
     assert (state(X), state(y)) == before
     if not sparse.issparse(X):
-        from epsteps.schema.transformer import SchemaTransformer
+        from epsteps.tables.schema.transformer import SchemaTransformer
 
         schema = es.Schema({column: es.Numeric(0, 1, missing=True) for column in "abc"})
         schema.encode(X), schema.check(X), SchemaTransformer(schema).fit_transform(X)

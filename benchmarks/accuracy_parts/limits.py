@@ -7,7 +7,7 @@ uses the optimum and the Hessian there, so it is NOT private. All of it is in cl
 import numpy as np
 
 from accuracy_parts.tasks import Task
-from epsteps import mechanisms
+from epsteps.budgets import mechanisms
 from epsteps.budgets.conversions import gaussian_mu
 
 

@@ -14,9 +14,9 @@ import numpy as np
 import epsteps as es
 from accuracy_parts import adassp_peer, clipped_descent, diffprivlib_peer, sampled_descent
 from accuracy_parts.tasks import Task
-from epsteps import mechanisms
-from epsteps.experiments import published
-from epsteps.plans import choice
+from epsteps.budgets import mechanisms
+from epsteps.methods import choice
+from epsteps.paper import published
 
 BOTH, LOGISTIC, SQUARED = ("logistic", "squared"), ("logistic",), ("squared",)
 PAPER_STEPS = (100, 200, 500, 1000)

@@ -4,24 +4,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from epsteps import bounds, budgets
-from epsteps._extras import MissingExtraError
 from epsteps.auditing import Audit, audit
 from epsteps.bounds import NoBoundError
+from epsteps.bounds.steps import Steps, gd, heavy_ball, multistage, nesterov, restarted_nesterov
 from epsteps.budgets import Approximate, Concentrated, Expense, Pure
-from epsteps.checkpoints import CheckpointError
-from epsteps.domain import Ball, Box
+from epsteps.data.records import Rows, check
 from epsteps.ledger import BudgetExceededError, Ledger, LedgerError
-from epsteps.losses import Logistic, PseudoHuber, SmoothedHinge, Softmax, Squared
-from epsteps.methods import Steps, gd, heavy_ball, multistage, nesterov, restarted_nesterov
-from epsteps.plan_json import PlanFormatError
-from epsteps.planning import OverspentError, Plan
-from epsteps.plans import CurvaturePlan, ObjectivePlan, OutputPlan, StatisticsPlan, plan
-from epsteps.problem import Problem
-from epsteps.records import Rows, check
-from epsteps.releases.smoothness import SmoothnessEstimate, estimate_smoothness
-from epsteps.running import Run, run
-from epsteps.schema import Category, Numeric, Schema
-from epsteps.targets import UnreachableError, required_epsilon, required_n
+from epsteps.methods import CurvaturePlan, ObjectivePlan, OutputPlan, StatisticsPlan, plan
+from epsteps.methods.targets import UnreachableError, required_epsilon, required_n
+from epsteps.plans.plan_json import PlanFormatError
+from epsteps.plans.planning import OverspentError, Plan
+from epsteps.problem.domain import Ball, Box
+from epsteps.problem.extras import MissingExtraError
+from epsteps.problem.losses import Logistic, PseudoHuber, SmoothedHinge, Softmax, Squared
+from epsteps.problem.problem import Problem
+from epsteps.running.checkpoints import CheckpointError
+from epsteps.running.releases.smoothness import SmoothnessEstimate, estimate_smoothness
+from epsteps.running.running import Run, run
+from epsteps.tables.schema import Category, Numeric, Schema
 
 if TYPE_CHECKING:
     from epsteps.estimators import (

@@ -18,10 +18,9 @@ from unittest.mock import patch
 
 import numpy as np
 
-from epsteps import mechanisms
 from epsteps.auditing.comparing import first_difference
 from epsteps.auditing.readers import READERS, Event, Reader, Reading, ReplayError, Spent, additive, noise_loss
-from epsteps.budgets import Budget, Concentrated
+from epsteps.budgets import Budget, Concentrated, mechanisms
 from epsteps.noise import Source
 
 __all__ = [

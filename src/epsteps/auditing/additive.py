@@ -10,8 +10,8 @@ from epsteps.auditing.parts import Part, parts_of
 from epsteps.auditing.report import Audit, StepBound
 from epsteps.budgets import Approximate
 from epsteps.budgets.conversions import gaussian_epsilon
+from epsteps.methods import CurvaturePlan, OutputPlan, StatisticsPlan
 from epsteps.noise import Source
-from epsteps.plans import CurvaturePlan, OutputPlan, StatisticsPlan
 
 # Runs on each dataset; less where several releases are audited.
 _RUNS, _RUNS_OF_EACH = {"mu": 4000, "epsilon": 1000}, 1000

@@ -7,9 +7,9 @@ import numpy as np
 
 from epsteps.auditing import confidence
 from epsteps.auditing.worst_case import NORMS
-from epsteps.mechanisms import Mechanism
+from epsteps.budgets.mechanisms import Mechanism
 from epsteps.noise import Source
-from epsteps.problem import Problem
+from epsteps.problem.problem import Problem
 
 # Distances of the two centres, in scales of the noise: for these, a lower bound is nearest to the truth.
 _DISTANCE = {"laplace": 2.0, "gaussian": 3.0, "ellipsoid": 3.0}

@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from epsteps import _validate
 from epsteps.auditing import confidence as intervals
 from epsteps.auditing.additive import audit_additive
 from epsteps.auditing.measuring import Cell, Design, Measured, measure
@@ -13,8 +12,9 @@ from epsteps.auditing.releasing import audit_objective
 from epsteps.auditing.report import Audit, StepBound
 from epsteps.budgets import Approximate
 from epsteps.budgets.conversions import gaussian_epsilon
-from epsteps.planning import Plan
-from epsteps.plans import CurvaturePlan, ObjectivePlan, OutputPlan, PublishedPlan, StatisticsPlan
+from epsteps.methods import CurvaturePlan, ObjectivePlan, OutputPlan, PublishedPlan, StatisticsPlan
+from epsteps.plans.planning import Plan
+from epsteps.problem import validate
 
 # Noise values of a step on each dataset, over coordinates and repetitions, unless told otherwise.
 _POOLED, _POOLED_SAMPLED = 10_000, 4000
@@ -59,11 +59,11 @@ def audit(
     on_step : callable, optional
         Called after each executed step, for a progress bar; there are ``Design(plan).work`` of them.
     """
-    if not 0 < _validate.number("confidence", confidence) < 1:
+    if not 0 < validate.number("confidence", confidence) < 1:
         raise ValueError(f"confidence must lie between 0 and 1, got {confidence!r}.")
-    _validate.integer("seed", seed, low=0)
+    validate.integer("seed", seed, low=0)
     if repetitions is not None:
-        _validate.integer("repetitions", repetitions)
+        validate.integer("repetitions", repetitions)
     if isinstance(plan, ObjectivePlan):
         return audit_objective(plan, repetitions, confidence, seed)
     if isinstance(plan, OutputPlan | StatisticsPlan | CurvaturePlan):

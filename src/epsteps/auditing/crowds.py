@@ -15,9 +15,9 @@ import numpy as np
 from scipy.optimize import linprog
 
 from epsteps.auditing.worst_case import extreme_features, extreme_targets, far_point, noise_norm, record_gradients
-from epsteps.plans import ObjectivePlan, OutputPlan
-from epsteps.problem import Problem
-from epsteps.records import Rows
+from epsteps.data.records import Rows
+from epsteps.methods import ObjectivePlan, OutputPlan
+from epsteps.problem.problem import Problem
 
 # Larger crowds would hold the minimum farther out, but take too long.
 _MOST_RECORDS = 4096

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.linalg import hadamard
 
 from epsteps.auditing.worst_case import extreme_features, extreme_targets
-from epsteps.problem import Problem
+from epsteps.problem.problem import Problem
 
 _FAR = 1e6  # a vector of this length is projected to the domain's end in its direction
 _DIRECTIONS = 64

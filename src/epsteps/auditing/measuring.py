@@ -16,12 +16,12 @@ from threadpoolctl import threadpool_limits
 
 from epsteps.auditing.attacks import Attack
 from epsteps.auditing.worst_case import Pair, noise_norm, worst_pair
+from epsteps.bounds.steps import Steps
 from epsteps.budgets import Concentrated, Pure
-from epsteps.methods import Steps
-from epsteps.planning import Plan
-from epsteps.records import Rows
-from epsteps.running import Run, run
-from epsteps.sampling import Sampling
+from epsteps.data.records import Rows
+from epsteps.plans.planning import Plan
+from epsteps.problem.sampling import Sampling
+from epsteps.running.running import Run, run
 
 # Steps share trials whose numbers of records are so many times apart; more records than the last would take too long.
 _RATIO = 3.0

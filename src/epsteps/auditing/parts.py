@@ -12,23 +12,23 @@ from itertools import islice
 
 import numpy as np
 
-from epsteps import grid
 from epsteps.auditing.attacks import Attack
 from epsteps.auditing.crowds import Crowd, crowds_of
 from epsteps.auditing.extremes import records_of, widest_matrices, widest_vectors
 from epsteps.auditing.laws import Gaussians, Law, Traces, Vectors
 from epsteps.auditing.worst_case import Stated, noise_norm, worst_pair
-from epsteps.designs import Moments, Statistic, Whitening, whitening_of
+from epsteps.data.records import Rows
+from epsteps.methods import CurvaturePlan, OutputPlan, StatisticsPlan
+from epsteps.methods.designs import Moments, Statistic, Whitening, whitening_of
+from epsteps.methods.statistics import WISHART
 from epsteps.noise import Source
-from epsteps.oracles import noisy_gradient
-from epsteps.plans import CurvaturePlan, OutputPlan, StatisticsPlan
-from epsteps.plans.statistics import WISHART
-from epsteps.records import Rows
-from epsteps.releases.moments import StatisticRelease, moment_releases
-from epsteps.releases.output import NoisyMinimum
-from epsteps.releases.second_moment import STEPS, SecondMomentRelease
-from epsteps.releases.statistics import NoisyMoments
-from epsteps.sampling import Sampling
+from epsteps.problem import grid
+from epsteps.problem.sampling import Sampling
+from epsteps.running.oracles import noisy_gradient
+from epsteps.running.releases.moments import StatisticRelease, moment_releases
+from epsteps.running.releases.output import NoisyMinimum
+from epsteps.running.releases.second_moment import STEPS, SecondMomentRelease
+from epsteps.running.releases.statistics import NoisyMoments
 
 _MOST_RECORDS = 2**14
 _FULL = Sampling(1, 1)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from epsteps._extras import require
 from epsteps.auditing.report import Audit
+from epsteps.problem.extras import require
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart.
 _CLAIMED, _LOWER, _ABOVE = "#0072B2", "#009E73", "#D55E00"

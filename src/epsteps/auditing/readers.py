@@ -9,18 +9,18 @@ import numpy as np
 
 from epsteps.auditing.comparing import short
 from epsteps.auditing.worst_case import NORMS
-from epsteps.grid import Release
-from epsteps.minima import minimum_radius
+from epsteps.data.records import Rows
+from epsteps.methods import ObjectivePlan, OutputPlan
+from epsteps.methods.minima import minimum_radius
+from epsteps.methods.statistics import WISHART
 from epsteps.noise import Source
-from epsteps.plans import ObjectivePlan, OutputPlan
-from epsteps.plans.statistics import WISHART
-from epsteps.records import Rows
-from epsteps.releases.moments import StatisticRelease
-from epsteps.releases.objective import TiltedMinimum
-from epsteps.releases.output import NoisyMinimum
-from epsteps.releases.second_moment import SecondMomentRelease
-from epsteps.releases.statistics import NoisyMoments
-from epsteps.sampling import Sampling
+from epsteps.problem.grid import Release
+from epsteps.problem.sampling import Sampling
+from epsteps.running.releases.moments import StatisticRelease
+from epsteps.running.releases.objective import TiltedMinimum
+from epsteps.running.releases.output import NoisyMinimum
+from epsteps.running.releases.second_moment import SecondMomentRelease
+from epsteps.running.releases.statistics import NoisyMoments
 
 _ROUNDING = 1 + 1e-9
 

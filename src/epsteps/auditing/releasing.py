@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from epsteps import minima
 from epsteps.auditing import confidence as intervals
 from epsteps.auditing.crowds import Crowd, crowded, log_ratio, recovered_tilts
 from epsteps.auditing.report import Audit, StepBound
 from epsteps.budgets import Approximate
-from epsteps.plans.objective import ObjectivePlan
-from epsteps.running import run
+from epsteps.methods import minima
+from epsteps.methods.objective import ObjectivePlan
+from epsteps.running.running import run
 
 _RUNS = 1000
 # Thresholds that are tried on the first runs, as shares of the scores, and how many runs these are.

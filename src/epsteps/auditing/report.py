@@ -3,8 +3,8 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from epsteps.planning import Plan
-from epsteps.plans import PublishedPlan
+from epsteps.methods import PublishedPlan
+from epsteps.plans.planning import Plan
 
 # Right code fails the test of independence once in a million audits.
 _INDEPENDENCE_LEVEL = 1e-6

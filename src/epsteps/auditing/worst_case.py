@@ -7,8 +7,8 @@ from typing import Protocol
 
 import numpy as np
 
-from epsteps.mechanisms import Mechanism
-from epsteps.problem import Problem
+from epsteps.budgets.mechanisms import Mechanism
+from epsteps.problem.problem import Problem
 
 # Records lean by this share of their size toward another, so that a point can have large margins with both.
 _TILT = 2.0**-8

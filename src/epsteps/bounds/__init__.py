@@ -4,13 +4,7 @@ from epsteps.bounds.certificates import Certificate, best_certificate, certifica
 from epsteps.bounds.dispatch import for_steps
 from epsteps.bounds.exact import ExactError
 from epsteps.bounds.power import noise_trace
-from epsteps.bounds.quadratic import (
-    exact_by_horizon,
-    exact_quadratic,
-    heavy_ball_quadratic,
-    rate,
-    stationary_variance,
-)
+from epsteps.bounds.quadratic import exact_by_horizon, exact_quadratic, heavy_ball_quadratic, rate, stationary_variance
 from epsteps.bounds.recursion import Bound, NoBoundError, Prediction
 from epsteps.bounds.stages import heavy_ball, nesterov_any_momentum
 from epsteps.bounds.theorems import gd, multistage, nesterov

@@ -17,11 +17,11 @@ from functools import lru_cache
 import numpy as np
 from scipy import sparse
 
-from epsteps import _validate
-from epsteps._extras import require
 from epsteps.bounds.inequality import Setting, left_side, matrices_of
 from epsteps.bounds.quadratic import MethodLike, method_name, rate
 from epsteps.bounds.recursion import Bound, NoBoundError
+from epsteps.problem import validate
+from epsteps.problem.extras import require
 
 _MARGIN = 1e-9  # the program is solved with this much to spare, in units where L = 1
 _ROUNDING = 64 * np.finfo(float).eps  # above the relative error of the matrices below and of their eigenvalues
@@ -122,7 +122,7 @@ def certificate(
     """
     setting = _checked(method, alpha, beta, mu, L)
     low = rate(setting.method, mu, L, alpha, beta)
-    tried = 1 - 1e-6 * (1 - low) if rho is None else _validate.number("rho", rho)
+    tried = 1 - 1e-6 * (1 - low) if rho is None else validate.number("rho", rho)
     found = _widest(setting, tried) if low < 1 and 0 < tried < 1 else None
     if found is None:
         values = f"{setting.method} with {alpha=}, {beta=}, {mu=}, {L=}" + (f" at {rho=}" if rho is not None else "")
@@ -151,9 +151,9 @@ def best_certificate(
     linear in P and c. Rates are scanned between the smallest certified one and 1.
     """
     setting = _checked(method, alpha, beta, mu, L)
-    _validate.integer("T", T)
+    validate.integer("T", T)
     for name, value in (("trace", trace), ("distance_squared", distance_squared), ("gap", gap)):
-        if _validate.number(name, value) < 0:
+        if validate.number(name, value) < 0:
             raise ValueError(f"{name} must not be negative, got {value!r}.")
 
     def cost(rho: float) -> np.ndarray:
@@ -178,7 +178,7 @@ def lasting_certificate(method: str, alpha: float, beta: float, mu: float, L: fl
 
 def _checked(method: MethodLike, alpha: float, beta: float, mu: float, L: float) -> Setting:
     name = method_name(method, ("heavy_ball", "nesterov"))
-    if _validate.positive("mu", mu) > _validate.positive("L", L):
+    if validate.positive("mu", mu) > validate.positive("L", L):
         raise ValueError(f"mu must be at most L={L!r}, got {mu!r}.")
     return Setting(name, float(alpha), float(beta), float(mu), float(L))
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from epsteps.bounds import stages, theorems
 from epsteps.bounds.recursion import Bound, NoBoundError
-from epsteps.methods import Steps
+from epsteps.bounds.steps import Steps
 
 
 def for_steps(steps: Steps, mu: float, L: float) -> Bound:

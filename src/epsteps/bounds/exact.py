@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from epsteps.bounds.quadratic import exact_by_horizon, exact_quadratic
-from epsteps.methods import Steps
+from epsteps.bounds.steps import Steps
 
 
 @dataclass(frozen=True, eq=False)

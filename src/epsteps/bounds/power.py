@@ -1,6 +1,6 @@
 """Noise power: the trace E|w_t|² of everything that is not the exact gradient."""
 
-from epsteps.sampling import Sampling
+from epsteps.problem.sampling import Sampling
 
 
 def noise_trace(sensitivity: float, epsilon: float, T: int, n: int, m: int, d: int) -> float:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from epsteps import _validate
-from epsteps.methods import Steps
+from epsteps.bounds.steps import Steps
+from epsteps.problem import validate
 
 MethodLike = str | Callable[..., Steps]
 Spectrum = np.ndarray | Sequence[float]
@@ -21,7 +21,7 @@ Spectrum = np.ndarray | Sequence[float]
 def method_name(method: MethodLike, options: tuple[str, ...] = ("gd", "heavy_ball", "nesterov")) -> str:
     """Return the name of a method given as a function or by its name, if it is one of ``options``."""
     name = method if isinstance(method, str) else getattr(method, "__name__", repr(method))
-    return _validate.choice("method", name, options)
+    return validate.choice("method", name, options)
 
 
 def rate(method: MethodLike, mu: float, L: float, alpha: float, beta: float = 0.0) -> float:
@@ -35,7 +35,7 @@ def rate(method: MethodLike, mu: float, L: float, alpha: float, beta: float = 0.
     0.6666666667
     """
     name = _check(method, alpha, beta)
-    if not 0 <= _validate.number("mu", mu) <= _validate.number("L", L):
+    if not 0 <= validate.number("mu", mu) <= validate.number("L", L):
         raise ValueError(f"mu must lie between 0 and L={L!r}, got {mu!r}.")
     return float(np.max(_radius(name, np.array([mu, L], dtype=float), alpha, beta)))
 
@@ -117,7 +117,7 @@ def heavy_ball_quadratic(
     T in place of 1 + (1 + rho) T (too small from T = 1 on), and L sum_i Var_i for the noise.
     """
     lam = np.atleast_1d(_eigenvalues("spectrum", spectrum))
-    _validate.integer("T", T)
+    validate.integer("T", T)
     rho = rate("heavy_ball", float(lam.min()), float(lam.max()), alpha, beta)
     if rho >= 1:
         raise ValueError(
@@ -147,8 +147,8 @@ def _radius(name: str, lam: np.ndarray, alpha: float, beta: float) -> np.ndarray
 
 def _check(method: MethodLike, alpha: float, beta: float) -> str:
     name = method_name(method)
-    _validate.positive("alpha", alpha)
-    if not 0 <= _validate.number("beta", beta) < 1:
+    validate.positive("alpha", alpha)
+    if not 0 <= validate.number("beta", beta) < 1:
         raise ValueError(f"beta must lie in [0, 1), got {beta!r}.")
     if name == "gd" and beta != 0:
         raise ValueError(f"gradient descent has no momentum, got beta={beta!r}. Use beta=0, heavy_ball or nesterov.")

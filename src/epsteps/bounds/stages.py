@@ -4,7 +4,7 @@ import numpy as np
 
 from epsteps.bounds.certificates import lasting_certificate
 from epsteps.bounds.recursion import Bound, NoBoundError
-from epsteps.methods import Steps
+from epsteps.bounds.steps import Steps
 
 
 def heavy_ball(steps: Steps, mu: float, L: float) -> Bound:

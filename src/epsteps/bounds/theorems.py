@@ -7,7 +7,7 @@ the past. P is half of its power E|w|².
 import numpy as np
 
 from epsteps.bounds.recursion import Bound, NoBoundError
-from epsteps.methods import Steps, nesterov_momentum
+from epsteps.bounds.steps import Steps, nesterov_momentum
 
 _TOLERANCE = 1e-9
 

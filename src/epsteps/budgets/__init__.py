@@ -13,9 +13,9 @@ from epsteps.budgets.approximate import Approximate
 from epsteps.budgets.concentrated import Concentrated
 from epsteps.budgets.conversions import gaussian_delta, gaussian_mu, zcdp_epsilon, zcdp_rho
 from epsteps.budgets.expense import Expense
+from epsteps.budgets.mechanisms import Mechanism
 from epsteps.budgets.pure import Pure, base_epsilon, epsilon_of, required_scale
-from epsteps.mechanisms import Mechanism
-from epsteps.sampling import Sampling
+from epsteps.problem.sampling import Sampling
 
 
 class Budget(Protocol):

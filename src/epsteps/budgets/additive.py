@@ -5,8 +5,8 @@ import math
 import numpy as np
 
 from epsteps.bounds import Prediction
-from epsteps.mechanisms import Mechanism
-from epsteps.sampling import Sampling
+from epsteps.budgets.mechanisms import Mechanism
+from epsteps.problem.sampling import Sampling
 
 # Totals are rounded up by this much, far above the rounding error of the sums and logarithms in them.
 _OUTWARD = 1 + 1e-13

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import root_scalar
 
-from epsteps import _validate
 from epsteps.bounds import Prediction
 from epsteps.budgets import additive
 from epsteps.budgets.composition import composed_epsilon
 from epsteps.budgets.conversions import checked_delta, gaussian_epsilon, gaussian_mu
-from epsteps.mechanisms import Gaussian, Mechanism
-from epsteps.sampling import Sampling
+from epsteps.budgets.mechanisms import Gaussian, Mechanism
+from epsteps.problem import validate
+from epsteps.problem.sampling import Sampling
 
 # Certificates are rounded up, so what may be spent is rounded down by more than that.
 _INWARD = 1 - 1e-8
@@ -41,7 +41,7 @@ class Approximate:
     delta: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", _validate.positive("epsilon", self.epsilon))
+        object.__setattr__(self, "epsilon", validate.positive("epsilon", self.epsilon))
         object.__setattr__(self, "delta", checked_delta(self.delta))
 
     def __str__(self) -> str:

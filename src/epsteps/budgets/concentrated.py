@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from epsteps import _validate
 from epsteps.bounds import Prediction
 from epsteps.budgets import additive
-from epsteps.mechanisms import Gaussian, Mechanism
-from epsteps.sampling import Sampling
+from epsteps.budgets.mechanisms import Gaussian, Mechanism
+from epsteps.problem import validate
+from epsteps.problem.sampling import Sampling
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Concentrated:
     rho: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rho", _validate.positive("rho", self.rho))
+        object.__setattr__(self, "rho", validate.positive("rho", self.rho))
 
     def __str__(self) -> str:
         return f"rho = {self.rho:g} (zero-concentrated)"

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.optimize import root_scalar
 from scipy.special import erfcx, ndtr
 
-from epsteps import _validate
+from epsteps.problem import validate
 
 _SMALL_MU = 0.5
 _FAR = 1e100  # from there on ln δ < -s²/2 is below that of any float
@@ -74,7 +74,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     >>> round(gaussian_mu(epsilon=1, delta=1e-5), 8)
     0.26805112
     """
-    _validate.positive("epsilon", epsilon)
+    validate.positive("epsilon", epsilon)
     checked_delta(delta)
 
     def excess(log_mu: float) -> float:
@@ -140,6 +140,6 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
 def checked_delta(delta: float) -> float:
     """Return delta if it lies strictly between 0 and 1, or raise."""
-    if not 0 < _validate.number("delta", delta) < 1:
+    if not 0 < validate.number("delta", delta) < 1:
         raise ValueError(f"delta must lie between 0 and 1, got {delta!r}. For delta = 0 use Pure(epsilon).")
     return float(delta)

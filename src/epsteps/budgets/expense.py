@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from epsteps import _validate
+from epsteps.problem import validate
 
 
 @dataclass(frozen=True)
@@ -14,5 +14,5 @@ class Expense:
     unit: str
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "cost", _validate.positive("cost", self.cost))
-        _validate.choice("unit", self.unit, ("epsilon", "rho"))
+        object.__setattr__(self, "cost", validate.positive("cost", self.cost))
+        validate.choice("unit", self.unit, ("epsilon", "rho"))

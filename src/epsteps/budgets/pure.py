@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from epsteps import _validate
 from epsteps.bounds import Prediction
 from epsteps.budgets import additive
-from epsteps.mechanisms import KNorm, Mechanism
-from epsteps.sampling import Sampling
+from epsteps.budgets.mechanisms import KNorm, Mechanism
+from epsteps.problem import validate
+from epsteps.problem.sampling import Sampling
 
 LAPLACE = KNorm("laplace")
 
@@ -28,7 +28,7 @@ class Pure:
     epsilon: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", _validate.positive("epsilon", self.epsilon))
+        object.__setattr__(self, "epsilon", validate.positive("epsilon", self.epsilon))
 
     def __str__(self) -> str:
         return f"pure epsilon = {self.epsilon:g}"
@@ -74,18 +74,18 @@ def epsilon_of(sensitivity: float, scale: float, n: int, m: int) -> float:
     >>> round(epsilon_of(40, 0.0575, n=100_000, m=1000), 9)
     0.009999996
     """
-    _validate.positive("sensitivity", sensitivity)
-    _validate.positive("scale", scale)
+    validate.positive("sensitivity", sensitivity)
+    validate.positive("scale", scale)
     return float(LAPLACE.costs(sensitivity, np.array(scale), Sampling(n, m)))
 
 
 def base_epsilon(epsilon: float, n: int, m: int) -> float:
     """Return the loss on its subset that a step may have if it is to cost ``epsilon``."""
-    return float(Sampling(n, m).base_epsilon(_validate.positive("epsilon", epsilon)))
+    return float(Sampling(n, m).base_epsilon(validate.positive("epsilon", epsilon)))
 
 
 def required_scale(sensitivity: float, epsilon: float, n: int, m: int) -> float:
     """Return the Laplace scale with which one step costs ``epsilon``."""
-    _validate.positive("sensitivity", sensitivity)
-    _validate.positive("epsilon", epsilon)
+    validate.positive("sensitivity", sensitivity)
+    validate.positive("epsilon", epsilon)
     return float(LAPLACE.scales(sensitivity, np.array(epsilon), Sampling(n, m)))

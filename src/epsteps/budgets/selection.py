@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from epsteps import _validate
 from epsteps.budgets.pure import Pure
+from epsteps.problem import validate
 
 # What the best of a geometric number of trials costs, in trials.
 FACTOR = 3
@@ -34,7 +34,7 @@ class Selection:
     trials: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "trials", _validate.integer("trials", self.trials, high=2**31))
+        object.__setattr__(self, "trials", validate.integer("trials", self.trials, high=2**31))
 
     def cost(self, trial: Pure) -> Pure:
         """Return what publishing the best trial costs, rounded up, if one costs ``trial``."""
@@ -53,7 +53,7 @@ class Selection:
         >>> Selection(trials=20).missed(5)
         0.16666666666666666
         """
-        others = _validate.integer("candidates", candidates) - 1
+        others = validate.integer("candidates", candidates) - 1
         return others / (others + self.trials)
 
     def law(self, probabilities: np.ndarray) -> np.ndarray:

@@ -13,8 +13,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 import epsteps as es
+from epsteps.bounds.steps import Method
 from epsteps.budgets import Budget
-from epsteps.methods import Method
 
 
 class LossName(StrEnum):

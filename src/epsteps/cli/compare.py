@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.table import Table
 
 import epsteps as es
-from epsteps import memory
 from epsteps.cli import files
 from epsteps.cli.common import EngineName, LossName, NormName, clean_errors, make_problem, progress_bar
-from epsteps.experiments import compare as experiment
-from epsteps.experiments import outputs
-from epsteps.sources.parquet import ParquetReader
-from epsteps.tables import read_table
+from epsteps.data.sources.parquet import ParquetReader
+from epsteps.data.tables import read_table
+from epsteps.paper import compare as experiment
+from epsteps.paper import outputs
+from epsteps.problem import memory
 
 
 @clean_errors

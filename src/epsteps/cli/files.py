@@ -11,7 +11,7 @@ from pathlib import Path
 
 import typer
 
-from epsteps import _databases
+from epsteps.ledger import databases
 
 FORCE = typer.Option(False, "--force", help="Replace files that are there already (never a ledger or a checkpoint).")
 
@@ -24,7 +24,7 @@ class Output:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = _databases.real_path(path)
+        self.path = databases.real_path(path)
         self._part = self.path.with_name(f".{self.path.name}.part")
         if _is_device(self.path):
             self._part, self._file = self.path, self.path.open("wb")
@@ -81,16 +81,16 @@ def _is_device(path: Path) -> bool:
 
 def _holds_state(path: Path, never: Path | None) -> bool:
     """Whether this is a ledger, a checkpoint or a file beside one."""
-    found = _databases.real_path(path)
+    found = databases.real_path(path)
     if never is not None and found.exists() and never.exists() and os.path.samefile(found, never):
         return True
-    owners = [found.with_name(found.name.removesuffix(end)) for end in _databases.SIDECARS if found.name.endswith(end)]
+    owners = [found.with_name(found.name.removesuffix(end)) for end in databases.SIDECARS if found.name.endswith(end)]
     return any(owner.is_file() and _is_state(owner) for owner in (found, *owners))
 
 
 def _is_state(path: Path) -> bool:
     try:
-        return path.stat().st_size > 0 and _databases.application_id(path) in (_databases.LEDGER, _databases.CHECKPOINT)
+        return path.stat().st_size > 0 and databases.application_id(path) in (databases.LEDGER, databases.CHECKPOINT)
     except sqlite3.Error:
         return False
 

@@ -12,14 +12,14 @@ from typing import Any
 import typer
 
 import epsteps as es
-from epsteps import models
 from epsteps.budgets import Budget
 from epsteps.cli import files
 from epsteps.cli.common import clean_errors, progress_bar
 from epsteps.cli.schema import DelimiterName
-from epsteps.minima import Corners
-from epsteps.plans import PublishedPlan
-from epsteps.schema import Schema, SchemaCheck
+from epsteps.methods import PublishedPlan
+from epsteps.methods.minima import Corners
+from epsteps.tables import models
+from epsteps.tables.schema import Schema, SchemaCheck
 
 MODEL, REPORT = "model.json", "report.html"
 _MOST_COLUMNS = 12

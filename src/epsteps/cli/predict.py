@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import typer
 
-from epsteps import models
 from epsteps.cli import files
 from epsteps.cli.common import clean_errors
 from epsteps.cli.schema import DelimiterName
+from epsteps.tables import models
 
 
 @clean_errors

@@ -10,10 +10,10 @@ from rich.console import Console
 import epsteps as es
 from epsteps.cli import files
 from epsteps.cli.common import clean_errors, progress_bar
-from epsteps.experiments import quadratic_demo, report, sweep_outputs
-from epsteps.experiments.compare import minimiser, paper_problem
-from epsteps.experiments.published import paper_smoothness, published_data, true_smoothness
-from epsteps.experiments.sweep import PAPER_L, PUBLISHED, RIGHT_L, Curve, Sweep, planned, run_sweep
+from epsteps.paper import quadratic_demo, report, sweep_outputs
+from epsteps.paper.compare import minimiser, paper_problem
+from epsteps.paper.published import paper_smoothness, published_data, true_smoothness
+from epsteps.paper.sweep import PAPER_L, PUBLISHED, RIGHT_L, Curve, Sweep, planned, run_sweep
 
 _FIGURES = ("fig1", "fig2", "fig3", "fig4")
 _RECORDS, _FEATURES, _RIDGE = 100_000, 20, 0.02

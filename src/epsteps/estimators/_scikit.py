@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from epsteps import values
-from epsteps._extras import require
+from epsteps.data import values
+from epsteps.problem.extras import require
 
 _validation = require("sklearn.utils.validation", "sklearn", "an estimator for scikit-learn")
 _NEW = hasattr(_validation, "validate_data")  # scikit-learn 1.6

@@ -9,19 +9,19 @@ from typing import Any, TypeVar
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from epsteps import _validate
-from epsteps.accounts import Account
 from epsteps.budgets import Approximate, Budget, Pure
-from epsteps.domain import Domain
+from epsteps.data.records import Rows, check
+from epsteps.data.sources import Check
 from epsteps.estimators import _scikit
 from epsteps.estimators.declared import Declared, declare
-from epsteps.losses import Loss
-from epsteps.planning import Plan
-from epsteps.plans import PublishedPlan, plan
-from epsteps.problem import Problem
-from epsteps.records import Rows, check
-from epsteps.running import Run, run
-from epsteps.sources import Check
+from epsteps.ledger.accounts import Account
+from epsteps.methods import PublishedPlan, plan
+from epsteps.plans.planning import Plan
+from epsteps.problem import validate
+from epsteps.problem.domain import Domain
+from epsteps.problem.losses import Loss
+from epsteps.problem.problem import Problem
+from epsteps.running.running import Run, run
 
 # What the parameters that only steps have say where nothing is asked of them.
 _STEP_DEFAULTS = {"iterations": "auto", "allocation": "optimal", "batch": None}
@@ -152,7 +152,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
         """Fit: return published coefficients (point, output, column) and constants (point, output) in X's units."""
         X = _scikit.features(self, X, reset=True)
         y = self.comparable(_scikit.targets(self, X, y))
-        seed = None if self.random_state is None else _validate.integer("random_state", self.random_state, low=0)
+        seed = None if self.random_state is None else validate.integer("random_state", self.random_state, low=0)
         chosen, declared = self.plan(*X.shape), self._declared(X.shape[1])
         rows = Rows(chosen.problem, declared.scaled(X), y, engine=self.engine)
         result = run(chosen, rows, seed=seed, ledger=self.ledger)

@@ -8,10 +8,10 @@ import numpy as np
 from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.base import ClassifierMixin
 
-from epsteps import values
+from epsteps.data import values
 from epsteps.estimators import _scikit
 from epsteps.estimators._shared import PrivateLinearModel, with_common_parameters
-from epsteps.losses import Logistic, Loss, SmoothedHinge, Softmax
+from epsteps.problem.losses import Logistic, Loss, SmoothedHinge, Softmax
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

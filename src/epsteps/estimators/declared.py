@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from epsteps.domain import Ball, Box, Domain
+from epsteps.problem.domain import Ball, Box, Domain
 
 
 @dataclass(frozen=True, eq=False)

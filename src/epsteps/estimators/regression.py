@@ -7,10 +7,11 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 
-from epsteps import _validate, values
+from epsteps.data import values
 from epsteps.estimators import _scikit
 from epsteps.estimators._shared import PrivateLinearModel, with_common_parameters
-from epsteps.losses import Loss, PseudoHuber, Squared
+from epsteps.problem import validate
+from epsteps.problem.losses import Loss, PseudoHuber, Squared
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -54,7 +55,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     def _ends(self) -> tuple[float, float]:
         if np.shape(self.target_bounds) != (2,):
             raise ValueError(f"target_bounds must be a pair (low, high), got {self.target_bounds!r}.")
-        low, high = (_validate.number("target_bounds", end) for end in self.target_bounds)
+        low, high = (validate.number("target_bounds", end) for end in self.target_bounds)
         if low >= high:
             raise ValueError(f"target_bounds must be a pair (low, high) with low < high, got {self.target_bounds!r}.")
         return low, high
@@ -119,5 +120,5 @@ class PrivateHuberRegressor(PrivateRegressor):
     def loss(self) -> Loss:
         """Return the loss of the scaled targets."""
         low, high = self._ends()
-        transition = (high - low) / 10 if self.transition is None else _validate.positive("transition", self.transition)
+        transition = (high - low) / 10 if self.transition is None else validate.positive("transition", self.transition)
         return PseudoHuber(1.0, c=transition / self._range()[1])

@@ -10,15 +10,15 @@ from sklearn.base import BaseEstimator, MetaEstimatorMixin, is_classifier
 from sklearn.model_selection import ParameterGrid
 from sklearn.utils.metaestimators import available_if
 
-from epsteps import _validate
-from epsteps.accounts import Account
 from epsteps.budgets import Pure
 from epsteps.budgets.selection import Selection
 from epsteps.estimators import _scikit
 from epsteps.estimators._shared import PrivateLinearModel
 from epsteps.estimators.trials import COUNT, FINE, SearchPlan, Trial, best_of, make_trial, models_of, outward_scale
+from epsteps.ledger.accounts import Account
 from epsteps.noise import Source
-from epsteps.sampling import Sampling
+from epsteps.problem import validate
+from epsteps.problem.sampling import Sampling
 
 # By default so many trials for each candidate, on average: each is tried with a chance of 5/6 or more.
 _TRIALS_EACH = 5
@@ -128,7 +128,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         plan = self.plan(*X.shape)
         models = models_of(self.estimator, plan.candidates, plan.selection.trial(plan.budget))
         _require_structure(models, X, y)
-        source = Source(None if self.random_state is None else _validate.integer("random_state", self.random_state, 0))
+        source = Source(None if self.random_state is None else validate.integer("random_state", self.random_state, 0))
         if self.ledger is not None:
             self.ledger.charge(plan.spent, note=f"best of {len(models)} candidates, random number of trials")
         is_held = np.zeros(len(y), dtype=bool)
@@ -214,9 +214,9 @@ def _candidates(estimator: Any, grid: Any) -> tuple[dict[str, Any], ...]:
 
 
 def _held_out(holdout: float, n: int) -> int:
-    if not 0 < _validate.number("holdout", holdout) < 1:
+    if not 0 < validate.number("holdout", holdout) < 1:
         raise ValueError(f"holdout must lie between 0 and 1, got {holdout!r}.")
-    count = max(1, round(holdout * _validate.integer("n", n, low=2)))
+    count = max(1, round(holdout * validate.integer("n", n, low=2)))
     return min(count, n - 1)
 
 

@@ -11,10 +11,10 @@ from epsteps.budgets import Pure
 from epsteps.budgets.pure import LAPLACE
 from epsteps.budgets.selection import FACTOR, Selection
 from epsteps.estimators.regression import PrivateRegressor
+from epsteps.methods import PublishedPlan
 from epsteps.noise import Source
-from epsteps.planning import Plan
-from epsteps.plans import PublishedPlan
-from epsteps.sampling import Sampling
+from epsteps.plans.planning import Plan
+from epsteps.problem.sampling import Sampling
 
 # A record adds up to this much to the score of a classifier (1 if its label is found), and of a regressor.
 COUNT, FINE = 1, 2**20

@@ -2,15 +2,14 @@
 
 from os import PathLike
 
-from epsteps import _databases
 from epsteps.budgets import Budget
-from epsteps.ledger import store
+from epsteps.ledger import databases, store
 from epsteps.ledger.books import Book, find, open_books
 from epsteps.ledger.chain import GENESIS, Entry, follow
 from epsteps.ledger.errors import LedgerError
 from epsteps.ledger.names import require_new, require_plain
 from epsteps.ledger.terms import Cost, Terms, checked, dump_cost, dump_terms
-from epsteps.minima import Corners
+from epsteps.methods.minima import Corners
 
 _LONGEST_NAME = 200
 _LONGEST_NOTE = 2000
@@ -41,7 +40,7 @@ class Ledger:
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self._given = path
-        self.path = _databases.real_path(path)
+        self.path = databases.real_path(path)
 
     def __repr__(self) -> str:
         """Return what was given: certificates quote it, and tell nothing of the folders of this machine."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from epsteps import _databases
+from epsteps.ledger import databases
 from epsteps.ledger.chain import Entry, fault
 from epsteps.ledger.errors import LedgerError
 
@@ -107,10 +107,10 @@ def _make_file(path: Path) -> None:
     """Make an empty file for a new ledger, for its owner alone, unless there is a file."""
     if not path.parent.is_dir():
         raise LedgerError(f"the ledger {path} cannot be made: there is no folder {path.parent}.")
-    if beside := _databases.foreign_sidecar(path):
+    if beside := databases.foreign_sidecar(path):
         raise LedgerError(f"the ledger {path} cannot be made: it would overwrite {beside}. Use another path.")
     try:
-        _databases.create_private(path)
+        databases.create_private(path)
     except OSError as error:
         raise LedgerError(f"the ledger {path} cannot be made: {error.strerror}.") from error
 
@@ -122,7 +122,7 @@ def _require_file(path: Path, before: tuple[int, int] | None = None) -> tuple[in
     found under one of them only.
     """
     try:
-        file, names = _databases.identity(path), _databases.names(path)
+        file, names = databases.identity(path), databases.names(path)
     except FileNotFoundError:
         file, names = None, 0
     if before is not None and file != before:
@@ -143,18 +143,18 @@ def _require_kind(path: Path, *, or_empty: bool = False) -> None:
     """Refuse another program's file before anything is opened in a way that could change it."""
     if or_empty and path.stat().st_size == 0:
         return
-    if _databases.application_id(path) == _databases.LEDGER:
+    if databases.application_id(path) == databases.LEDGER:
         return
     if path.with_name(f"{path.name}-wal").exists():  # of an earlier ledger, even the mark may still be in its log
         with closing(_connect(path, "mode=ro")) as connection:
             _patiently(lambda: _begin_reading(connection))
-            if connection.execute("PRAGMA application_id").fetchone() == (_databases.LEDGER,):
+            if connection.execute("PRAGMA application_id").fetchone() == (databases.LEDGER,):
                 return
     raise LedgerError(f"{path} is not a ledger of epsteps; it was left as it is. Check the path.")
 
 
 def _connect(path: Path, options: str) -> sqlite3.Connection:
-    return _databases.connect(path, options, timeout=_NAP)
+    return databases.connect(path, options, timeout=_NAP)
 
 
 def _is_sealed(path: Path, error: sqlite3.OperationalError) -> bool:
@@ -191,14 +191,14 @@ def _is_blank(connection: sqlite3.Connection) -> bool:
 
 def _initialise(connection: sqlite3.Connection) -> None:
     connection.execute(_SCHEMA)
-    connection.execute(f"PRAGMA application_id = {_databases.LEDGER}")
+    connection.execute(f"PRAGMA application_id = {databases.LEDGER}")
     connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
 
 
 def _require_ledger(path: Path, connection: sqlite3.Connection) -> None:
     """Refuse other files, ledgers of another version, and those in which there is more, or less, than the entries."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
-    if application != _databases.LEDGER:
+    if application != databases.LEDGER:
         raise LedgerError(f"{path} is not a ledger of epsteps; it was left as it is. Check the path.")
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version != _SCHEMA_VERSION:
@@ -206,7 +206,7 @@ def _require_ledger(path: Path, connection: sqlite3.Connection) -> None:
             f"{path} is a ledger of version {version}, but this epsteps reads version {_SCHEMA_VERSION}. "
             "Use the epsteps that wrote it, or a newer one."
         )
-    if problem := _databases.schema_fault(connection, (_SCHEMA,)):
+    if problem := databases.schema_fault(connection, (_SCHEMA,)):
         raise LedgerError(
             f"{path} cannot be trusted: {problem}. Nothing was charged. Restore a copy that only epsteps wrote to."
         )

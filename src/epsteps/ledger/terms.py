@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from epsteps import _validate
 from epsteps.budgets import Approximate, Concentrated, Pure
 from epsteps.ledger.amounts import AMOUNTS
-from epsteps.minima import Corners
+from epsteps.methods.minima import Corners
+from epsteps.problem import validate
 
 Cost = Pure | Concentrated | Approximate | Corners
 
@@ -37,8 +37,8 @@ class Terms:
                 f"budget must be Pure, Concentrated or Approximate, got {self.budget!r}. "
                 "Corners are the price of a release."
             )
-        _validate.choice("composition", self.composition, COMPOSITIONS)
-        _validate.choice("amounts", self.amounts, AMOUNTS)
+        validate.choice("composition", self.composition, COMPOSITIONS)
+        validate.choice("amounts", self.amounts, AMOUNTS)
         if self.composition != "adaptive" and not isinstance(self.budget, Approximate):
             raise ValueError(
                 f"composition={self.composition!r} is for Approximate(epsilon, delta), got {self.budget!r}: "
@@ -77,7 +77,7 @@ def dump_terms(terms: Terms) -> str:
 def load_terms(text: str) -> Terms:
     """Read terms, and refuse another adjacency than the library's; terms without a word on amounts are old ones."""
     fields = json.loads(text)
-    _validate.choice("adjacency", fields.pop("adjacency"), (ADJACENCY,))
+    validate.choice("adjacency", fields.pop("adjacency"), (ADJACENCY,))
     composition, amounts = fields.pop("composition"), fields.pop("amounts", "binary")
     return Terms(_KINDS[fields.pop("kind")](**fields), composition, amounts)
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from epsteps import _validate
-from epsteps.bodies import Body, Ellipsoid
-from epsteps.hulls import Hull
-from epsteps.mechanisms import Mechanism
+from epsteps.budgets.mechanisms import Mechanism
+from epsteps.problem import validate
+from epsteps.problem.bodies import Body, Ellipsoid
+from epsteps.problem.hulls import Hull
 
 _LARGEST = 2.0**62
 _KINDS = {
@@ -16,7 +16,7 @@ _KINDS = {
 
 def law(mechanism: Mechanism, shape: tuple[int, ...], body: Body | Hull | Ellipsoid | None) -> str:
     """Return the name of a law whose body, if it needs one, is there and has as many coordinates as its noise."""
-    name = _validate.choice("mechanism", mechanism.name, tuple(_KINDS))
+    name = validate.choice("mechanism", mechanism.name, tuple(_KINDS))
     kinds = _KINDS[name]
     if name in ("laplace", "gaussian"):
         return name
@@ -57,8 +57,8 @@ def ball(d: int, t: float, least: float = 1.0) -> tuple[int, float]:
     The radius is about td, with standard deviation t√d: below the limit it leaves 62 bits with a probability too small
     for a float. It would then be reduced modulo 2^64 like any other noise.
     """
-    d = _validate.integer("d", d)
-    checked = float(scale(_validate.number("scale", t), least))
+    d = validate.integer("d", d)
+    checked = float(scale(validate.number("scale", t), least))
     largest = _LARGEST / (2 * (d + 40 * np.sqrt(d) + 800))
     if checked >= largest:
         raise ValueError(f"scale must be below {largest:.6g} in {d} dimensions, got {t!r}. Choose coarser units.")
@@ -94,8 +94,8 @@ def tilt(
 
 def wishart(k: int, c: float) -> tuple[int, float]:
     """Return the dimension and the scale of Wishart noise, or raise."""
-    k = _validate.integer("k", k)
-    checked = float(scale(_validate.positive("c", c), name="c"))
+    k = validate.integer("k", k)
+    checked = float(scale(validate.positive("c", c), name="c"))
     if checked > 2.0**60:
         raise ValueError(f"c must be at most 2**60, got {c!r}. Choose coarser units.")
     return k, checked

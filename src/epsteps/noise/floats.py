@@ -9,10 +9,10 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import gammaincinv, gammaln, ndtri
 
-from epsteps.bodies import Body, Ellipsoid
-from epsteps.hulls import Hull
 from epsteps.noise.hull_layout import layout_of
 from epsteps.noise.shaped import parts_of
+from epsteps.problem.bodies import Body, Ellipsoid
+from epsteps.problem.hulls import Hull
 
 Uniforms = Callable[[tuple[int, ...]], np.ndarray]
 

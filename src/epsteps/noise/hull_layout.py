@@ -9,9 +9,9 @@ from itertools import accumulate
 
 import numpy as np
 
-from epsteps.hulls import Hull
 from epsteps.noise.bits import Bits
 from epsteps.noise.reals import Uniform
+from epsteps.problem.hulls import Hull
 
 _PATIENCE = 4.0  # at the smallest scale levels are accepted once in about e^4 times
 

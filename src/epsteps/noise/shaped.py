@@ -13,13 +13,13 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from epsteps.bodies import Body
 from epsteps.noise import knorm
 from epsteps.noise.bits import Bits
 from epsteps.noise.fast import wrapped
 from epsteps.noise.radius import WORDS, Tape, integer_radius
 from epsteps.noise.reals import Uniform
 from epsteps.noise.uniform import ordered_below, uniform_below
+from epsteps.problem.bodies import Body
 
 _UNIT = 1024  # offsets are counted in fractions of this
 _PATIENCE = 4.0  # at the smallest scale a radius is accepted once in about e^4 times

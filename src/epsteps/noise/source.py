@@ -2,9 +2,7 @@
 
 import numpy as np
 
-from epsteps.bodies import Body, Ellipsoid
-from epsteps.hulls import Hull
-from epsteps.mechanisms import Mechanism
+from epsteps.budgets.mechanisms import Mechanism
 from epsteps.noise import _arguments as arguments
 from epsteps.noise import floats, knorm, shaped
 from epsteps.noise.bits import Bits
@@ -14,7 +12,9 @@ from epsteps.noise.hull_noise import hull_noise
 from epsteps.noise.laplace import discrete_laplace
 from epsteps.noise.uniform import quick_subsets, uniform_subset
 from epsteps.noise.wishart import wishart_difference
-from epsteps.sampling import Sampling
+from epsteps.problem.bodies import Body, Ellipsoid
+from epsteps.problem.hulls import Hull
+from epsteps.problem.sampling import Sampling
 
 _SAMPLERS = {"laplace": discrete_laplace, "gaussian": rounded_gaussian}
 

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Protocol, TypeVar
 
-from epsteps import plan_json
 from epsteps.budgets import Budget
-from epsteps.plan_json import PlanFormatError
-from epsteps.problem import Problem
+from epsteps.plans import plan_json
+from epsteps.plans.plan_json import PlanFormatError
+from epsteps.problem.problem import Problem
 
 _FORMAT = 1
 

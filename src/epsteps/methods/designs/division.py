@@ -1,0 +1,71 @@
+"""How a budget is divided between the curvature and the gradients, from public numbers or released ones."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from epsteps.methods.designs.moments import Moments
+from epsteps.methods.designs.whitening import USABLE, error_of, spreads
+
+# Shares of the curvature: as much as a relative error of _AIM takes, within limits. Where noise is too large for that,
+# more of it if all columns are then usable, at _BARELY.
+_AIM = 0.12
+LEAST_SHARE, _MOST, _EXTENDED, _BARELY = 0.04, 0.10, 0.30, 0.7
+# Shares of the gradients where only some columns have a known covariance.
+_CAUTIOUS = (0.15, 0.3, 0.55)
+_GAUSSIAN_STEPS = 4
+_INWARD = 1 - 1e-12
+
+
+@dataclass(frozen=True)
+class Division:
+    """Costs of the curvature's release and of each gradient, and the error of the Hessian that is expected."""
+
+    curvature: float
+    gradients: tuple[float, ...]
+    error: float
+
+
+def divide(moments: Moments, unit: str, curvature: float, ridge: float, n: int, total: float, spent: float) -> Division:
+    """Divide what is left of ``total`` once the moments' release has ``spent`` its part.
+
+    The costs add up to at most the rest, whatever the moments are. A step at a relative error q of the Hessian leaves
+    q² of the error before it, so that the gradients' costs fall geometrically, backwards from the last.
+    """
+    spread = float(spreads(moments.variance, curvature, ridge).sum())
+    need = error_of(unit, len(moments.mean), spread, curvature, n, total)
+    power = 1.0 if unit == "epsilon" else 0.5  # the noise falls as cost^-power
+    share = float(np.clip((need / _AIM) ** (1 / power), LEAST_SHARE, _MOST))
+    if need / share**power > USABLE and (need / _BARELY) ** (1 / power) <= _EXTENDED:
+        share = (need / _BARELY) ** (1 / power)
+    error = need / share**power
+    if error > USABLE:
+        share, error = _MOST, need / _MOST**power
+    parts = np.array(_parts(unit, error))
+    left = (total - spent - share * total) * _INWARD
+    return Division(share * total, tuple((left * parts / parts.sum()).tolist()), error)
+
+
+def _parts(unit: str, error: float) -> tuple[float, ...]:
+    """Return what the gradients' costs are proportional to."""
+    if unit == "rho":
+        ratio = min(0.2 + 0.5 * error, 0.5)
+        return tuple(ratio**power for power in reversed(range(_GAUSSIAN_STEPS)))
+    if error > USABLE:
+        return _CAUTIOUS
+    ratio = min(0.2 + 0.6 * error, 0.4)
+    return (ratio**2, ratio, 1.0)
+
+
+def predicted_excess(division: Division, unit: str, limit: float, total: float, start_gap: float) -> float:
+    """Return the error after the last gradient: each adds noise of limit (total/cost)^k, k = 2 or 1, and q² stays.
+
+    ``limit`` is the error of one gradient with the whole budget. q is typically a quarter of the largest error of the
+    Hessian; for noise it is taken as at least 0.08, as records are not Gaussian.
+    """
+    q = min(division.error / 4, 1.0)
+    noise, start = 0.0, start_gap
+    for cost in division.gradients:
+        noise = limit * (total / cost) ** (2 if unit == "epsilon" else 1) + max(q, 0.08) ** 2 * noise
+        start *= q**2
+    return min(noise + start, start_gap)

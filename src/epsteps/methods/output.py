@@ -1,0 +1,244 @@
+"""The plan of output perturbation: the minimum itself, with noise, is published."""
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from epsteps.budgets import Approximate, Budget, Concentrated, Pure, mechanisms, spending
+from epsteps.budgets.conversions import gaussian_mu
+from epsteps.budgets.mechanisms import Mechanism
+from epsteps.methods import minima
+from epsteps.methods.minimised import Minimised
+from epsteps.methods.precision import LEAST_BITS, LONG, Goal, grid_step, least_tolerance, rounding
+from epsteps.plans.planning import OverspentError
+from epsteps.plans.published import Item, describe, dumps, loads, problem_fact
+from epsteps.problem import memory, validate
+from epsteps.problem.problem import Problem
+
+_NAMES = ("l2", "gaussian")
+# The solver's tolerance as a share of one record's gradient: what it adds to the noise, and the most that it may add.
+_WASTE, _MOST_WASTE = 1e-4, 1e-2
+# What predictions assume of the solution: its norm for the ridge, and its size for rounding errors. Never privacy.
+_SOLUTION_NORM, _SOLUTION_SIZE = 3.0, 10.0
+_OUTWARD, _INWARD = 1 + 1e-12, 1 - 1e-9
+
+
+@dataclass(frozen=True)
+class OutputPlan:
+    """Output perturbation, decided: the published x is the minimum of F plus noise.
+
+    Every loss of the library with a bounded slope has it. It would not need a smooth loss, but all of them are (hinges
+    are smoothed), and the solver uses that. Where objective perturbation is possible it needs less noise.
+
+    Formal guarantee: replacing a record moves the minimum by at most 2 S/(n ridge), where S is the largest L2 norm of a
+    record's gradient (Chaudhuri, Monteleoni, Sarwate 2011); S and what is minimised come from one place, ``objective``.
+    The solver returns a point of a grid whose gradient of the sum is below the public ``tolerance``, rounding errors
+    included, so that it is within tolerance/(n ridge) of the minimum: neighbours' points differ by at most
+    ``sensitivity``. That it gets there is decided before the data are read (``plans.precision.Goal``). "l2" noise of
+    density ~ exp(-|z|_2/scale) is then sensitivity/scale-DP, and Gaussian noise sensitivity/scale-Gaussian-DP. Noise is
+    drawn in integers of the grid.
+
+    Parameters
+    ----------
+    problem, budget
+        The public facts, and what may be spent.
+    mechanism : str
+        "l2" or "gaussian".
+    ridge : float
+        Ridge of the objective that is minimised, at least the problem's: more of it where noise is large.
+    scale : float
+        Noise of the model.
+    tolerance : float
+        Norm of the sum's gradient below which the solver stops.
+    """
+
+    problem: Problem
+    budget: Budget
+    mechanism: str
+    ridge: float
+    scale: float
+    tolerance: float
+
+    def __post_init__(self) -> None:
+        Minimised(self.problem, self.ridge)
+        memory.require_hessian(self.problem)
+        validate.choice("mechanism", self.mechanism, _NAMES)
+        for name in ("scale", "tolerance"):
+            validate.positive(name, getattr(self, name))
+        if self.spent > self.budget.amount:
+            raise OverspentError(
+                f"the plan's scale spends {self.spent!r}, more than its budget {self.budget.amount!r}. "
+                "Make the plan anew with epsteps.plan."
+            )
+
+    @property
+    def method(self) -> str:
+        """Name of the method, for people."""
+        return "output perturbation"
+
+    @cached_property
+    def noise(self) -> Mechanism:
+        """The noise of the model."""
+        return mechanisms.named(self.mechanism)
+
+    @cached_property
+    def objective(self) -> Minimised:
+        """What is minimised: the solver's function, and the bounds that noise is scaled by."""
+        return Minimised(self.problem, self.ridge)
+
+    @property
+    def minimised(self) -> Problem:
+        """The objective as a problem. Its smoothness is that of the domain, which is certain."""
+        return self.objective.stated
+
+    @property
+    def step(self) -> float:
+        """Real size of one integer of the model: a power of two, small enough for rounding to keep the tolerance."""
+        return grid_step(self.objective, self.tolerance, self.scale, LEAST_BITS, 0.0)
+
+    @cached_property
+    def goal(self) -> Goal:
+        """What the solver must find."""
+        return Goal(self.objective, self.step, self.tolerance, self.scale)
+
+    def require_reachable(self, unit: float | None = None) -> None:
+        """Raise unless the solver is certain to meet its tolerance, whatever the records; by public numbers alone.
+
+        In floats of this unit, by default the longest of this machine.
+        """
+        self.goal.require_reachable(unit)
+
+    @property
+    def sensitivity(self) -> float:
+        """How far a replaced record moves the point that noise is added to, in the L2 norm; rounded up."""
+        return _sensitivity(self.objective, self.tolerance)
+
+    @cached_property
+    def cost(self) -> float:
+        """Epsilon of "l2" noise, mu of Gaussian noise; rounded up."""
+        return self.sensitivity / self.scale * _OUTWARD
+
+    @cached_property
+    def spent(self) -> float:
+        """Epsilon (or rho, for a budget of rho) of everything that is published. Never above the budget."""
+        return self.spending().amount
+
+    def spending(self, repetitions: int = 1) -> Budget:
+        """Return what so many runs cost together, rounded up."""
+        if self.mechanism == "l2":
+            return spending.of_pure(self.budget, self.cost * repetitions * _OUTWARD)
+        return spending.of_gaussian(self.budget, self.cost * math.sqrt(repetitions) * _OUTWARD)
+
+    @property
+    def error(self) -> float:
+        """A bound on the expected excess of the minimised objective: L E|z|²/2."""
+        return self.minimised.L * _energy(self.mechanism, self.scale, self.problem.dimension) / 2
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        """What is released, in order."""
+        unit = "epsilon" if self.mechanism == "l2" else "mu"
+        return (Item("minimum of the objective", self.cost, unit, self.scale, self.mechanism),)
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """Lines of the plan's page."""
+        return {
+            "Problem": problem_fact(self.problem, self.ridge),
+            "Published": "the minimum with noise, once; the solver's iterates, their number and its time stay private",
+            "Solver": f"stops where the gradient of the sum is below {self.tolerance:.3g}",
+            "Error": f"E F(x) - F* <= {self.error:.6g} for the objective that is minimised",
+        }
+
+    def to_json(self) -> str:
+        """Return the plan as JSON; ``OutputPlan.from_json`` reads it back and checks the certificate."""
+        return dumps(self)
+
+    @staticmethod
+    def from_json(text: str) -> "OutputPlan":
+        """Read a plan, and refuse one whose scale does not certify what it says."""
+        return loads(text, OutputPlan)
+
+    def __str__(self) -> str:
+        return describe(self)
+
+
+def plan_output(problem: Problem, budget: Budget, *, mechanism: str = "auto") -> OutputPlan:
+    """Plan the release of the minimum with noise. "auto" takes the noise whose variance is smaller.
+
+    The ridge is raised to where a public guess of the excess risk is smallest: the bias of more ridge, against noise
+    that falls with its square.
+    """
+    Minimised(problem, max(problem.ridge, 1.0))  # refuses what has no bounds
+    memory.require_hessian(problem)
+    validate.choice("mechanism", mechanism, ("auto", *_NAMES))
+    if mechanism == "auto":
+        names = {Pure: ("l2",), Concentrated: ("gaussian",)}.get(type(budget), _NAMES)
+    else:
+        names = (mechanism,)
+    best = min((_planned(problem, budget, name) for name in names), key=predicted_risk)
+    best.require_reachable(LONG)
+    return best
+
+
+def predicted_risk(plan: OutputPlan) -> float:
+    """Return a public guess of the excess risk: the noise through the guessed curvature, and the added ridge."""
+    more = (plan.ridge - plan.problem.ridge) * _SOLUTION_NORM**2 / 2
+    return _noise_risk(plan.problem, plan.mechanism, plan.scale) + more
+
+
+def _planned(problem: Problem, budget: Budget, name: str) -> OutputPlan:
+    cost = _cost(budget, name)
+    # At a ridge of 1 the noise's risk is K, and it falls with the square: (ridge - less) norm²/2 + K/ridge² is smallest
+    # where ridge³ = 4 K/norm².
+    alone = Minimised(replace(problem, ridge=0.0, smoothness=None), 1.0)
+    least = _noise_risk(problem, name, _sensitivity(alone, _tolerance(alone, cost)) / cost)
+    ridge = max(problem.ridge, (4 * least / _SOLUTION_NORM**2) ** (1 / 3))
+    minimised = Minimised(problem, ridge)
+    tolerance = _tolerance(minimised, cost)
+    scale = _sensitivity(minimised, tolerance) / cost * (1 + 1e-11)
+    return OutputPlan(problem, budget, name, ridge, scale, tolerance)
+
+
+def _cost(budget: Budget, name: str) -> float:
+    """Return the epsilon or the mu that the budget allows."""
+    if name == "l2":
+        return spending.pure_epsilon(budget)
+    if isinstance(budget, Approximate):
+        return gaussian_mu(budget.epsilon, budget.delta) * _INWARD
+    if isinstance(budget, Concentrated):
+        return math.sqrt(2 * budget.rho) * _INWARD
+    raise ValueError(f"{budget!r} does not cover Gaussian noise. Use mechanism='auto', or an Approximate budget.")
+
+
+def _sensitivity(minimised: Minimised, tolerance: float) -> float:
+    return (minimised.minimum_sensitivity + 2 * minimised.radius(tolerance)) * _OUTWARD
+
+
+def _tolerance(minimised: Minimised, cost: float) -> float:
+    """Return the gradient norm at which the solver stops: as small as pays, and as large as precision needs.
+
+    The scale is at least 2 size/(n ridge cost), and the grid's step at least an eighth of tolerance/(n L √d): their
+    ratio must leave room for the noise in 64 bits.
+    """
+    size, d = minimised.gradient_size, minimised.dimension
+    usual = 2 * rounding(minimised, _SOLUTION_SIZE, 0.0, 2.0**-52)
+    finest = 8 * minimised.n * minimised.L * math.sqrt(d)
+    scale = 2 * minimised.minimum_sensitivity / cost
+    room = finest * scale * (d + 40 * math.sqrt(d) + 800) * 2.0**-61
+    # Where the noise decides the grid, its scale is 2 (size + tolerance)/(n ridge cost).
+    grid = 4.1 * LONG * minimised.reach(0.0) * 2.0 ** (LEAST_BITS + 1) * cost * minimised.n * minimised.ridge / 2 - size
+    return max(_WASTE * size, min(usual, _MOST_WASTE * size), least_tolerance(minimised, 0.0), room, grid)
+
+
+def _noise_risk(problem: Problem, name: str, scale: float) -> float:
+    """Return a public guess of E z'Hz/2."""
+    spread, mean = problem.guessed_curvature
+    curvature = (float(np.sum(spread)) + float(mean @ mean)) / problem.dimension
+    return curvature * _energy(name, scale, problem.dimension) / 2
+
+
+def _energy(name: str, scale: float, d: int) -> float:
+    return minima.ball_energy(scale, d) if name == "l2" else d * scale**2

@@ -1,0 +1,152 @@
+"""The integers that a private gradient is summed in: grids for records, points and slopes, from public numbers.
+
+A record's features are rounded to integers u within 2^20, inside the declared domain; a step's point to integers such
+that every margin is an exact sum; a slope to an integer c within 2^20 (``problem.levels``). The sum of c u is then the
+same whatever engine, threads, blocks or order, and one record moves it by what it moves the real sum, in every norm.
+(Float sums do not have this: neighbours exist whose float32 sums differ by hundreds of sensitivities.)
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from epsteps.problem import levels
+from epsteps.problem.bodies import Body, Ellipsoid
+from epsteps.problem.hulls import Hull
+from epsteps.problem.problem import Problem, held_point
+
+# A feature at the domain's largest value is this many steps.
+STEPS = 2**20
+_BITS = 20
+# Doubles hold integers exactly up to 2^53: a sum of this many products c u fits.
+ROWS_PER_DOUBLE = 2**13
+# And a sum of this many fits 62 bits.
+ROWS_PER_INT64 = 2**22
+_ROWS_BITS = 22
+# Noise of about so many bits is drawn quickly, and is still spread over billions of integers.
+_NOISE_BITS = 36
+# A scale in integers is rounded up by this much, far above its rounding error.
+_OUTWARD = 1 + 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Points:
+    """Points (one per column) on the grid: ``margin = step x (coefficients'u)``, slopes in steps of ``bound/2^20``."""
+
+    coefficients: np.ndarray
+    step: np.ndarray
+    bound: np.ndarray
+
+    def column(self, index: int) -> "Points":
+        """Return one of the points."""
+        part = slice(index, index + 1)
+        return Points(self.coefficients[:, part], self.step[part], self.bound[part])
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The grids of a problem."""
+
+    problem: Problem
+
+    @property
+    def units(self) -> np.ndarray:
+        """Real size of 2^20 steps of each coordinate: the domain's largest value; 1 for the intercept."""
+        return self.problem.units
+
+    def points(self, x: np.ndarray, bound: np.ndarray | float) -> Points:
+        """Return the points nearest to the columns of x whose margins are exact: sums below 2^53 in any order.
+
+        ``bound`` is the largest slope at each point, which a step of ``levels`` is a fraction of. Whatever floats x is,
+        as a run that diverged does, points and margins are finite.
+        """
+        scaled = held_point(x) * self.units[:, None]
+        bits = 53 - _BITS - math.ceil(math.log2(self.problem.dimension))
+        _, exponent = np.frexp(np.max(np.abs(scaled), axis=0))
+        coefficients = np.rint(np.ldexp(scaled, bits - exponent))
+        return Points(
+            coefficients, np.ldexp(1.0, exponent - bits - _BITS), np.broadcast_to(bound, x.shape[1:]).astype(float)
+        )
+
+    def gradient_step(self, bound: np.ndarray | float) -> np.ndarray:
+        """Return the real size of one integer of a gradient sum, for each coordinate, where slopes have this bound."""
+        return self.units[:, None] * bound / (STEPS * levels.STEPS)
+
+    def release(
+        self,
+        scale: np.ndarray | float,
+        bound: np.ndarray | float,
+        norm: float | str,
+        shape: Body | Hull | Ellipsoid | None = None,
+    ) -> "Release":
+        """Return the integers in which a gradient sum with noise of this real scale is released.
+
+        Where the noise of a coordinate would be many bits long, its sum is first rounded to multiples of 2^shift. In
+        those units one record moves the coordinate by at most one more than before, and the scale grows by that: on a
+        cube by a share of at most d/(2^35 epsilon), for a step of this epsilon. Each coordinate has a shift of its
+        own, so that units of very different sizes do not matter; noise of a ``shape`` has one scale for all of them,
+        in integers of the shape's units, and one shift.
+
+        Formal guarantee: the rounded sum fits into 62 bits whatever the n records are. The noise is known modulo 2^64,
+        and is added to it modulo 2^64: a function of the sum with the whole noise.
+        """
+        step = self.gradient_step(bound)
+        unit = step if shape is None else step / self.units[:, None]
+        scales = np.broadcast_to(scale / unit, step.shape)
+        bits = np.frexp(scales)[1].astype(np.int64)
+        shift = np.maximum(bits - _NOISE_BITS, max(0, math.ceil(math.log2(self.problem.n)) - _ROWS_BITS))
+        if shape is not None:
+            shift = np.broadcast_to(shift.max(axis=0), shift.shape)
+        coarse = np.ldexp(unit, shift)
+        more = 0.0
+        if shift.any():
+            more = _norm(np.where(shift > 0, coarse, 0.0), norm) if shape is None else shape.cube * coarse[0]
+            more = more / (2 * self.problem.gradient_size(bound, norm))
+        # Samplers draw no noise finer than integers: there is a little more of it than was paid for.
+        grown = np.maximum(scale / coarse * (1 + more) * _OUTWARD, 1.0)
+        return Release(shift, np.ldexp(step, shift), grown if shape is None else grown[0])
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """Released integers: multiples of 2^shift of the sum's, each of real size ``step``, with noise of this scale.
+
+    There is one shift for each coordinate and column. So it is with the scale, or one for each column where the noise
+    has a shape.
+    """
+
+    shift: np.ndarray
+    step: np.ndarray
+    scale: np.ndarray
+
+    def rounded(self, sums: np.ndarray) -> np.ndarray:
+        """Return sums in released integers, int64: floor(sum/2^shift + 1/2), in integer arithmetic."""
+        if sums.dtype == object or self.shift.max() >= _ROWS_BITS + 40:
+            shift = self.shift.astype(object)
+            return ((sums.astype(object) + (1 << shift >> 1)) >> shift).astype(np.int64)
+        return (sums + (1 << self.shift >> 1)) >> self.shift
+
+    def noisy(self, sums: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """Return sums with noise in real units; added modulo 2^64, which is how the noise is known."""
+        return (self.rounded(sums) + noise.astype(np.int64)).astype(float) * self.step
+
+
+def _norm(values: np.ndarray, norm: float | str) -> np.ndarray:
+    """Return the norm of each column, whatever its size: squares do not vanish or overflow."""
+    largest = np.maximum(np.max(values, axis=0), np.finfo(float).tiny)
+    return largest * np.linalg.norm(values / largest, ord=norm, axis=0)  # pyright: ignore[reportArgumentType,reportCallIssue]
+
+
+def total(parts: Iterable[np.ndarray], count: int) -> np.ndarray:
+    """Add int64 sums of at most ``ROWS_PER_INT64`` of ``count`` records: in int64 if they all fit, else in two halves.
+
+    Above, the result consists of Python's integers.
+    """
+    parts = list(parts)
+    if count <= ROWS_PER_INT64:
+        return np.sum(parts, axis=0)
+    high = np.sum([part >> 32 for part in parts], axis=0)
+    low = np.sum([part & 0xFFFFFFFF for part in parts], axis=0)
+    return (high.astype(object) << 32) + low.astype(object)

@@ -1,0 +1,1 @@
+"""The loop that executes a plan on private records."""

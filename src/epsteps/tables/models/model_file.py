@@ -1,0 +1,231 @@
+"""A model as JSON: nothing in it is executed when it is read, and what it states is checked."""
+
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from epsteps.budgets import Approximate
+from epsteps.methods import CurvaturePlan, ObjectivePlan, OutputPlan, PublishedPlan, StatisticsPlan
+from epsteps.plans.planning import Plan
+from epsteps.problem.extras import MissingExtraError
+from epsteps.tables.models.guesses import expected_error, finite, model_deviations
+from epsteps.tables.models.model import Model
+from epsteps.tables.schema import Numeric, Schema
+
+FILE = "model.json"
+INTERCEPT = "(intercept)"
+_FORMAT = 1
+_KINDS = {kind.__name__: kind for kind in (CurvaturePlan, ObjectivePlan, OutputPlan, StatisticsPlan)}
+# What follows from the rest of a file, and must be what the rest gives.
+_CHECKED = ("certificate", "coefficients")
+
+
+class ModelFormatError(ValueError):
+    """The file is no model, or was changed after it was written."""
+
+
+def to_dict(
+    model: Model,
+    *,
+    curve: Sequence[tuple[float, float]] = (),
+    ledger: Mapping[str, Any] | None = None,
+    scores: Mapping[str, Any] | None = None,
+    made: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return a model as values that JSON can hold, with everything that its report says.
+
+    Parameters
+    ----------
+    model : Model
+        The fitted model.
+    curve : pairs of epsilon and error
+        From ``error_curve``.
+    ledger, scores : mappings, optional
+        The ledger's entry of the fit, and scores on other records.
+    made : mapping, optional
+        By which version, and when.
+
+    Whatever the numbers of the model are, nothing here raises or warns: the model was paid for. A number that floats do
+    not hold is None.
+    """
+    with np.errstate(all="ignore"):
+        return _to_dict(model, curve, ledger, scores, made)
+
+
+def _to_dict(
+    model: Model,
+    curve: Sequence[tuple[float, float]],
+    ledger: Mapping[str, Any] | None,
+    scores: Mapping[str, Any] | None,
+    made: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    return {
+        "epsteps_model": _FORMAT,
+        "made": dict(made or {}),
+        "private": not model.seeded,
+        "certificate": certificate(model),
+        "schema": model.schema.to_dict(),
+        "coefficients": coefficients(model),
+        "prediction": {
+            "error": expected_error(model.plan),
+            "curve": [{"epsilon": epsilon, "error": error} for epsilon, error in curve],
+        },
+        "releases": releases(model.plan),
+        "scores": None if scores is None else {name: _known(value) for name, value in scores.items()},
+        "ledger": None if ledger is None else dict(ledger),
+        "points": model.points.tolist(),
+        "plan_text": str(model.plan),
+        "plan": json.loads(model.plan.to_json()),
+    }
+
+
+def certificate(model: Model) -> dict[str, Any]:
+    """Return what the fit guarantees, as plain values, computed from the plan's scales."""
+    plan, budget = model.plan, model.plan.budget
+    spent = plan.spending().amount
+    promise = f"differential privacy with {budget}, when one record is replaced"
+    return {
+        "guarantee": "NOT PRIVATE: a seed makes the noise repeatable" if model.seeded else promise,
+        "epsilon": float(budget.amount),
+        "delta": float(budget.delta) if isinstance(budget, Approximate) else 0.0,
+        "spent": float(spent),
+        "odds": finite(float(np.exp(spent))),
+        "seeded": model.seeded,
+        "adjacency": "one record is replaced; the number of records is public",
+        "records": plan.problem.n,
+        "features": plan.problem.d,
+        "domain": str(plan.problem.domain),
+        "method": plan.method,
+        "points": len(model.points),
+    }
+
+
+def coefficients(model: Model) -> list[dict[str, Any]]:
+    """Return every number of the model with its feature's name.
+
+    ``effect`` is that of the whole declared range of a number, or of an indicator; ``per_unit`` that of one unit of the
+    column. ``noise`` is a guessed standard deviation of the effect if records fill the schema evenly, and
+    ``noise_if_never`` one for a feature that none of them has. The intercept is the value where numbers are at the
+    low end of their ranges and all indicators are 0.
+    """
+    middle, half = model.target_scale
+    noise, x = model_deviations(model.plan, model.schema), model.points[-1]
+    found = []
+    for row, output in enumerate(model.outputs):
+        for place, (name, width) in enumerate([*_ranges(model.schema), (INTERCEPT, 1.0)]):
+            effect = half * float(x[row, place]) + (middle if name == INTERCEPT else 0.0)
+            even, never = (None, None) if noise is None else (half * float(part[row, place]) for part in noise)
+            numbers = {"effect": effect, "per_unit": effect / width, "noise": even, "noise_if_never": never}
+            found.append(
+                {"output": output, "feature": name} | {what: finite(number) for what, number in numbers.items()}
+            )
+    return found
+
+
+def releases(plan: Plan | PublishedPlan) -> list[dict[str, Any]]:
+    """Return how the budget is split: what each release costs in its unit, and its share of the whole."""
+    if isinstance(plan, Plan):
+        parts = [(f"step {t}", float(cost), plan.mechanism.unit) for t, cost in enumerate(plan.costs, start=1)]
+    else:
+        parts = [(item.what, float(item.cost), item.unit) for item in plan.items]
+    # Squares of mu add up, where epsilons and rhos do themselves. Relative to the largest, no sum is too large.
+    top = max(cost for _, cost, _ in parts) or 1.0
+    sizes = [(cost / top) ** (2 if unit == "mu" else 1) for _, cost, unit in parts]
+    total = math.fsum(sizes) or 1.0
+    return [
+        {"what": what, "cost": cost, "unit": unit, "share": size / total}
+        for (what, cost, unit), size in zip(parts, sizes, strict=True)
+    ]
+
+
+def from_dict(content: Any) -> Model:
+    """Return the model that ``to_dict`` wrote, or raise if the plan does not certify what the file says."""
+    try:
+        with np.errstate(all="ignore"):
+            return _from_dict(content)
+    except (ModelFormatError, MissingExtraError):
+        raise
+    except ValueError as error:
+        raise ModelFormatError(_line(str(error))) from error
+    except Exception as error:  # any content may arrive
+        raise ModelFormatError(f"not a complete model: {_line(repr(error))}. Pass what epsteps fit wrote.") from error
+
+
+def _from_dict(content: Any) -> Model:
+    if not isinstance(content, Mapping) or content.get("epsteps_model") != _FORMAT:
+        raise ModelFormatError(f"not a model of format {_FORMAT}: pass what epsteps fit wrote.")
+    plan = _plan(content["plan"])
+    stated = {name: content[name] for name in _CHECKED}
+    seeded = stated["certificate"]["seeded"] is not False
+    model = Model(Schema.from_dict(content["schema"]), plan, np.array(content["points"], dtype=float), seeded)
+    _require_same({"private": not seeded}, {"private": content.get("private")})
+    _require_same(certificate(model), stated["certificate"])
+    actual = coefficients(model)
+    if not isinstance(stated["coefficients"], list) or len(actual) != len(stated["coefficients"]):
+        raise ModelFormatError("the model was changed: its coefficients are not those of its last point.")
+    for ours, theirs in zip(actual, stated["coefficients"], strict=True):
+        _require_same(ours, theirs)
+    return model
+
+
+def load(path: str | Path) -> Model:
+    """Return the model in a folder that ``epsteps fit`` wrote, or in its model.json."""
+    path = Path(path)
+    path = path / FILE if path.is_dir() else path
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no model {path}: name the folder that epsteps fit wrote.")
+    try:
+        return from_dict(json.loads(path.read_text(encoding="utf-8"), parse_constant=_refused))
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+        raise ModelFormatError(f"{path} is not JSON: name the model.json that epsteps fit wrote.") from None
+    except ValueError as error:
+        raise ModelFormatError(f"{path}: {_line(str(error))}") from None
+
+
+def _plan(content: Any) -> Plan | PublishedPlan:
+    kind = content.get("kind")
+    if kind is not None and kind not in _KINDS:
+        raise ModelFormatError(f"a plan of the kind {kind!r} is not known to this version of epsteps.")
+    return (Plan if kind is None else _KINDS[kind]).from_json(json.dumps(content))
+
+
+def _ranges(schema: Schema) -> list[tuple[str, float]]:
+    """Return the features' names, and how many units of its column each one spans."""
+    found = []
+    for name, column in schema.features.items():
+        widths = [1.0] * column.width
+        if isinstance(column, Numeric):
+            widths[0] = min(column.high - column.low, sys.float_info.max)
+        found += zip(column.names(name), widths, strict=True)
+    return found
+
+
+def _require_same(actual: Mapping[str, Any], stated: Any) -> None:
+    if not isinstance(stated, Mapping) or stated.keys() != actual.keys():
+        raise ModelFormatError(f"not a complete model: it must state {', '.join(actual)}.")
+    for name, value in actual.items():
+        numbers = all(isinstance(entry, int | float) for entry in (value, stated[name]))
+        if not (math.isclose(value, stated[name], rel_tol=1e-9) if numbers else value == stated[name]):
+            raise ModelFormatError(
+                f"the model was changed: its {name} says {stated[name]!r}, but its plan and points give {value!r}. "
+                "Fit it anew."
+            )
+
+
+def _known(value: Any) -> Any:
+    """Return a score, or None where floats do not hold it."""
+    return finite(value) if isinstance(value, float) else value
+
+
+def _line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 500 else line[:497] + "..."
+
+
+def _refused(constant: str) -> None:
+    raise ModelFormatError(f"it says {constant}, and models hold finite numbers alone.")
