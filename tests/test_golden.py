@@ -49,7 +49,7 @@ def test_every_question_has_its_answer_and_no_answer_is_left_over():
     }
 
 
-@pytest.mark.parametrize("name", PATHS)
+@pytest.mark.parametrize("name", PATHS, ids=str)
 @pytest.mark.usefixtures("folder")
 def test_a_path_is_the_same(name):
     question = QUESTIONS[name]
@@ -58,7 +58,7 @@ def test_a_path_is_the_same(name):
     compare(PATHS[name], golden.path_answer(question))
 
 
-@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("name", PLANS, ids=str)
 def test_a_plan_says_the_same(name):
     compare(PLANS[name], golden.plan_answer(PLAN_QUESTIONS[name]))
 
