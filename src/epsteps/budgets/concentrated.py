@@ -25,6 +25,7 @@ class Concentrated(Budget):
 
     rho: float
 
+    delta = 0.0
     kinds = (Rho,)
 
     def __post_init__(self) -> None:
