@@ -119,14 +119,14 @@ from epsteps.budgets import additive
 from epsteps.budgets.mechanisms import Gaussian, knorm
 from epsteps.data import engines
 from epsteps.methods import ObjectivePlan, OutputPlan, designs, minima, minimised, plan_objective
-from epsteps.methods.minima import pure, saturations
 from epsteps.methods.minimised import Minimised
 from epsteps.noise import Source, source, wishart
 from epsteps.plans import plan_json
-from epsteps.problem import grid, levels
+from epsteps.problem import grid, levels, saturations
 from epsteps.problem.bodies import Body, Ellipsoid
-from epsteps.problem.losses import PseudoHuber, SmoothedHinge, Softmax
+from epsteps.problem.losses import PseudoHuber, SmoothedHinge
 from epsteps.problem.sampling import Sampling
+from epsteps.problem.softmax import Softmax
 from epsteps.running.releases import certified, second_moment, smoothness
 from epsteps.running.releases import curvature as curvature_release
 from epsteps.running.releases import objective as objective_release
@@ -739,7 +739,6 @@ def free_jacobian(patch):
         return noise_epsilon
 
     patch.setattr(minima, "total_epsilon", total_epsilon)
-    patch.setattr(pure, "total_epsilon", total_epsilon)
 
 
 def another_goal(change):

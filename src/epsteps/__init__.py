@@ -14,10 +14,12 @@ from epsteps.methods import CurvaturePlan, ObjectivePlan, OutputPlan, Statistics
 from epsteps.methods.targets import UnreachableError, required_epsilon, required_n
 from epsteps.plans.plan_json import PlanFormatError
 from epsteps.plans.planning import OverspentError, Plan
-from epsteps.problem.domain import Ball, Box
+from epsteps.problem.ball import Ball
+from epsteps.problem.box import Box
 from epsteps.problem.extras import MissingExtraError
-from epsteps.problem.losses import Logistic, PseudoHuber, SmoothedHinge, Softmax, Squared
+from epsteps.problem.losses import Logistic, PseudoHuber, SmoothedHinge, Squared
 from epsteps.problem.problem import Problem
+from epsteps.problem.softmax import Softmax
 from epsteps.running.checkpoints import CheckpointError
 from epsteps.running.releases.smoothness import SmoothnessEstimate, estimate_smoothness
 from epsteps.running.running import Run, run

@@ -11,7 +11,7 @@ from epsteps.bounds.steps import Method, Steps, nesterov
 from epsteps.budgets import Budget, Expense, mechanisms
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.plans.planning import ALLOCATIONS, OBJECTIVES, SENSITIVITIES, Plan, assumed_spectrum
-from epsteps.problem import memory, validate
+from epsteps.problem import limits, validate
 from epsteps.problem.problem import Problem
 from epsteps.problem.sampling import Sampling
 
@@ -77,7 +77,7 @@ def plan_steps(
     (120, True)
     """
     if iterations != "auto":
-        memory.require_path(problem, _checked_horizon(iterations))
+        limits.require_path(problem, _checked_horizon(iterations))
     validate.choice("allocation", allocation, ALLOCATIONS)
     validate.choice("mechanism", mechanism, ("auto", *mechanisms.NAMES))
     validate.choice("sensitivity", sensitivity, ("auto", *SENSITIVITIES))
@@ -94,7 +94,7 @@ def plan_steps(
         problem, budget, method, noise, sampling, allocation, objective, eigenvalues, shares, start_gap, c, reserved
     )
     T = chosen.best_horizon(max_iterations) if iterations == "auto" else _checked_horizon(iterations)
-    memory.require_path(problem, T)
+    limits.require_path(problem, T)
     steps = method(problem.mu, problem.L, T, c=c)
     return Plan(
         problem=problem,
@@ -143,7 +143,7 @@ class _Choice:
     def best_horizon(self, max_iterations: int) -> int:
         """Return the T whose error is smallest: all T at once, since each T's steps begin the longest one's."""
         longest = validate.integer("max_iterations", max_iterations)
-        memory.require_horizon(longest, squared=self.objective == "exact" or not self.sampling.is_full)
+        limits.require_horizon(longest, squared=self.objective == "exact" or not self.sampling.is_full)
         prediction = self._prediction(self.method(self.problem.mu, self.problem.L, longest, c=self.c))
         noise = self.budget.noise_by_horizon(prediction, self.allocation, self.mechanism, self.sampling, self.reserved)
         noise = noise * self.mechanism.half_power(self.sensitivity, self.problem)

@@ -10,12 +10,12 @@ from epsteps.budgets import Budget, mechanisms
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.budgets.spending import of_pure
 from epsteps.methods import designs
-from epsteps.methods.designs import Columns, Division, Model, Moments, Spread, Statistic
-from epsteps.methods.limits import require_drawable, require_units
+from epsteps.methods.designs import Division, Model, Moments, Spread, Statistic, require_drawable
 from epsteps.plans.planning import OverspentError
 from epsteps.plans.published import Item, describe, dumps, loads, problem_fact
-from epsteps.problem import memory, validate
-from epsteps.problem.losses import Logistic, Squared
+from epsteps.problem import limits, validate
+from epsteps.problem.domain import Columns
+from epsteps.problem.limits import require_units
 from epsteps.problem.problem import Problem
 from epsteps.problem.sampling import Sampling
 
@@ -60,7 +60,7 @@ class CurvaturePlan:
     rest: float
 
     def __post_init__(self) -> None:
-        memory.require_moments(self.problem)
+        limits.require_moments(self.problem)
         for name in ("ridge", "moments", "rest"):
             validate.positive(name, getattr(self, name))
         require_covered(self.problem)
@@ -94,7 +94,7 @@ class CurvaturePlan:
     @cached_property
     def columns(self) -> Columns:
         """What the domain says of the columns."""
-        return designs.columns_of(self.problem)
+        return self.problem.domain.columns(self.problem.d)
 
     @property
     def curvature(self) -> float:
@@ -123,7 +123,6 @@ class CurvaturePlan:
     def model(self, spread: Spread) -> Model:
         """Return the model of F that gradients correct; an intercept has mean 1 and no variance."""
         more, loss = int(self.problem.intercept), self.problem.loss
-        assert isinstance(loss, Logistic | Squared)
         mean, covariance = np.append(spread.mean, np.ones(more)), np.pad(spread.covariance, (0, more))
         return Model(loss, mean, covariance, self.ridge, radius=self.radius, largest=self.minimised.L)
 
@@ -245,7 +244,7 @@ class CurvaturePlan:
 def require_covered(problem: Problem) -> None:
     """Raise unless the method is written for this problem."""
     designs.typical_curvature(problem.loss)
-    designs.columns_of(problem)
+    problem.domain.columns(problem.d)
     require_units(problem)
     if problem.clip is not None:
         raise ValueError(

@@ -14,7 +14,7 @@ from epsteps.methods.minimised import Minimised
 from epsteps.methods.precision import LEAST_BITS, LONG, Goal, grid_step, least_tolerance, rounding
 from epsteps.plans.planning import OverspentError
 from epsteps.plans.published import Item, describe, dumps, loads, problem_fact
-from epsteps.problem import memory, validate
+from epsteps.problem import limits, validate
 from epsteps.problem.problem import Problem
 
 _NAMES = ("l2", "gaussian")
@@ -63,7 +63,7 @@ class OutputPlan:
 
     def __post_init__(self) -> None:
         Minimised(self.problem, self.ridge)
-        memory.require_hessian(self.problem)
+        limits.require_hessian(self.problem)
         validate.choice("mechanism", self.mechanism, _NAMES)
         for name in ("scale", "tolerance"):
             validate.positive(name, getattr(self, name))
@@ -172,7 +172,7 @@ def plan_output(problem: Problem, budget: Budget, *, mechanism: str = "auto") ->
     that falls with its square.
     """
     Minimised(problem, max(problem.ridge, 1.0))  # refuses what has no bounds
-    memory.require_hessian(problem)
+    limits.require_hessian(problem)
     validate.choice("mechanism", mechanism, ("auto", *_NAMES))
     if mechanism == "auto":
         names = {Pure: ("l2",), Concentrated: ("gaussian",)}.get(type(budget), _NAMES)

@@ -11,10 +11,12 @@ import numpy as np
 
 from epsteps.bounds.steps import Steps
 from epsteps.budgets import Approximate, Budget, Concentrated, Expense, Pure, mechanisms
-from epsteps.problem.domain import Ball, Box
+from epsteps.problem.ball import Ball
+from epsteps.problem.box import Box
 from epsteps.problem.extras import MissingExtraError
-from epsteps.problem.losses import Logistic, PseudoHuber, SmoothedHinge, Softmax, Squared
+from epsteps.problem.losses import Logistic, PseudoHuber, SmoothedHinge, Squared
 from epsteps.problem.problem import Problem
+from epsteps.problem.softmax import Softmax
 
 if TYPE_CHECKING:
     from epsteps.plans.planning import Plan

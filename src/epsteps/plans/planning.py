@@ -13,7 +13,7 @@ from epsteps.budgets import Budget, Expense, mechanisms
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.plans import plan_json, plan_table
 from epsteps.plans.plan_json import PlanFormatError
-from epsteps.problem import memory, validate
+from epsteps.problem import limits, validate
 from epsteps.problem.bodies import Body, Ellipsoid
 from epsteps.problem.extras import MissingExtraError
 from epsteps.problem.hulls import Hull
@@ -81,7 +81,7 @@ class Plan:
     expenses: tuple[Expense, ...] = ()
 
     def __post_init__(self) -> None:
-        memory.require_path(self.problem, len(self.steps))
+        limits.require_path(self.problem, len(self.steps))
         scales = np.array(self.scales, dtype=float)
         if scales.shape != (len(self.steps),):
             raise ValueError(f"scales must have one entry for each of the {len(self.steps)} steps, got {scales.shape}.")

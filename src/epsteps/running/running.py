@@ -13,7 +13,7 @@ from epsteps.ledger.accounts import Account
 from epsteps.methods import PublishedPlan
 from epsteps.noise import Source
 from epsteps.plans.planning import Plan
-from epsteps.problem import memory, validate
+from epsteps.problem import limits, validate
 from epsteps.running import releases
 from epsteps.running.checkpoints import Checkpoint
 from epsteps.running.experimental_runs import FloatDraws, FloatOracle, compiled_engine, compiled_path
@@ -94,7 +94,7 @@ def run(
     if (plan.problem.loss, plan.problem.clip) != (data.problem.loss, data.problem.clip):
         data = data.restated(plan.problem)
     copies = 1 if repetitions is None else validate.integer("repetitions", repetitions)
-    memory.require_path(plan.problem, plan.iterations if isinstance(plan, Plan) else 1, copies)
+    limits.require_path(plan.problem, plan.iterations if isinstance(plan, Plan) else 1, copies)
     x = _start(start, plan.problem.dimension, copies)
     source = Source(None if seed is None else validate.integer("seed", seed, low=0))
     on_step = on_step or (lambda _: None)

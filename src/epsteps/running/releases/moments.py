@@ -7,9 +7,9 @@ from functools import partial
 import numpy as np
 
 from epsteps.data.records import Rows
-from epsteps.methods.designs import Columns, Statistic
+from epsteps.methods.designs import Statistic
 from epsteps.noise import Source
-from epsteps.problem.domain import Ball
+from epsteps.problem.domain import Columns
 from epsteps.problem.grid import STEPS
 
 # A scale in integers is rounded up by this much, far above its rounding error.
@@ -62,4 +62,4 @@ def _squares(columns: Columns, features: np.ndarray) -> np.ndarray:
     """Return z² of a ball's columns and 2z² - 1 of a box's; rounded down, which keeps a ball's within their sum."""
     z = _centred(columns, features)[:, columns.numeric]
     squares = z * z // STEPS
-    return squares if isinstance(columns.squares, Ball) else 2 * squares - STEPS
+    return columns.factor * squares - columns.offset * STEPS

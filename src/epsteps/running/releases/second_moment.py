@@ -8,7 +8,7 @@ from epsteps.budgets.mechanisms import Gaussian
 from epsteps.data.records import Rows
 from epsteps.methods.designs import MATRIX_ROWS, MATRIX_STEPS, Whitening
 from epsteps.noise import Source
-from epsteps.problem.domain import Ball
+from epsteps.problem.ball import Ball
 
 STEPS = MATRIX_STEPS
 # A scale in integers is rounded up by this much, far above its rounding error.
