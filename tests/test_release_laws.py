@@ -22,7 +22,8 @@ from epsteps.budgets import mechanisms
 from epsteps.methods import ObjectivePlan, OutputPlan, plan_objective
 from epsteps.methods.minimised import Minimised
 from epsteps.noise import Source
-from epsteps.problem.losses import PseudoHuber, SmoothedHinge, Softmax
+from epsteps.problem.losses import PseudoHuber, SmoothedHinge
+from epsteps.problem.softmax import Softmax
 from epsteps.running.releases import certified, objective, output, solving
 from epsteps.testing import replay
 
