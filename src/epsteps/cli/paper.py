@@ -2,7 +2,6 @@
 
 import time
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,9 +15,9 @@ from epsteps.cli import common, files
 from epsteps.data.sources.parquet import ParquetReader
 from epsteps.data.tables import read_table
 from epsteps.paper import compare as experiment
-from epsteps.paper import outputs, quadratic_demo, report, sweep_outputs
+from epsteps.paper import quadratic_demo, report
 from epsteps.paper.published import paper_smoothness, published_data, true_smoothness
-from epsteps.paper.sweep import PAPER_L, PUBLISHED, RIGHT_L, Curve, Sweep, planned, run_sweep
+from epsteps.paper.sweep import PAPER_L, PUBLISHED, RIGHT_L, Curve, Sweep, csv_files, draw_all, planned, run_sweep
 from epsteps.problem import memory
 
 EngineName = Literal["auto", "numpy", "fast", "gpu", "dask"]
@@ -91,10 +90,10 @@ def compare(
     work = (plan.iterations + len(experiment.measured_iterations(plan.iterations)) for _, plan in plans)
     with common.progress_bar("compare", sum(work)) as advance:
         records = es.Rows(problem, features, targets, engine=engine, scheduler=scheduler)
-        outcomes = experiment.compare(plans, records, settings, on_step=partial(advance, 1))
-    paths = outputs.write_all(out, outcomes, problem, settings)
+        outcomes = experiment.compare(plans, records, settings, on_step=advance)
+    paths = experiment.write(out, outcomes, problem, settings)
     if json:
-        common.print_json(outputs.summary(outcomes, problem, settings))
+        common.print_json(experiment.summary(outcomes, problem, settings))
         return
     Console().print(_table(outcomes))
     typer.echo("A seeded experiment, measured on the records: nothing here is private.")
@@ -105,8 +104,8 @@ def _require_own(out: Path, force: bool) -> None:
     """Refuse to replace files, except those of an earlier comparison."""
     if out.exists() and not out.is_dir():
         raise NotADirectoryError(f"--out must be a folder, got the file {out}.")
-    for path in outputs.paths(out):
-        files.require_free([path], force or outputs.is_own(path))
+    for path in experiment.paths(out):
+        files.require_free([path], force or experiment.is_own(path))
 
 
 def _table_or_path(path: Path, target: str | None, engine: EngineName) -> tuple[Any, Any, tuple[int, int]]:
@@ -182,7 +181,7 @@ def reproduce(
     )
     if batches and {"fig3", "fig4"} & wanted:
         curves = _sweep(sweep, n, out)
-        report.add_sweep(document, curves, sweep_outputs.draw_all(out, curves))
+        report.add_sweep(document, curves, draw_all(out, curves))
         _print_spending(curves, as_published)
     report.add_settings(document, sweep, time.perf_counter() - begin)
     paths = document.write(out)
@@ -202,7 +201,7 @@ def _sweep(sweep: Sweep, n: int, out: Path) -> list[Curve]:
     lowest = float(data.value(experiment.minimiser(data)))
     total = sum(2 * plan.iterations + 1 for _, plan in plans)
     curves = []
-    with common.progress_bar("sweep", total) as advance, sweep_outputs.csv_files(out) as tables:
+    with common.progress_bar("sweep", total) as advance, csv_files(out) as tables:
         for curve in run_sweep(plans, data, lowest, sweep, advance):
             tables.add(curve)
             curves.append(curve)
