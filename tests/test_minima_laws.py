@@ -18,7 +18,7 @@ from scipy.special import expit, logsumexp
 from epsteps.budgets import gaussian_delta, gaussian_mu
 from epsteps.methods import minima
 from epsteps.methods.minima import Corners
-from epsteps.methods.minima.corners import _delta_up
+from epsteps.budgets.corners import _delta_up
 from epsteps.methods.minima.saturations import EuclideanSoftmax, Flat, PseudoHuber, Sigmoid, Softmax
 
 SATURATIONS = [Sigmoid(), Sigmoid(3.0), PseudoHuber(), Flat(1, 0.5), Flat(2), Softmax(2), Softmax(5)]

@@ -16,9 +16,9 @@ from typer import Argument, Option
 
 import epsteps as es
 from epsteps.budgets import Budget
+from epsteps.budgets.prices import Price
 from epsteps.cli import common, files
 from epsteps.methods import PublishedPlan
-from epsteps.methods.minima import Corners
 from epsteps.tables import models
 from epsteps.tables.schema import Schema, SchemaCheck
 
@@ -123,7 +123,7 @@ class _Account:
         self._ledger.account(dataset)  # raises if there is none
         self.described: dict[str, Any] | None = None
 
-    def charge(self, cost: Budget | Corners, *, note: str = "", key: str | None = None) -> None:
+    def charge(self, cost: Price, *, note: str = "", key: str | None = None) -> None:
         """Charge the dataset, durably, or raise."""
         entry = self._ledger.charge(self._dataset, cost, note=note, key=key)
         facts = {name: getattr(entry, name) for name in ("dataset", "seq", "time", "terms", "note", "hash")}

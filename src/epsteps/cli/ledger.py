@@ -130,7 +130,7 @@ def export(
 def _summary(book: Book) -> dict[str, Any]:
     return {
         "dataset": book.name,
-        "budget": {"kind": type(book.budget).__name__.lower()} | vars(book.budget),
+        "budget": book.budget.to_dict(),
         "composition": book.terms.composition,
         "charges": len(book.charges),
         "unit": book.unit,

@@ -19,7 +19,7 @@ from scipy.optimize import minimize
 
 import epsteps as es
 from epsteps.bounds.steps import Method
-from epsteps.budgets import Budget
+from epsteps.budgets import Budget, Epsilon
 from epsteps.problem.extras import require
 from epsteps.problem.sampling import Sampling
 
@@ -107,7 +107,7 @@ def plan_of(
 def plans(problem: es.Problem, settings: Settings) -> list[tuple[str, es.Plan]]:
     """Return the six plans, with the paper's noise, independent over coordinates, or its Gaussian counterpart."""
     sampling = Sampling(problem.n, settings.batch or problem.n)
-    noise = "laplace" if settings.budget.unit(sampling) == "epsilon" else "gaussian"
+    noise = "laplace" if settings.budget.kind(sampling) is Epsilon else "gaussian"
     options = {"noise": noise, "batch": settings.batch, "c": settings.c, "gap": settings.start_gap}
     return [(name, plan_of(name, problem, settings.budget, settings.iterations, **options)) for name in ALGORITHMS]
 

@@ -7,7 +7,7 @@ coordinate. ``saturations`` has what a loss contributes; all functions take plai
 from epsteps.methods.minima import saturations
 from epsteps.methods.minima.averaging import averaging_loss, averaging_weights
 from epsteps.methods.minima.calibration import Calibrated, calibrated, calibrated_or_none
-from epsteps.methods.minima.corners import GAUSSIAN, Corners, composed, shared
+from epsteps.budgets.corners import GAUSSIAN, Corners, composed, shared
 from epsteps.methods.minima.covariance import BoxVariances, box_variances
 from epsteps.methods.minima.minimum import (
     ChosenRidge,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from scipy.optimize import root_scalar
 
 from epsteps.budgets.conversions import gaussian_mu
-from epsteps.methods.minima.corners import GAUSSIAN, Corners, composed
+from epsteps.budgets.corners import GAUSSIAN, Corners, composed
 from epsteps.methods.minima.saturations import Saturation
 from epsteps.problem import validate
 

@@ -14,7 +14,7 @@ from typing import Protocol, cast
 import numpy as np
 from scipy.optimize import fminbound, root_scalar
 
-from epsteps.methods.minima.corners import Corners
+from epsteps.budgets.corners import Corners
 from epsteps.problem import validate
 
 # Tangents that are tried before the best one is polished, from the end where the slope is extreme.
