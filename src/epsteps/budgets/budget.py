@@ -42,7 +42,8 @@ class Budget(Price):
         """What may be spent: epsilon or rho."""
         raise NotImplementedError
 
-    delta: float = 0.0  # the chance with which nothing is promised
+    # The chance with which nothing is promised.
+    delta: float
 
     def kind(self, sampling: Sampling) -> type[Cost]:
         """Return the currency that steps which read such samples are best paid in."""

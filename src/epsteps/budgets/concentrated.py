@@ -28,6 +28,7 @@ class Concentrated(Budget):
 
     rho: float
 
+    delta = 0.0
     kinds = (Rho,)
     unit = "rho"
 

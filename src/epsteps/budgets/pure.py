@@ -28,6 +28,7 @@ class Pure(Budget):
 
     epsilon: float
 
+    delta = 0.0
     kinds = (Epsilon,)
 
     def __post_init__(self) -> None:

@@ -14,7 +14,7 @@ from epsteps.methods.designs import Columns, Division, Model, Moments, Spread, S
 from epsteps.methods.limits import require_drawable, require_units
 from epsteps.plans.page import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Plan, Published
-from epsteps.plans.requests import Gradient
+from epsteps.plans.requests import Gradient, Sum
 from epsteps.problem import memory, validate
 from epsteps.problem.losses import Logistic, Squared
 from epsteps.problem.problem import Problem
@@ -53,6 +53,9 @@ class CurvaturePlan(Plan):
         Cost of the moments, and of everything after them.
     """
 
+    reads = (Gradient, Sum)
+    method = "curvature first"
+
     problem: Problem
     budget: Budget
     mechanism: str
@@ -72,11 +75,6 @@ class CurvaturePlan(Plan):
             raise ValueError(f"moments must cost no more than the rest, got {self.moments!r} and {self.rest!r}.")
         require_drawable(self.problem.n, self.statistics, self.noise.kind, self.moments + self.rest, self.ridge)
         self.require_affordable()
-
-    @property
-    def method(self) -> str:
-        """Name of the method, for people."""
-        return "curvature first"
 
     @cached_property
     def noise(self) -> Mechanism:
@@ -169,7 +167,7 @@ class CurvaturePlan(Plan):
         bend = self.ridge / 2 * float(x @ x)
         return x if slope + bend <= 0 else x * (max(-slope, 0.0) / bend if bend > 0 else 0.0)
 
-    @property
+    @cached_property
     def error(self) -> float:
         """A guess of E F(x) - F*, the larger ridge's bias included; nothing is proved of it."""
         total = self.moments + self.rest
@@ -223,7 +221,7 @@ class CurvaturePlan(Plan):
         released = []
         for request in column_means(self.problem, self.columns, self.statistics):
             released.append((yield request))
-        extras = dict(zip(("released_means", "released_squares"), released, strict=False))
+        extras: dict[str, np.ndarray] = dict(zip(("released_means", "released_squares"), released, strict=False))
         noises = tuple(statistic.deviations for statistic in self.statistics)
         moments = designs.decode_moments(self.columns, tuple(released), noises)
         division, matrix, known = self.divide(moments), None, None

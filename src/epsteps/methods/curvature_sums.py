@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,7 +34,7 @@ class ColumnMeans(Sum):
     statistic: Statistic
     encode: Callable[[np.ndarray], np.ndarray]
 
-    @property
+    @cached_property
     def costs(self) -> tuple[Cost, ...]:
         """The cost of noise of this scale, for the sensitivity of vectors in the statistic's domain."""
         statistic = self.statistic
@@ -92,7 +92,7 @@ class SecondMoment(Sum):
     kind: type[Cost]
     cost: float
 
-    @property
+    @cached_property
     def costs(self) -> tuple[Cost, ...]:
         """The cost, which the noise is scaled for."""
         return (self.kind(self.cost),)

@@ -12,7 +12,7 @@ from epsteps.budgets.mechanisms import Mechanism
 from epsteps.methods import minima
 from epsteps.methods.minimised import Minimised
 from epsteps.methods.precision import Goal
-from epsteps.plans.requests import Draw, Records
+from epsteps.plans.requests import Draw, Records, Request
 from epsteps.problem.grid import added
 from epsteps.problem.problem import Problem
 
@@ -37,7 +37,7 @@ class Tilt:
 
 
 @dataclass(frozen=True, eq=False)
-class Minimum:
+class Minimum(Request):
     """The minimum on a grid of a goal's objective, of whose integers noise is added to each.
 
     What is minimised, what the noise is scaled by and when the solver stops come from one place, ``goal``.
@@ -50,10 +50,9 @@ class Minimum:
     goal: Goal
     noise: Mechanism
     tilt: Tilt | None = None
-    step: int | None = None
 
     @property
-    def problem(self) -> Problem:
+    def problem(self) -> Problem:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The objective without its own ridge, which records are read for."""
         return self.goal.objective.problem
 

@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from epsteps.budgets import Budget, Cost, Epsilon, mechanisms
+from epsteps.budgets import Approximate, Budget, Cost, Epsilon, mechanisms
 from epsteps.budgets.mechanisms import KNorm, Mechanism
 from epsteps.methods import minima
 from epsteps.methods.minima import Corners, Saturation
@@ -55,6 +55,8 @@ class ObjectivePlan(Plan):
         Norm of the sum's gradient, tilt included, below which the solver stops.
     """
 
+    reads = (Minimum,)
+
     problem: Problem
     budget: Budget
     mechanism: str
@@ -76,7 +78,7 @@ class ObjectivePlan(Plan):
         self.require_affordable()
 
     @property
-    def method(self) -> str:
+    def method(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Name of the method, for people."""
         return "objective perturbation" if len(self.scales) == 1 else "sequential objective perturbation"
 
@@ -188,7 +190,7 @@ class ObjectivePlan(Plan):
         if self.is_pure:
             return self.budget.of(Epsilon(math.fsum(self.costs) * repetitions * _UP))
         epsilon = self.corners.epsilon(1.0, self.budget.delta) + math.fsum(self.output_costs) * _UP
-        return replace(self.budget, epsilon=epsilon * repetitions, delta=self.budget.delta * repetitions)
+        return Approximate(epsilon * repetitions, self.budget.delta * repetitions)
 
     @property
     def weights(self) -> np.ndarray:
@@ -196,7 +198,7 @@ class ObjectivePlan(Plan):
         precision = np.array(self.scales) ** -2.0
         return precision / precision.sum()
 
-    @property
+    @cached_property
     def error(self) -> float:
         """A bound on the expected excess of the minimised objective at the last model: E|b|²/(2 n² ridge)."""
         energy = 2 * self.noise.half_power(np.array(self.scales), self.problem)

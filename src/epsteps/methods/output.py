@@ -55,6 +55,9 @@ class OutputPlan(Plan):
         Norm of the sum's gradient below which the solver stops.
     """
 
+    reads = (Minimum,)
+    method = "output perturbation"
+
     problem: Problem
     budget: Budget
     mechanism: str
@@ -69,11 +72,6 @@ class OutputPlan(Plan):
         for name in ("scale", "tolerance"):
             validate.positive(name, getattr(self, name))
         self.require_affordable()
-
-    @property
-    def method(self) -> str:
-        """Name of the method, for people."""
-        return "output perturbation"
 
     @cached_property
     def noise(self) -> Mechanism:
@@ -136,7 +134,7 @@ class OutputPlan(Plan):
         model = yield self.minimum
         return Published(model[None, :])
 
-    @property
+    @cached_property
     def error(self) -> float:
         """A bound on the expected excess of the minimised objective: L E|z|²/2."""
         return self.minimised.L * _energy(self.mechanism, self.scale, self.problem.dimension) / 2

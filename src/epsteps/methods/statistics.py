@@ -34,6 +34,75 @@ _FLOOR_SHARE = 0.55
 _UP, _INWARD = 1 + 1e-12, 1 - 1e-9
 
 
+@dataclass(frozen=True, eq=False)
+class SecondMoments(Sum):
+    """The one release of a plan: the sum of aa' over the records' vectors, in integers, with noise."""
+
+    plan: "StatisticsPlan"
+
+    @property
+    def problem(self) -> Problem:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """What the records are read as."""
+        return self.plan.problem
+
+    @cached_property
+    def costs(self) -> tuple[Cost, ...]:
+        """The cost of the noise on integers whose sensitivity is that of the vectors."""
+        return (self.plan.price,)
+
+    @staticmethod
+    def prepare(records: Records) -> None:
+        """Read every record once: what cannot be read fails before anything is charged."""
+        for _ in records.blocks():
+            pass
+
+    def draw(self, source: "Source") -> Draw:
+        """Draw the noise, a symmetric matrix of Python's integers. Sees no records."""
+        plan, k = self.plan, self.plan.vectors.size
+        scale = plan.scale / plan.step
+        if plan.mechanism == WISHART:
+            return {"noise": source.wishart_difference(k, scale).astype(object)}
+        rows, columns = np.triu_indices(k)
+        scales = np.where(rows == columns, scale, np.nextafter(scale * np.sqrt(0.5), np.inf))
+        noise = np.zeros((k, k), dtype=object)
+        noise[rows, columns] = source.integers(mechanisms.named("gaussian"), scales, (len(rows),)).astype(object)
+        noise[columns, rows] = noise[rows, columns]
+        return {"noise": noise}
+
+    def block(self, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Return the sum over a block, UNPROTECTED, before it is weighed: Python's integers."""
+        vectors = self.encode(features[:, : self.plan.problem.d], targets)
+        total = np.zeros((vectors.shape[1],) * 2, dtype=np.int64)  # a block has at most 2^20 records
+        for start in range(0, len(vectors), _ROWS_PER_DOUBLE):
+            some = vectors[start : start + _ROWS_PER_DOUBLE]
+            total += (some.T @ some).astype(np.int64)
+        return total.astype(object)
+
+    def read(self, records: Records, draw: Draw) -> np.ndarray:
+        """Return the released integers before the noise: a symmetric matrix of Python's integers."""
+        weights, shift = np.array(self.plan.weights, dtype=object), self.plan.shift
+        return (super().read(records, draw) * np.outer(weights, weights) + (1 << shift >> 1)) >> shift
+
+    @np.errstate(all="ignore")  # a warning would tell something about a record
+    def encode(self, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Return records' vectors before they are weighed, UNPROTECTED: integers within 2^21, inside the domain.
+
+        Every one depends on its own record alone.
+        """
+        problem = self.plan.problem
+        found = np.empty((len(targets), problem.d + 2))
+        found[:, 0] = STEPS
+        found[:, 1:-1] = problem.domain.integers(features, STEPS) - np.array(self.plan.centre, dtype=float)
+        found[:, -1] = levels.rounded(targets, squared(problem).bound)
+        return found
+
+    def publish(self, reading: np.ndarray, draw: Draw) -> np.ndarray:
+        """Return what is published: the noisy sum in units of 2^20 integers. The constant's square is public."""
+        found = added(reading, draw["noise"]).astype(float) * self.plan.step
+        found[0, 0] = float(self.plan.problem.n) * self.plan.weights[0] ** 2
+        return found
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class StatisticsPlan(Plan):
     """Noisy second moments of the vectors a = (1, features, target), decided: a model is then solved for.
@@ -65,6 +134,9 @@ class StatisticsPlan(Plan):
         What small eigenvalues of the sum are raised to. It matters for the error, not for privacy.
     """
 
+    reads = (SecondMoments,)
+    method = "sufficient statistics"
+
     problem: Problem
     budget: Budget
     mechanism: str
@@ -80,11 +152,6 @@ class StatisticsPlan(Plan):
         for name in ("scale", "floor"):
             validate.positive(name, getattr(self, name))
         self.require_affordable()
-
-    @property
-    def method(self) -> str:
-        """Name of the method, for people."""
-        return "sufficient statistics"
 
     @cached_property
     def vectors(self) -> Vectors:
@@ -155,69 +222,6 @@ class StatisticsPlan(Plan):
             "Solver": f"small eigenvalues of the sums are raised to about {self.floor:.3g}, in the noise's units",
             "Error": f"a guess of F(x) - F* is {predicted_risk(self):.3g}, for records that fill the domain evenly",
         }
-
-
-@dataclass(frozen=True, eq=False)
-class SecondMoments(Sum):
-    """The one release of a plan: the sum of aa' over the records' vectors, in integers, with noise."""
-
-    plan: StatisticsPlan
-
-    @property
-    def problem(self) -> Problem:
-        """What the records are read as."""
-        return self.plan.problem
-
-    @property
-    def costs(self) -> tuple[Cost, ...]:
-        """The cost of the noise on integers whose sensitivity is that of the vectors."""
-        return (self.plan.price,)
-
-    def draw(self, source: "Source") -> Draw:
-        """Draw the noise, a symmetric matrix of Python's integers. Sees no records."""
-        plan, k = self.plan, self.plan.vectors.size
-        scale = plan.scale / plan.step
-        if plan.mechanism == WISHART:
-            return {"noise": source.wishart_difference(k, scale).astype(object)}
-        rows, columns = np.triu_indices(k)
-        scales = np.where(rows == columns, scale, np.nextafter(scale * np.sqrt(0.5), np.inf))
-        noise = np.zeros((k, k), dtype=object)
-        noise[rows, columns] = source.integers(mechanisms.named("gaussian"), scales, (len(rows),)).astype(object)
-        noise[columns, rows] = noise[rows, columns]
-        return {"noise": noise}
-
-    def block(self, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """Return the sum over a block, UNPROTECTED, before it is weighed: Python's integers."""
-        vectors = self.encode(features[:, : self.plan.problem.d], targets)
-        total = np.zeros((vectors.shape[1],) * 2, dtype=np.int64)  # a block has at most 2^20 records
-        for start in range(0, len(vectors), _ROWS_PER_DOUBLE):
-            some = vectors[start : start + _ROWS_PER_DOUBLE]
-            total += (some.T @ some).astype(np.int64)
-        return total.astype(object)
-
-    def read(self, records: Records, draw: Draw) -> np.ndarray:
-        """Return the released integers before the noise: a symmetric matrix of Python's integers."""
-        weights, shift = np.array(self.plan.weights, dtype=object), self.plan.shift
-        return (super().read(records, draw) * np.outer(weights, weights) + (1 << shift >> 1)) >> shift
-
-    @np.errstate(all="ignore")  # a warning would tell something about a record
-    def encode(self, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """Return records' vectors before they are weighed, UNPROTECTED: integers within 2^21, inside the domain.
-
-        Every one depends on its own record alone.
-        """
-        problem = self.plan.problem
-        found = np.empty((len(targets), problem.d + 2))
-        found[:, 0] = STEPS
-        found[:, 1:-1] = problem.domain.integers(features, STEPS) - np.array(self.plan.centre, dtype=float)
-        found[:, -1] = levels.rounded(targets, squared(problem).bound)
-        return found
-
-    def publish(self, reading: np.ndarray, draw: Draw) -> np.ndarray:
-        """Return what is published: the noisy sum in units of 2^20 integers. The constant's square is public."""
-        found = added(reading, draw["noise"]).astype(float) * self.plan.step
-        found[0, 0] = float(self.plan.problem.n) * self.plan.weights[0] ** 2
-        return found
 
 
 def solved(plan: StatisticsPlan, noisy: np.ndarray) -> np.ndarray:

@@ -69,6 +69,8 @@ class StepsPlan(Plan):
     """
 
     tag: ClassVar[str | None] = None
+    reads = (Gradient,)
+    has_floats = True
     writers: ClassVar = {
         "mechanism": lambda mechanism: mechanism.name,
         "expenses": lambda expenses: [vars(expense) for expense in expenses],

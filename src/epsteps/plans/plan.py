@@ -81,7 +81,7 @@ class Plan:
         """Lines of the plan's page: what each release does, and what error is expected."""
         raise NotImplementedError
 
-    @property
+    @cached_property
     def error(self) -> float | None:
         """The error that is expected, as the page says; None where nothing is known."""
         return None
@@ -93,6 +93,21 @@ class Plan:
     def conversations(self, start: np.ndarray) -> Sequence[Conversation]:
         """Return those of independent runs, one for each column of the start; here every run starts at 0."""
         return [self.conversation() for _ in range(start.shape[1])]
+
+    # The kinds of requests that a conversation makes.
+    reads: ClassVar[tuple[type[Request], ...]]
+    # Whether a seeded run may be an experiment in floats.
+    has_floats: ClassVar[bool] = False
+
+    def require_options(self, *, start: object, arithmetic: str) -> None:
+        """Raise for options of a run that only plans of steps have."""
+        for name, value in {"start": start, "arithmetic": arithmetic}.items():
+            if not self.has_floats and value not in (None, "auto", "exact"):
+                raise ValueError(f"{name} is for plans of steps, not for {self.method}. Leave it out, got {value!r}.")
+
+    def note(self, runs: int) -> str:
+        """Return what a ledger says of so many runs."""
+        return f"{self.method}, {self.extent}, {runs} run(s)"
 
     def require_executable(self) -> None:
         """Raise unless the run is certain to end on this machine, whatever the records: by public numbers alone."""

@@ -59,44 +59,39 @@ class Records(Protocol):
         ...
 
 
-class Request(Protocol):
-    """One question to the records."""
+class Request:
+    """One question to the records. A kind of request is a frozen dataclass (with ``eq=False``) below this class."""
 
-    @property
-    def problem(self) -> Problem:
-        """How the records must be read for the sensitivity to hold: domain, loss and clip."""
-        ...
+    # How the records must be read for the sensitivity to hold: domain, loss and clip.
+    problem: Problem
+    # The number of a step whose draws are its own where a run is seeded; None where draws follow one another.
+    step: int | None = None
 
-    @property
+    @cached_property
     def costs(self) -> tuple[Cost, ...]:
         """What the answer costs, computed from what will be executed."""
-        ...
-
-    @property
-    def step(self) -> int | None:
-        """The number of a step whose draws are its own where a run is seeded; None where draws follow one another."""
-        ...
+        raise NotImplementedError
 
     @staticmethod
     def prepare(records: Records) -> None:
         """Read the records as such requests will: what cannot be read fails here, before anything is charged."""
-        ...
+        raise NotImplementedError
 
     def draw(self, source: "Source") -> Draw:
         """Draw what protects the answer. Sees no records."""
-        ...
+        raise NotImplementedError
 
     def read(self, records: Records, draw: Draw) -> np.ndarray:
         """Return what the noise protects, UNPROTECTED: the one line that reads records."""
-        ...
+        raise NotImplementedError
 
     def publish(self, reading: np.ndarray, draw: Draw) -> np.ndarray:
         """Return the answer."""
-        ...
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)
-class Gradient:
+class Gradient(Request):
     """The gradient of F at public points, one for each column of ``x``, from an exact sum with integer noise.
 
     Formal guarantee: slopes are held below ``bound`` by the engine, so that replacing a record moves the sum by at most
@@ -134,7 +129,7 @@ class Gradient:
         scale = float(mechanism.scales(sensitivity, np.array(cost), Sampling(1, 1)) * _UP)
         return cls(problem, mechanism, x, scale, problem.slope_at(x[:, None]), Sampling(problem.n, problem.n))
 
-    @property
+    @cached_property
     def costs(self) -> tuple[Cost, ...]:
         """The cost of each column, from the scale and the sensitivity at the bound."""
         sensitivity = 2 * np.asarray(self.problem.gradient_size(self.bound, self.mechanism.norm))
@@ -184,20 +179,17 @@ class Gradient:
         return self._grid.release(self.scale, self.bound, self.mechanism.norm, self._shape)
 
 
-class Sum:
+class Sum(Request):
     """A sum over the records of integers that each of them is encoded as, with integer noise.
 
     A kind of sum is a frozen dataclass below this class: it says how a block of records is encoded and added up
     (``block``), what bounds the sum's sensitivity, and which noise that costs what.
     """
 
-    step: int | None = None
-
     @staticmethod
     def prepare(records: Records) -> None:
-        """Read every record once: what cannot be read, as records in dask workers, fails before anything is charged."""
-        for _ in records.blocks():
-            pass
+        """Read a block, which records in dask workers refuse; what gradients need has been read by them."""
+        next(iter(records.blocks()))
 
     def block(self, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return the sum over a block of records in integers, UNPROTECTED; every record enters by itself."""

@@ -1,6 +1,6 @@
 """A run on disk, so that it can be interrupted: no step is paid twice, and none meets its records with a second noise.
 
-What a step will add is written down before the records are read, and each iterate together with the next step's noise,
+What an answer will add is written down before the records are read, and each answer together with the next one's noise,
 in one transaction. The file holds secret noise while the run lasts, and so does the journal that SQLite keeps beside
 it: only their owner can read them, from their creation on, and they belong where the records are.
 """
@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 
 from epsteps.ledger import databases
-from epsteps.running.oracles import Draw
+from epsteps.plans.requests import Draw
 
 _SCHEMA = (
     "CREATE TABLE run (facts TEXT NOT NULL, key TEXT NOT NULL)",
-    "CREATE TABLE path (t INTEGER PRIMARY KEY, x BLOB NOT NULL)",
-    "CREATE TABLE pending (t INTEGER PRIMARY KEY, noise BLOB NOT NULL, subsets BLOB)",
+    "CREATE TABLE answers (number INTEGER PRIMARY KEY, answer BLOB NOT NULL)",
+    "CREATE TABLE pending (number INTEGER NOT NULL, name TEXT NOT NULL, drawn BLOB NOT NULL)",
 )
 # Durable at every commit; one process at a time; what is deleted is overwritten, and the journal cut off, which would
 # otherwise keep the last step's pages. Nothing goes to temporary files, nor is code run that lies in the file.
@@ -63,26 +63,30 @@ class Checkpoint:
                 self._connection.close()
                 raise
 
-    def iterates(self) -> list[np.ndarray]:
-        """Return x_0, ..., as far as the run has come; empty when it has not begun."""
+    def answers(self) -> list[np.ndarray]:
+        """Return the answers so far; none when the run has not begun."""
         with self._clear_errors():
-            return [_array(x) for (x,) in self._connection.execute("SELECT x FROM path ORDER BY t")]
+            rows = self._connection.execute("SELECT answer FROM answers ORDER BY number")
+            return [_array(answer) for (answer,) in rows]
 
-    def pending(self, t: int) -> Draw | None:
-        """Return what was drawn for step t and has not been used for an iterate yet."""
+    def pending(self, number: int) -> Draw | None:
+        """Return what was drawn for a request, counted from 0, that has no answer yet."""
         with self._clear_errors():
-            row = self._connection.execute("SELECT noise, subsets FROM pending WHERE t = ?", (t,)).fetchone()
-            return None if row is None else Draw(_array(row[0]), None if row[1] is None else _array(row[1]))
+            rows = self._connection.execute("SELECT name, drawn FROM pending WHERE number = ?", (number,)).fetchall()
+            return {name: _array(drawn) for name, drawn in rows} or None
 
-    def commit(self, t: int, x: np.ndarray, following: Draw | None) -> None:
-        """Write x_t and what step t will add to it (None at the end); durable when this returns."""
+    def commit(self, number: int, answer: np.ndarray | None, following: Draw | None) -> None:
+        """Write the answer before a request (None before the first), and what was drawn for it (None at the end).
+
+        Both are durable when this returns.
+        """
         with self._clear_errors():
             self._connection.execute("BEGIN EXCLUSIVE")
             self._connection.execute("DELETE FROM pending")
-            self._connection.execute("INSERT INTO path VALUES (?, ?)", (t, _bytes(x)))
-            if following is not None:
-                subsets = None if following.subsets is None else _bytes(following.subsets)
-                self._connection.execute("INSERT INTO pending VALUES (?, ?, ?)", (t, _bytes(following.noise), subsets))
+            if answer is not None:
+                self._connection.execute("INSERT INTO answers VALUES (?, ?)", (number - 1, _bytes(answer)))
+            for name, drawn in (following or {}).items():
+                self._connection.execute("INSERT INTO pending VALUES (?, ?, ?)", (number, name, _bytes(drawn)))
             self._connection.execute("COMMIT")
 
     def close(self) -> None:
@@ -157,10 +161,14 @@ class Checkpoint:
 
 
 def _bytes(array: np.ndarray) -> bytes:
+    """Return an array as bytes; Python's integers, which may be longer than 64 bits, as their digits."""
     buffer = io.BytesIO()
-    np.save(buffer, array, allow_pickle=False)
+    np.save(buffer, array.astype(str) if array.dtype == object else array, allow_pickle=False)
     return buffer.getvalue()
 
 
 def _array(data: bytes) -> np.ndarray:
-    return np.load(io.BytesIO(data), allow_pickle=False)
+    array = np.load(io.BytesIO(data), allow_pickle=False)
+    if array.dtype.kind != "U":
+        return array
+    return np.array([int(digits) for digits in array.ravel()], dtype=object).reshape(array.shape)
