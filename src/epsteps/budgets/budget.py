@@ -65,7 +65,7 @@ class Budget(Price):
         raise NotImplementedError
 
     def tally(self, prices: Sequence[Price], composition: str, amounts: str) -> Tally:
-        """Return what prices that a ledger was charged, in this order, amount to; a price that promises less is refused.
+        """Return what prices that a ledger was charged, in this order, amount to; one that promises less is refused.
 
         ``amounts`` says what number a float stands for: see ``epsteps.budgets.prices``. Unless the composition says
         otherwise, it must hold for prices that are chosen by earlier releases.

@@ -8,7 +8,8 @@ import numpy as np
 from epsteps.budgets.budget import FULL, Budget, total
 from epsteps.budgets.costs import Cost, Epsilon
 from epsteps.budgets.mechanisms import KNorm
-from epsteps.budgets.prices import Parts, Price, Tally, exact, require_parts, total as exact_total
+from epsteps.budgets.prices import Parts, Price, Tally, exact, require_parts
+from epsteps.budgets.prices import total as exact_total
 from epsteps.problem import validate
 from epsteps.problem.sampling import Sampling
 
@@ -76,7 +77,6 @@ class Pure(Budget):
         require_parts(self, prices, {"epsilon"}, "Plan with Pure(epsilon), or use a dataset with another budget")
         epsilons = [price.parts.epsilon or 0.0 for price in prices]
         return Tally(exact_total(epsilons, amounts), exact(self.epsilon, amounts))
-
 
 
 def epsilon_of(sensitivity: float, scale: float, n: int, m: int) -> float:
