@@ -18,7 +18,6 @@ import epsteps as es
 from epsteps.budgets import Budget
 from epsteps.budgets.prices import Price
 from epsteps.cli import common, files
-from epsteps.methods import PublishedPlan
 from epsteps.tables import models
 from epsteps.tables.schema import Schema, SchemaCheck
 
@@ -161,7 +160,7 @@ def _tables(declared: Schema, data: Path, test: Path | None, delimiter: str) -> 
     return table, None if test is None else declared.load(test, delimiter=delimiter)
 
 
-def _plan(problem: es.Problem, method: str, release: str, budget: Budget) -> es.Plan | PublishedPlan:
+def _plan(problem: es.Problem, method: str, release: str, budget: Budget) -> es.Plan:
     return es.plan(problem, budget, method, release=release)
 
 
@@ -191,22 +190,14 @@ def _projected(check: SchemaCheck) -> str:
     return "\n".join(lines)
 
 
-def _run(
-    planned: es.Plan | PublishedPlan, declared: Schema, table: Any, seed: int | None, account: _Account | None
-) -> models.Model:
-    """Run behind a progress bar that counts the plan's steps, which are public."""
-    total = planned.iterations if isinstance(planned, es.Plan) else 1
-    with common.progress_bar("fit", total) as advance:
-        model = models.fit_model(
-            planned, declared, table, seed=seed, ledger=account, on_step=_counted(advance) if total > 1 else None
-        )
-        if total == 1:
-            advance(1)
-    return model
+def _run(planned: es.Plan, declared: Schema, table: Any, seed: int | None, account: _Account | None) -> models.Model:
+    """Run behind a progress bar that counts the answers of the plan, which are public."""
+    with common.progress_bar("fit", planned.requests) as advance:
+        return models.fit_model(planned, declared, table, seed=seed, ledger=account, on_step=_counted(advance))
 
 
 def _counted(advance: Callable[[int], None]) -> Callable[[int], None]:
-    """Return what hears of the number of finished steps, and tells of the new ones."""
+    """Return what hears of the number of finished answers, and tells of the new ones."""
     done = 0
 
     def heard(finished: int) -> None:

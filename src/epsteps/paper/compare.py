@@ -66,7 +66,7 @@ class Outcome:
     """One algorithm's result: the gap F(x_t) - F* at some iterations, mean and standard error over the runs."""
 
     algorithm: str
-    plan: es.Plan = field(repr=False)
+    plan: es.StepsPlan = field(repr=False)
     iterations: np.ndarray = field(repr=False)
     gap: np.ndarray = field(repr=False)
     standard_error: np.ndarray = field(repr=False)
@@ -87,7 +87,7 @@ def paper_data(n: int, d: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 def plan_of(
     algorithm: str, problem: es.Problem, budget: Budget, T: int, *, noise: str, batch: int | None, c: float, gap: float
-) -> es.Plan:
+) -> es.StepsPlan:
     """Return the plan of one algorithm; the -opt variants choose their number of steps up to T. ``gap`` is guessed."""
     method, allocation = ALGORITHMS[algorithm]
     return es.plan(
@@ -104,7 +104,7 @@ def plan_of(
     )
 
 
-def plans(problem: es.Problem, settings: Settings) -> list[tuple[str, es.Plan]]:
+def plans(problem: es.Problem, settings: Settings) -> list[tuple[str, es.StepsPlan]]:
     """Return the six plans, with the paper's noise, independent over coordinates, or its Gaussian counterpart."""
     sampling = Sampling(problem.n, settings.batch or problem.n)
     noise = "laplace" if settings.budget.kind(sampling) is Epsilon else "gaussian"
@@ -113,7 +113,7 @@ def plans(problem: es.Problem, settings: Settings) -> list[tuple[str, es.Plan]]:
 
 
 def compare(
-    planned: list[tuple[str, es.Plan]],
+    planned: list[tuple[str, es.StepsPlan]],
     data: es.Rows,
     settings: Settings,
     on_step: Callable[[int], None] = lambda _: None,
@@ -133,7 +133,7 @@ def compare(
 
 
 def seeded_run(
-    plan: es.Plan, data: es.Rows, seeds: list[int], repetitions: int, start: float, on_step: Callable[[int], None]
+    plan: es.StepsPlan, data: es.Rows, seeds: list[int], repetitions: int, start: float, on_step: Callable[[int], None]
 ) -> es.Run:
     """Return repeated runs whose noise follows from these seeds; ``on_step`` hears of each step."""
     seed = int(np.random.SeedSequence(seeds).generate_state(1)[0])

@@ -97,7 +97,9 @@ DEVIATIONS = (
 )
 
 
-def published_plan(algorithm: str, problem: es.Problem, *, T: int, m: int, c: float, epsilon: float = 1.0) -> es.Plan:
+def published_plan(
+    algorithm: str, problem: es.Problem, *, T: int, m: int, c: float, epsilon: float = 1.0
+) -> es.StepsPlan:
     """Return what the authors' code executes for a NOMINAL epsilon; the plan's budget is what that really spends.
 
     ``problem.L`` should be the paper's (``paper_smoothness``). The -opt variants choose their number of steps up to T.
@@ -134,7 +136,7 @@ def corrected_plan(
     c: float,
     epsilon: float = 1.0,
     start_gap: float = GUESSED_GAP,
-) -> es.Plan:
+) -> es.StepsPlan:
     """Return epsteps' own plan for the same configuration; the -opt variants choose their number of steps up to T."""
     budget = es.Pure(epsilon)
     return compare.plan_of(algorithm, problem, budget, T, noise="laplace", batch=m, c=c, gap=start_gap)

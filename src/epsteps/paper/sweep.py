@@ -68,7 +68,7 @@ class Configuration:
         """What identifies a line of the paper's figures, whatever the variant."""
         return self.m, self.c, self.algorithm, self.T
 
-    def plan(self, problem: es.Problem, epsilon: float) -> es.Plan:
+    def plan(self, problem: es.Problem, epsilon: float) -> es.StepsPlan:
         """Return the plan that this line follows."""
         make = published_plan if self.variant == PUBLISHED else corrected_plan
         return make(self.algorithm, problem, T=self.T, m=self.m, c=self.c, epsilon=epsilon)
@@ -91,7 +91,7 @@ class Curve:
         return float(self.gap[-1])
 
 
-def planned(sweep: Sweep, problems: dict[str, es.Problem]) -> list[tuple[Configuration, es.Plan]]:
+def planned(sweep: Sweep, problems: dict[str, es.Problem]) -> list[tuple[Configuration, es.StepsPlan]]:
     """Return every configuration with its plan; ``problems`` declares the L of each variant."""
     return [
         (configuration, configuration.plan(problems[configuration.variant], sweep.epsilon))
@@ -100,7 +100,7 @@ def planned(sweep: Sweep, problems: dict[str, es.Problem]) -> list[tuple[Configu
 
 
 def run_sweep(
-    plans: list[tuple[Configuration, es.Plan]],
+    plans: list[tuple[Configuration, es.StepsPlan]],
     data: es.Rows,
     lowest: float,
     sweep: Sweep,
