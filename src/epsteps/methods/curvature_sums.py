@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from epsteps.budgets import Cost, Epsilon
+from epsteps.budgets import Cost
 from epsteps.budgets.mechanisms import Gaussian
 from epsteps.methods.designs import MATRIX_ROWS, MATRIX_STEPS, Columns, Statistic, Whitening
 from epsteps.plans.requests import Draw, Sum
@@ -104,7 +104,7 @@ class SecondMoment(Sum):
 
     def draw(self, source: "Source") -> Draw:
         """Draw what is added, in integers. Sees no records."""
-        if self.kind is Epsilon:
+        if self.kind.is_pure:
             return {"noise": source.wishart_difference(self.k, MATRIX_STEPS**2 / self.cost * _UP)}
         lower = np.tril_indices(self.k)
         scales = np.where(lower[0] == lower[1], 1.0, np.sqrt(0.5)) * (MATRIX_STEPS**2 / np.sqrt(self.cost) * _UP)
