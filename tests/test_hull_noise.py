@@ -13,14 +13,11 @@ from test_shaped_noise import LEVEL, box, chi_squared, only_the_right_scale
 
 import epsteps as es
 from epsteps.budgets.mechanisms import KNorm, named, smallest
-from epsteps.methods.objective import cell_size
 from epsteps.noise import Source
 from epsteps.noise.bits import Bits
-from epsteps.noise.hull_layout import layout_of
-from epsteps.noise.hull_noise import hull_noise, is_accepted
+from epsteps.noise.hulls import hull_noise, is_accepted, layout_of
 from epsteps.noise.reals import Uniform
-from epsteps.problem.bodies import Body
-from epsteps.problem.hulls import Hull
+from epsteps.problem.shapes import Body, Hull
 
 SMALL = {
     "a pair": Hull(((1, 0),)),
@@ -343,8 +340,7 @@ def test_cells_of_a_tilt_are_charged(name):
     """Noise that is made of integers, and not rounded, protects a tilt up to a cell of them."""
     problem = es.Problem(es.Logistic(), BLOCKS, ridge=0.1, n=100, d=7)
     shape = KNorm(name).shape(problem)
-    assert shape is not None
-    assert cell_size(KNorm(name), problem) == shape.cube > 0
+    assert KNorm(name).cell(problem) == shape.cube > 0
 
 
 @pytest.mark.parametrize("method", [es.gd, es.nesterov])

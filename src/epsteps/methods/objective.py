@@ -145,8 +145,7 @@ class ObjectivePlan:
     @property
     def tilt_slack(self) -> float:
         """How far the tilt that is used may be from the theorem's, in the L2 norm."""
-        units = self.problem.units if self.noise.shape(self.problem) is not None else np.ones(self.problem.dimension)
-        return max(self.tilt_steps) * float(np.linalg.norm(units)) * _OUTWARD
+        return max(self.tilt_steps) * float(np.linalg.norm(self.noise.units(self.problem))) * _OUTWARD
 
     @cached_property
     def output_costs(self) -> tuple[float, ...]:
@@ -160,7 +159,7 @@ class ObjectivePlan:
         sensitivity = self.objective.sensitivity(self.noise.norm)
         if self.noise.unit == "rho":
             return tuple(sensitivity / scale * _OUTWARD for scale in self.scales)
-        cells = cell_size(self.noise, self.problem)
+        cells = self.noise.cell(self.problem)
         return tuple(
             (minima.total_epsilon(sensitivity / scale, self.kappa, self.saturation) + cells * step / scale + output)
             * _OUTWARD
@@ -248,15 +247,6 @@ _OUTPUT = "output: l2"
 def _step(scale: float, bits: int) -> float:
     """Return the power of two in which noise of this scale has about so many bits."""
     return math.ldexp(1.0, math.frexp(scale)[1] - 1 - bits)
-
-
-def cell_size(noise: Mechanism, problem: Problem) -> float:
-    """Return what a cell of the tilt's integers adds to its sensitivity: nothing where an ideal law was rounded."""
-    if noise.name in ("linf", "hull", "blocks"):
-        shape = noise.shape(problem)
-        assert shape is not None
-        return shape.cube
-    return float(problem.dimension) if noise.name == "laplace" else 0.0
 
 
 def composed_corners(kappa: float, saturation: Saturation, epsilon: float, mus: Sequence[float]) -> Corners:

@@ -39,7 +39,7 @@ class StatisticsPlan:
     changes the sum of aa' by aa' - bb', of Frobenius norm √(|a|⁴ + |b|⁴ - 2 (a'b)²) <= √2 R² and of nuclear norm at
     most 2 R². "gaussian" adds a symmetric matrix with standard deviation ``scale`` on the diagonal and scale/√2 off it,
     which is √2 R²/scale-Gaussian-DP: the same as ``minima.statistics_mu`` says of moments and products together.
-    "wishart" adds the difference of two Wishart matrices, which is R²/scale-DP (``Source.wishart_difference``). Sums
+    "wishart" adds the difference of two Wishart matrices, which is R²/scale-DP (``Nuclear``). Sums
     are exact integers. Where they are rounded to coarser ones, each entry moves by at most one of those more, and that
     is counted.
 

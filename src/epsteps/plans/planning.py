@@ -14,11 +14,10 @@ from epsteps.budgets.mechanisms import Mechanism
 from epsteps.plans import plan_json, plan_table
 from epsteps.plans.plan_json import PlanFormatError
 from epsteps.problem import memory, validate
-from epsteps.problem.bodies import Body, Ellipsoid
 from epsteps.problem.extras import MissingExtraError
-from epsteps.problem.hulls import Hull
 from epsteps.problem.problem import Problem
 from epsteps.problem.sampling import Sampling
+from epsteps.problem.shapes import Shape
 
 ALLOCATIONS = ("optimal", "uniform")
 OBJECTIVES = ("bound", "exact")
@@ -179,8 +178,8 @@ class Plan:
         return self.scales[t] / self.sensitivity_bound * self.problem.sensitivity_at(point, self.mechanism.norm)
 
     @cached_property
-    def shape(self) -> Body | Hull | Ellipsoid | None:
-        """What the noise is shaped like, in the domain's units; None for noise of a usual norm."""
+    def shape(self) -> Shape:
+        """What the noise is shaped like: in the domain's units, but for noise of a usual norm."""
         return self.mechanism.shape(self.problem)
 
     def slope_at(self, point: np.ndarray) -> np.ndarray | float:

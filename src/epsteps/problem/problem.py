@@ -7,17 +7,14 @@ from functools import cached_property
 import numpy as np
 
 from epsteps.problem import validate
-from epsteps.problem.bodies import Body
 from epsteps.problem.domain import Domain, checked_norm
-from epsteps.problem.hulls import Hull
 from epsteps.problem.levels import NORMS
 from epsteps.problem.losses import Loss
+from epsteps.problem.shapes import BODY, Body, Hull
 
 # A state-dependent sensitivity is rounded up by this much, far above its rounding error.
 _OUTWARD = 1 + 1e-12
 _SMALLEST_NORMAL = 1e-300
-# The norm of noise that is shaped like a body, in units of each coordinate.
-BODY = "body"
 # A point that diverged is held here, and slopes at it: no margin or sensitivity is then infinite.
 _LARGEST_POINT = 1e100
 _SLOPES = (1e-120, 1e120)
@@ -161,10 +158,10 @@ class Problem:
         And where it is the same: without one-hot blocks, or where one block is all that is never negative.
         """
         exact = self.domain.hull(self.d)
-        if not isinstance(exact, Hull) or self.loss.outputs > 1:
+        if exact is None or self.loss.outputs > 1:
             return self.hull
-        parts = (*exact.parts, (self.d,)) if self.intercept else exact.parts
-        return Hull(parts, exact.signed) if len(parts) > 1 else self.hull
+        exact = exact.with_constant() if self.intercept else exact
+        return self.hull if exact.is_product else exact
 
     @cached_property
     def hull(self) -> Body | None:
@@ -173,7 +170,7 @@ class Problem:
         if body is None:
             return None
         if self.intercept:
-            body = Body((*body.hull, self.d), body.blocks)
+            body = body.with_constant()
         return body if self.loss.outputs == 1 else body.repeated(self.loss.outputs)
 
     @cached_property

@@ -10,11 +10,10 @@ from epsteps.budgets.mechanisms import Mechanism
 from epsteps.data.records import Rows
 from epsteps.noise import Source
 from epsteps.plans.planning import Plan
-from epsteps.problem.bodies import Body, Ellipsoid
 from epsteps.problem.grid import Grid, Points, Release
-from epsteps.problem.hulls import Hull
 from epsteps.problem.problem import Problem
 from epsteps.problem.sampling import Sampling
+from epsteps.problem.shapes import Shape
 
 # A scale is rounded up by this much, far above its rounding error.
 _OUTWARD = 1 + 1e-12
@@ -56,7 +55,7 @@ class GradientRelease:
     bound: np.ndarray | float
 
     @cached_property
-    def shape(self) -> Body | Hull | Ellipsoid | None:
+    def shape(self) -> Shape:
         """What the noise is shaped like."""
         return self.mechanism.shape(self.problem)
 
@@ -68,7 +67,7 @@ class GradientRelease:
     @cached_property
     def release(self) -> Release:
         """The integers that are released."""
-        return Grid(self.problem).release(self.scale, self.bound, self.mechanism.norm, self.shape)
+        return Grid(self.problem).release(self.scale, self.bound, self.shape)
 
     def noise(self, source: Source) -> np.ndarray:
         """Draw what is added. Sees no records."""

@@ -4,10 +4,9 @@ from typing import Protocol
 
 import numpy as np
 
-from epsteps.problem.bodies import Body
 from epsteps.problem.domain.ball import Ball, checked_norm
 from epsteps.problem.domain.box import Box
-from epsteps.problem.hulls import Hull
+from epsteps.problem.shapes import Body, Hull
 
 
 class Domain(Protocol):

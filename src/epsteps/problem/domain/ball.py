@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from epsteps.problem import validate
-from epsteps.problem.bodies import Body
+from epsteps.problem.shapes import Body
 
 _NORMS = (1, 2, math.inf)
 _LARGEST = 1e150  # entries are clipped here before a norm is taken, so that squares stay finite

@@ -47,8 +47,7 @@ class TiltedMinimum:
 
     def _long_tilt(self, tilt: np.ndarray) -> np.ndarray:
         """Return the tilt in real units, in long doubles: its rounding counts as theirs."""
-        shaped = self.plan.noise.shape(self.plan.problem) is not None
-        units = self.plan.problem.units if shaped else np.ones(len(tilt))
+        units = self.plan.noise.units(self.plan.problem)
         return tilt.astype(np.longdouble) * self.plan.tilt_steps[self.number] * units
 
     def model(self, minimum: np.ndarray, noise: np.ndarray) -> np.ndarray:

@@ -4,11 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from epsteps.budgets.mechanisms import Gaussian
+from epsteps.budgets import mechanisms
+from epsteps.budgets.costs import BY_UNIT, Rho
 from epsteps.data.records import Rows
 from epsteps.methods.designs import MATRIX_ROWS, MATRIX_STEPS, Whitening
 from epsteps.noise import Source
 from epsteps.problem.domain import Ball
+from epsteps.problem.shapes import Frobenius, Nuclear
 
 STEPS = MATRIX_STEPS
 # A scale in integers is rounded up by this much, far above its rounding error.
@@ -21,7 +23,7 @@ class SecondMomentRelease:
 
     Formal guarantee: every a is an integer vector of norm at most 2^16, so that replacing one moves the sum by at most
     2^33 in the nuclear norm and √2 2^32 in Frobenius'. The noise is exact: a difference of two Wishart matrices, whose
-    density changes by at most the nuclear norm over 2c (``Source.wishart_difference``), costs epsilon with
+    density changes by at most the nuclear norm over 2c (``Nuclear``), costs epsilon with
     c = 2^32/epsilon; a Gaussian matrix costs rho with a standard deviation of 2^32/√rho on the diagonal and √2 times
     less off it, which is Frobenius' geometry.
     """
@@ -38,13 +40,10 @@ class SecondMomentRelease:
 
     def noise(self, source: Source) -> np.ndarray:
         """Draw what is added, in integers. Sees no records."""
-        if self.unit == "epsilon":
-            return source.wishart_difference(self.k, STEPS**2 / self.cost * _OUTWARD)
-        lower = np.tril_indices(self.k)
-        scales = np.where(lower[0] == lower[1], 1.0, np.sqrt(0.5)) * (STEPS**2 / np.sqrt(self.cost) * _OUTWARD)
-        found = np.zeros((self.k, self.k), dtype=np.int64)
-        found[lower] = source.integers(Gaussian(), scales, scales.shape)
-        return found + np.tril(found, -1).T
+        kind = BY_UNIT[self.unit]
+        shape = Frobenius(self.k, lower=True) if kind is Rho else Nuclear(self.k)
+        scale = STEPS**2 / (np.sqrt(self.cost) if kind is Rho else self.cost) * _OUTWARD
+        return source.integers(mechanisms.of_matrices(kind), scale, shape.array, shape)
 
     def sums(self, data: Rows) -> np.ndarray:
         """Return the sum over the records, UNPROTECTED, in integers: the one place that reads them."""

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from epsteps.budgets import mechanisms
+from epsteps.budgets.costs import Epsilon, Rho
 from epsteps.data.records import Rows
 from epsteps.methods.designs import Definite, definite, held
 from epsteps.methods.statistics import WISHART, StatisticsPlan, squared
 from epsteps.noise import Source, added
 from epsteps.problem import levels
 from epsteps.problem.grid import STEPS
+from epsteps.problem.shapes import Frobenius, Nuclear
 
 # Products of integers within 2^21 are within 2^42: a double holds a sum of this many exactly.
 _ROWS_PER_DOUBLE = 2**11
@@ -24,16 +26,10 @@ class NoisyMoments:
 
     def noise(self, source: Source) -> np.ndarray:
         """Draw the noise, a symmetric matrix of Python's integers. Sees no records."""
-        plan, k = self.plan, self.plan.vectors.size
-        scale = plan.scale / plan.step
-        if plan.mechanism == WISHART:
-            return source.wishart_difference(k, scale).astype(object)
-        rows, columns = np.triu_indices(k)
-        scales = np.where(rows == columns, scale, np.nextafter(scale * np.sqrt(0.5), np.inf))
-        found = np.zeros((k, k), dtype=object)
-        found[rows, columns] = source.integers(mechanisms.named("gaussian"), scales, (len(rows),)).astype(object)
-        found[columns, rows] = found[rows, columns]
-        return found
+        k, is_pure = self.plan.vectors.size, self.plan.mechanism == WISHART
+        kind, shape = (Epsilon, Nuclear(k)) if is_pure else (Rho, Frobenius(k))
+        scale = self.plan.scale / self.plan.step
+        return source.integers(mechanisms.of_matrices(kind), scale, shape.array, shape).astype(object)
 
     def moments(self, data: Rows) -> np.ndarray:
         """Return the released integers before the noise, UNPROTECTED: a symmetric matrix of Python's integers."""
