@@ -121,7 +121,7 @@ from epsteps.data import engines
 from epsteps.methods import ObjectivePlan, OutputPlan, designs, minima, minimised, plan_objective
 from epsteps.methods.minima import pure, saturations
 from epsteps.methods.minimised import Minimised
-from epsteps.noise import SAMPLERS, Source, gaussian
+from epsteps.noise import SAMPLERS, Source, gaussian, matrices
 from epsteps.plans import plan_json
 from epsteps.problem import grid, levels
 from epsteps.problem.losses import PseudoHuber, SmoothedHinge, Softmax
