@@ -66,14 +66,14 @@ def test_modules_import_only_to_their_left(path):
 @pytest.mark.parametrize(
     ("room", "line", "found"),
     [
-        ("problem", "from epsteps.running.running import run", {"running"}),
+        ("problem", "from epsteps.running.run import run", {"running"}),
         ("problem", "from epsteps import data", {"data"}),
         ("problem", "import epsteps.noise", {"noise"}),
         ("plans", "def f():\n    from epsteps.data.engines.dense import DenseEngine", {"data"}),
         ("budgets", "from epsteps.methods import ObjectivePlan", {"methods"}),
         ("bounds", "import epsteps as es", {""}),
         ("running", "from epsteps.cli.common import clean_errors", {"cli"}),
-        ("running", "from epsteps.plans.planning import Plan", set()),
+        ("running", "from epsteps.methods.steps import Plan", set()),
         ("paper", "import epsteps as es", set()),
     ],
 )

@@ -12,6 +12,7 @@ from scipy import stats
 from test_shaped_noise import LEVEL, box, chi_squared, only_the_right_scale
 
 import epsteps as es
+from epsteps.budgets.costs import Epsilon
 from epsteps.budgets.mechanisms import KNorm, named, smallest
 from epsteps.noise import Source
 from epsteps.noise.bits import Bits
@@ -328,11 +329,11 @@ def test_problems_have_the_hull_of_their_domain():
 def test_the_hull_is_chosen_where_it_is_smaller():
     domain = es.Box(0, 1, one_hot=[(2, 8), (8, 12)])
     problem = es.Problem(es.Logistic(), domain, ridge=0.01, n=1000, d=12)
-    assert smallest(problem, "epsilon").name == "hull"
+    assert smallest(problem, Epsilon).name == "hull"
     exact, blocks = (KNorm(name).half_power(1.0, problem) for name in ("hull", "blocks"))
     assert exact < blocks
     # Without blocks both are the same, and the plain name stands for it.
-    assert smallest(es.Problem(es.Logistic(), es.Box(0, 1), ridge=0.01, n=1000, d=4), "epsilon").name == "hull"
+    assert smallest(es.Problem(es.Logistic(), es.Box(0, 1), ridge=0.01, n=1000, d=4), Epsilon).name == "hull"
 
 
 @pytest.mark.parametrize("name", ["hull", "blocks", "linf"])

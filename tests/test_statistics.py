@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from epsteps.running.releases.statistics import NoisyMoments, release_statistics, solved, uncentred
 from scipy import stats
 from scipy.sparse import csr_array
 
@@ -15,10 +16,9 @@ from epsteps.budgets import gaussian_mu
 from epsteps.methods import minima
 from epsteps.methods.statistics import StatisticsPlan, plan_statistics, predicted_risk
 from epsteps.noise import Source
-from epsteps.plans.plan_json import PlanFormatError
-from epsteps.plans.planning import OverspentError
+from epsteps.plans.notation import PlanFormatError
+from epsteps.plans.plan import OverspentError
 from epsteps.problem.grid import STEPS
-from epsteps.running.releases.statistics import NoisyMoments, release_statistics, solved, uncentred
 
 # Statistical tests accept at p > 1e-4: on right code they would fail for one seed in ten thousand. Seeds are fixed.
 LEVEL = 1e-4

@@ -12,8 +12,8 @@ from epsteps.auditing.releasing import audit_objective
 from epsteps.auditing.report import Audit, StepBound
 from epsteps.budgets import Approximate
 from epsteps.budgets.conversions import gaussian_epsilon
-from epsteps.methods import CurvaturePlan, ObjectivePlan, OutputPlan, PublishedPlan, StatisticsPlan
-from epsteps.plans.planning import Plan
+from epsteps.methods import CurvaturePlan, ObjectivePlan, OutputPlan, StatisticsPlan
+from epsteps.plans.plan import Plan
 from epsteps.problem import validate
 
 # Noise values of a step on each dataset, over coordinates and repetitions, unless told otherwise.
@@ -24,7 +24,7 @@ _VECTORS = 1000
 
 
 def audit(
-    plan: Plan | PublishedPlan,
+    plan: Plan,
     *,
     repetitions: int | None = None,
     confidence: float = 0.95,

@@ -19,9 +19,9 @@ from epsteps.auditing.worst_case import Pair, noise_norm, worst_pair
 from epsteps.bounds.steps import Steps
 from epsteps.budgets import Concentrated, Pure
 from epsteps.data.records import Rows
-from epsteps.plans.planning import Plan
+from epsteps.plans.plan import Plan
 from epsteps.problem.sampling import Sampling
-from epsteps.running.running import Run, run
+from epsteps.running.run import Run, run
 
 # Steps share trials whose numbers of records are so many times apart; more records than the last would take too long.
 _RATIO = 3.0

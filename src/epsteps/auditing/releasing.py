@@ -12,7 +12,7 @@ from epsteps.auditing.report import Audit, StepBound
 from epsteps.budgets import Approximate
 from epsteps.methods import minima
 from epsteps.methods.objective import ObjectivePlan
-from epsteps.running.running import run
+from epsteps.running.run import run
 
 _RUNS = 1000
 # Thresholds that are tried on the first runs, as shares of the scores, and how many runs these are.

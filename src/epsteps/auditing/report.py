@@ -3,8 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from epsteps.methods import PublishedPlan
-from epsteps.plans.planning import Plan
+from epsteps.plans.plan import Plan
 
 # Right code fails the test of independence once in a million audits.
 _INDEPENDENCE_LEVEL = 1e-6
@@ -43,7 +42,7 @@ class Audit:
         p-value for noise that is independent over steps and coordinates.
     """
 
-    plan: Plan | PublishedPlan
+    plan: Plan
     unit: str
     step_unit: str
     claimed: float

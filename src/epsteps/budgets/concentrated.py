@@ -1,19 +1,19 @@
 """Zero-concentrated differential privacy: rhos add over the steps (Bun, Steinke 2016)."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from epsteps.bounds import Prediction
-from epsteps.budgets import additive
-from epsteps.budgets.mechanisms import Gaussian, Mechanism
+from epsteps.budgets.budget import FULL, Budget, total
+from epsteps.budgets.costs import Cost, Rho
+from epsteps.budgets.mechanisms import Gaussian
 from epsteps.problem import validate
-from epsteps.problem.sampling import Sampling
 
 
 @dataclass(frozen=True)
-class Concentrated:
+class Concentrated(Budget):
     """A budget of rho-zero-concentrated differential privacy, spent through Gaussian noise.
 
     The noise variance of a step falls as 1/rho_t, so that the best split of steps with error weights a_t is
@@ -24,6 +24,9 @@ class Concentrated:
     """
 
     rho: float
+
+    delta = 0.0
+    kinds = (Rho,)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rho", validate.positive("rho", self.rho))
@@ -36,30 +39,23 @@ class Concentrated:
         """Return rho."""
         return self.rho
 
-    def unit(self, sampling: Sampling) -> str:
-        """Return "rho"."""
-        return "rho"
+    def capacity(self, kind: type[Cost]) -> float:
+        """Return rho, or the mu or the pure epsilon √(2 rho) that has it."""
+        return self.rho if kind is Rho else math.sqrt(2 * self.rho)
+
+    def of(self, cost: Cost) -> "Concentrated":
+        """Return the cost's rho as a budget."""
+        return Concentrated(cost.rho)
 
     def split(self, weights: np.ndarray) -> np.ndarray:
         """Return the rhos, one per step, that make ``sum weights_t variance_t`` smallest."""
-        return Gaussian().split(weights, self.rho, additive.FULL)
-
-    def allocate(
-        self, weights: np.ndarray | None, T: int, mechanism: Mechanism, sampling: Sampling, reserved: float = 0.0
-    ) -> np.ndarray:
-        """Return the rhos of T steps."""
-        additive.require_unit(self, mechanism, "rho", "mechanism='auto', or an Approximate budget")
-        return additive.allocate(self.rho - reserved, weights, T, mechanism, sampling)
-
-    def noise_by_horizon(
-        self, prediction: Prediction, allocation: str, mechanism: Mechanism, sampling: Sampling, reserved: float = 0.0
-    ) -> np.ndarray:
-        """Return the noise of the split, for every number of steps."""
-        return additive.noise_by_horizon(self.rho - reserved, prediction, allocation, mechanism, sampling)
+        return Gaussian().split(weights, self.rho, FULL)
 
     def spending(
-        self, costs: np.ndarray, mechanism: Mechanism, expenses: Sequence[float] | np.ndarray = ()
+        self, costs: np.ndarray, kind: type[Cost], expenses: Sequence[float] | np.ndarray = ()
     ) -> "Concentrated":
-        """Return the sum of the rhos, rounded up. It holds for steps that were planned after the expenses, too."""
-        additive.require_unit(self, mechanism, "rho", "mechanism='auto', or an Approximate budget")
-        return Concentrated(additive.total(np.concatenate([expenses, costs])))
+        """Return the sum of the rhos, rounded up. It holds for steps that were planned after the expenses, too.
+
+        Epsilons add up before they become a rho, so that they may depend on what was released, too.
+        """
+        return self.of(kind(total(expenses, costs)))

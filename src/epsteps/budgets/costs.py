@@ -36,6 +36,11 @@ class Cost:
         """Return what noise costs of which the sensitivity is so many scales."""
         raise NotImplementedError
 
+    @classmethod
+    def of_ratio(cls, ratio: float) -> "Cost":
+        """Return the same as a value in which a single release is told: epsilon or mu."""
+        return cls(ratio)
+
     @property
     def ratio(self) -> float:
         """Sensitivity over scale of noise that costs this much."""
@@ -45,6 +50,10 @@ class Cost:
     def additive(self) -> float:
         """What adds up over releases."""
         return self.amount
+
+    def repeated(self, times: int) -> "Cost":
+        """Return what so many releases of this cost amount to together, rounded up."""
+        return type(self)(self.amount * times * _UP)
 
     @property
     def pure(self) -> float | None:
@@ -107,6 +116,11 @@ class Rho(Cost):
         """Return ratio²/2."""
         return ratio**2 / 2
 
+    @classmethod
+    def of_ratio(cls, ratio: float) -> "Cost":
+        """Return the mu of Gaussian privacy."""
+        return Mu(ratio)
+
     @property
     def ratio(self) -> float:
         """Sensitivity over standard deviation: the mu of Gaussian privacy."""
@@ -144,6 +158,10 @@ class Mu(Cost):
     def additive(self) -> float:
         """mu²."""
         return self.amount**2
+
+    def repeated(self, times: int) -> "Mu":
+        """Return √times mu, rounded up."""
+        return Mu(self.amount * math.sqrt(times) * _UP)
 
     @property
     def rho(self) -> float:

@@ -218,13 +218,13 @@ def require_fit(mechanism: Mechanism, problem: Problem) -> None:
     mechanism.shape(problem)
 
 
-def smallest(problem: Problem, unit: str) -> Mechanism:
-    """Return the noise whose public trace is smallest at the same cost, among those paid in this unit.
+def smallest(problem: Problem, kind: type[Cost]) -> Mechanism:
+    """Return the noise whose public trace is smallest at the same cost, among those paid in this currency.
 
     The trace is weighed by a public guess of the curvature: noise along a steep direction does little harm.
     """
     known = [named(name) for name in NAMES]
-    fitting = [mechanism for mechanism in known if mechanism.unit == unit and mechanism.covers(problem)]
+    fitting = [mechanism for mechanism in known if mechanism.kind is kind and mechanism.covers(problem)]
     risks = [risk(noise, problem.typical_sensitivity(noise.norm), problem) for noise in fitting]
     # The first within a hair: shapes that are the same but for rounding go by their plainest name.
     return next(noise for noise, size in zip(fitting, risks, strict=True) if size <= min(risks) * (1 + 1e-9))

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from epsteps.bounds import Prediction
-from epsteps.budgets import additive
-from epsteps.budgets.mechanisms import KNorm, Mechanism
+from epsteps.budgets.budget import FULL, Budget, total
+from epsteps.budgets.costs import Cost, Epsilon
+from epsteps.budgets.mechanisms import KNorm
 from epsteps.problem import validate
 from epsteps.problem.sampling import Sampling
 
@@ -15,7 +15,7 @@ LAPLACE = KNorm("laplace")
 
 
 @dataclass(frozen=True)
-class Pure:
+class Pure(Budget):
     """A budget of pure epsilon-differential privacy, spent through noise of a norm, such as Laplace noise.
 
     The noise variance of a step falls as 1/epsilon_t², so that the best split of full-batch steps with error weights
@@ -26,6 +26,9 @@ class Pure:
     """
 
     epsilon: float
+
+    delta = 0.0
+    kinds = (Epsilon,)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", validate.positive("epsilon", self.epsilon))
@@ -38,34 +41,29 @@ class Pure:
         """Return epsilon."""
         return self.epsilon
 
-    def unit(self, sampling: Sampling) -> str:
-        """Return "epsilon"."""
-        return "epsilon"
+    def capacity(self, kind: type[Cost]) -> float:
+        """Return epsilon, of which no Gaussian noise can be had."""
+        return self.epsilon if kind is Epsilon else 0.0
+
+    def of(self, cost: Cost) -> "Pure":
+        """Return a pure cost as a budget."""
+        if cost.pure is None:
+            raise ValueError(f"{self!r} does not cover Gaussian noise. Use mechanism='auto', or an Approximate budget.")
+        return Pure(cost.pure)
 
     def split(self, weights: np.ndarray, n: int | None = None, m: int | None = None) -> np.ndarray:
         """Return the epsilons, one per step, that make ``sum weights_t scale_t²`` smallest.
 
         Exact: in closed form for full batches, by the convex dual when each step samples m of n records.
         """
-        return LAPLACE.split(weights, self.epsilon, additive.sampling_of(n, m))
+        if (n is None) != (m is None):
+            raise ValueError(f"n and m go together: got n={n!r}, m={m!r}.")
+        sampling = FULL if n is None or m is None else Sampling(n, m)
+        return LAPLACE.split(weights, self.epsilon, sampling)
 
-    def allocate(
-        self, weights: np.ndarray | None, T: int, mechanism: Mechanism, sampling: Sampling, reserved: float = 0.0
-    ) -> np.ndarray:
-        """Return the epsilons of T steps."""
-        additive.require_unit(self, mechanism, "epsilon", "mechanism='auto', or an Approximate budget")
-        return additive.allocate(self.epsilon - reserved, weights, T, mechanism, sampling)
-
-    def noise_by_horizon(
-        self, prediction: Prediction, allocation: str, mechanism: Mechanism, sampling: Sampling, reserved: float = 0.0
-    ) -> np.ndarray:
-        """Return the noise of the split, for every number of steps."""
-        return additive.noise_by_horizon(self.epsilon - reserved, prediction, allocation, mechanism, sampling)
-
-    def spending(self, costs: np.ndarray, mechanism: Mechanism, expenses: Sequence[float] | np.ndarray = ()) -> "Pure":
+    def spending(self, costs: np.ndarray, kind: type[Cost], expenses: Sequence[float] | np.ndarray = ()) -> "Pure":
         """Return the sum of the epsilons, rounded up. It holds for steps that were planned after the expenses, too."""
-        additive.require_unit(self, mechanism, "epsilon", "mechanism='auto', or an Approximate budget")
-        return Pure(additive.total(np.concatenate([expenses, costs])))
+        return self.of(kind(total(expenses, costs)))
 
 
 def epsilon_of(sensitivity: float, scale: float, n: int, m: int) -> float:

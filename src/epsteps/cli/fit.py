@@ -16,7 +16,6 @@ from epsteps.budgets import Budget
 from epsteps.cli import files
 from epsteps.cli.common import clean_errors, progress_bar
 from epsteps.cli.schema import DelimiterName
-from epsteps.methods import PublishedPlan
 from epsteps.methods.minima import Corners
 from epsteps.tables import models
 from epsteps.tables.schema import Schema, SchemaCheck
@@ -177,7 +176,7 @@ def _tables(declared: Schema, data: Path, test: Path | None, delimiter: str) -> 
     return table, None if test is None else declared.load(test, delimiter=delimiter)
 
 
-def _plan(problem: es.Problem, method: str, release: str, budget: Budget) -> es.Plan | PublishedPlan:
+def _plan(problem: es.Problem, method: str, release: str, budget: Budget) -> es.Plan:
     return es.plan(problem, budget, method, release=release)
 
 
@@ -207,11 +206,9 @@ def _projected(found: SchemaCheck) -> str:
     return "\n".join(lines)
 
 
-def _run(
-    planned: es.Plan | PublishedPlan, declared: Schema, table: Any, seed: int | None, account: _Account | None
-) -> models.Model:
+def _run(planned: es.Plan, declared: Schema, table: Any, seed: int | None, account: _Account | None) -> models.Model:
     """Run behind a progress bar that counts the plan's steps, which are public."""
-    total = planned.iterations if isinstance(planned, es.Plan) else 1
+    total = planned.iterations if isinstance(planned, es.StepsPlan) else 1
     with progress_bar("fit", total) as advance:
         model = models.fit_model(
             planned, declared, table, seed=seed, ledger=account, on_step=_counted(advance) if total > 1 else None

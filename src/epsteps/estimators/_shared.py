@@ -15,13 +15,14 @@ from epsteps.data.sources import Check
 from epsteps.estimators import _scikit
 from epsteps.estimators.declared import Declared, declare
 from epsteps.ledger.accounts import Account
-from epsteps.methods import PublishedPlan, plan
-from epsteps.plans.planning import Plan
+from epsteps.methods import plan
+from epsteps.methods.steps import StepsPlan
+from epsteps.plans.plan import Plan
 from epsteps.problem import validate
 from epsteps.problem.domain import Domain
 from epsteps.problem.losses import Loss
 from epsteps.problem.problem import Problem
-from epsteps.running.running import Run, run
+from epsteps.running.run import Run, run
 
 # What the parameters that only steps have say where nothing is asked of them.
 _STEP_DEFAULTS = {"iterations": "auto", "allocation": "optimal", "batch": None}
@@ -122,7 +123,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
         """Return the same for scikit-learn before 1.6."""
         return {"X_types": ["2darray", "sparse"], "allow_nan": True}
 
-    def plan(self, n: int, d: int) -> Plan | PublishedPlan:
+    def plan(self, n: int, d: int) -> Plan:
         """Return what a fit on n records with d columns would do: for the data holder to read before any data is."""
         return _planned(self, self._problem(n, d))
 
@@ -158,7 +159,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
         result = run(chosen, rows, seed=seed, ledger=self.ledger)
         self.plan_, self.declared_ = chosen, declared
         self.certificate_ = certificate(result, self.ledger)
-        self.n_iter_ = chosen.iterations if isinstance(chosen, Plan) else len(chosen.items)
+        self.n_iter_ = chosen.iterations if isinstance(chosen, StepsPlan) else len(chosen.charges)
         points = result.path.reshape(len(result.path), chosen.problem.loss.outputs, chosen.problem.width)
         coefficients = points[..., : chosen.problem.d] / declared.unit
         constants = points[..., -1] if chosen.problem.intercept else np.zeros(points.shape[:2])
@@ -196,7 +197,7 @@ def certificate(result: Run, ledger: Account | None) -> dict[str, Any]:
     }
 
 
-def _planned(model: PrivateLinearModel, problem: Problem) -> Plan | PublishedPlan:
+def _planned(model: PrivateLinearModel, problem: Problem) -> Plan:
     """Return the plan of a model's parameters."""
     options = {} if model.mechanism == "auto" else {"mechanism": model.mechanism}
     of_steps = {name: getattr(model, name) for name, value in _STEP_DEFAULTS.items() if getattr(model, name) != value}
@@ -207,7 +208,7 @@ def _planned(model: PrivateLinearModel, problem: Problem) -> Plan | PublishedPla
     chosen = plan(problem, budget, model.method, release=model.release, **options)
     if not of_steps:
         return chosen
-    if not isinstance(chosen, Plan):
+    if not isinstance(chosen, StepsPlan):
         raise ValueError(
             f"{' and '.join(of_steps)}: for methods with steps only, and {chosen.method} has none. Leave them out, or "
             f"use method='descent' or method=epsteps.nesterov, got {of_steps!r}."

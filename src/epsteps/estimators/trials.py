@@ -11,9 +11,8 @@ from epsteps.budgets import Pure
 from epsteps.budgets.pure import LAPLACE
 from epsteps.budgets.selection import FACTOR, Selection
 from epsteps.estimators.regression import PrivateRegressor
-from epsteps.methods import PublishedPlan
 from epsteps.noise import Source
-from epsteps.plans.planning import Plan
+from epsteps.plans.plan import Plan
 from epsteps.problem.sampling import Sampling
 
 # A record adds up to this much to the score of a classifier (1 if its label is found), and of a regressor.
@@ -31,7 +30,7 @@ class SearchPlan:
     budget: Pure
     selection: Selection
     candidates: tuple[dict[str, Any], ...]
-    plans: tuple[Plan | PublishedPlan, ...]
+    plans: tuple[Plan, ...]
     held_out: int
     unit: int
     scale: float

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from epsteps.budgets import Cost, Rho
 from epsteps.methods import designs
 from epsteps.methods.designs import Statistic
 from epsteps.problem.grid import STEPS
@@ -26,7 +27,7 @@ def require_units(problem: Problem) -> None:
         )
 
 
-def require_drawable(n: int, statistics: tuple[Statistic, ...], unit: str, total: float, ridge: float) -> None:
+def require_drawable(n: int, statistics: tuple[Statistic, ...], kind: type[Cost], total: float, ridge: float) -> None:
     """Raise if noise would be too long for 64-bit integers, or shorter than these: before anything is charged.
 
     Gaussian noise is known modulo 2^64: what it is added to must fit that, too.
@@ -34,18 +35,18 @@ def require_drawable(n: int, statistics: tuple[Statistic, ...], unit: str, total
     The limits are within those of every sampler. Gradients follow the moments: their integers are 2^20 times finer, and
     become coarser where noise is long.
     """
-    matrix = designs.MATRIX_STEPS**2 / (designs.LEAST_SHARE * total) ** (1.0 if unit == "epsilon" else 0.5)
+    matrix = designs.MATRIX_STEPS**2 / (designs.LEAST_SHARE * total) ** kind.power
     fits = matrix <= _LARGEST_SCALE and _LEAST_RIDGE <= ridge <= _LARGEST_UNIT**2
     for statistic in statistics:
         d, scale = statistic.problem.d, statistic.scale * STEPS
         fits = fits and d <= scale <= _LARGEST_SCALE / (d + 40 * math.sqrt(d) + 800)
-    if unit == "rho" and n > designs.MATRIX_ROWS:
+    if kind is Rho and n > designs.MATRIX_ROWS:
         raise UndrawableError(
             f"the curvature method adds up at most 2^30 records with Gaussian noise, got n={n}. Use method='descent'."
         )
     if not fits or not np.isfinite(total):
         raise UndrawableError(
-            f"noise of {unit} = {total:g} does not fit the integers that the curvature method releases. "
+            f"noise of {kind.unit} = {total:g} does not fit the integers that the curvature method releases. "
             "Use a budget that is neither tiny nor huge, or method='descent'."
         )
 

@@ -71,7 +71,7 @@ def paper_data(n: int, d: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 def _paper_noise(problem: es.Problem, settings: Settings) -> str:
     """Return the noise that the paper has, independent over coordinates, or its Gaussian counterpart."""
     sampling = Sampling(problem.n, settings.batch or problem.n)
-    return "laplace" if settings.budget.unit(sampling) == "epsilon" else "gaussian"
+    return "laplace" if settings.budget.kind(sampling).unit == "epsilon" else "gaussian"
 
 
 def plans(problem: es.Problem, settings: Settings) -> list[tuple[str, es.Plan]]:

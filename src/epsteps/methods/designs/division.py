@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from epsteps.budgets import Cost, Rho
 from epsteps.methods.designs.moments import Moments
 from epsteps.methods.designs.whitening import USABLE, error_of, spreads
 
@@ -26,29 +27,31 @@ class Division:
     error: float
 
 
-def divide(moments: Moments, unit: str, curvature: float, ridge: float, n: int, total: float, spent: float) -> Division:
+def divide(
+    moments: Moments, kind: type[Cost], curvature: float, ridge: float, n: int, total: float, spent: float
+) -> Division:
     """Divide what is left of ``total`` once the moments' release has ``spent`` its part.
 
     The costs add up to at most the rest, whatever the moments are. A step at a relative error q of the Hessian leaves
     q² of the error before it, so that the gradients' costs fall geometrically, backwards from the last.
     """
     spread = float(spreads(moments.variance, curvature, ridge).sum())
-    need = error_of(unit, len(moments.mean), spread, curvature, n, total)
-    power = 1.0 if unit == "epsilon" else 0.5  # the noise falls as cost^-power
+    need = error_of(kind, len(moments.mean), spread, curvature, n, total)
+    power = kind.power
     share = float(np.clip((need / _AIM) ** (1 / power), LEAST_SHARE, _MOST))
     if need / share**power > USABLE and (need / _BARELY) ** (1 / power) <= _EXTENDED:
         share = (need / _BARELY) ** (1 / power)
     error = need / share**power
     if error > USABLE:
         share, error = _MOST, need / _MOST**power
-    parts = np.array(_parts(unit, error))
+    parts = np.array(_parts(kind, error))
     left = (total - spent - share * total) * _INWARD
     return Division(share * total, tuple((left * parts / parts.sum()).tolist()), error)
 
 
-def _parts(unit: str, error: float) -> tuple[float, ...]:
+def _parts(kind: type[Cost], error: float) -> tuple[float, ...]:
     """Return what the gradients' costs are proportional to."""
-    if unit == "rho":
+    if kind is Rho:
         ratio = min(0.2 + 0.5 * error, 0.5)
         return tuple(ratio**power for power in reversed(range(_GAUSSIAN_STEPS)))
     if error > USABLE:
@@ -57,7 +60,7 @@ def _parts(unit: str, error: float) -> tuple[float, ...]:
     return (ratio**2, ratio, 1.0)
 
 
-def predicted_excess(division: Division, unit: str, limit: float, total: float, start_gap: float) -> float:
+def predicted_excess(division: Division, kind: type[Cost], limit: float, total: float, start_gap: float) -> float:
     """Return the error after the last gradient: each adds noise of limit (total/cost)^k, k = 2 or 1, and q² stays.
 
     ``limit`` is the error of one gradient with the whole budget. q is typically a quarter of the largest error of the
@@ -66,6 +69,6 @@ def predicted_excess(division: Division, unit: str, limit: float, total: float, 
     q = min(division.error / 4, 1.0)
     noise, start = 0.0, start_gap
     for cost in division.gradients:
-        noise = limit * (total / cost) ** (2 if unit == "epsilon" else 1) + max(q, 0.08) ** 2 * noise
+        noise = limit * (total / cost) ** (2 * kind.power) + max(q, 0.08) ** 2 * noise
         start *= q**2
     return min(noise + start, start_gap)

@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass
 
+from epsteps.budgets import Cost, Epsilon
+
 # The largest eigenvalue of a difference of two Wishart(k + 1, c) matrices is about this many times k c: the right end
 # of the free convolution of a Marchenko-Pastur law of ratio 1 with its mirror image.
 _WISHART_EDGE = 3.33
@@ -33,14 +35,14 @@ class MatrixNoise:
         return math.sqrt(2) * self.off
 
 
-def matrix_noise(unit: str, k: int, length: float, n: int, cost: float) -> MatrixNoise:
+def matrix_noise(kind: type[Cost], k: int, length: float, n: int, cost: float) -> MatrixNoise:
     """Return the noise for a mean of n outer products of vectors whose squared length is at most ``length``.
 
     Formal guarantee: replacing a vector moves the sum by at most 2 length in the nuclear norm and √2 length in
     Frobenius'. The density of W - W' changes by at most the nuclear norm over 2c, so that c = length/epsilon is
     epsilon-DP; Gaussian noise of Frobenius' geometry with standard deviation s is rho-zCDP with rho = length²/s².
     """
-    if unit == "epsilon":
+    if kind is Epsilon:
         scale = length / (n * cost)
         return MatrixNoise(k, scale, math.sqrt(2 * (k + 1)) * scale, _WISHART_EDGE * k * scale)
     scale = length / (n * math.sqrt(cost))

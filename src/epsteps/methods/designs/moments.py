@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from epsteps.budgets import mechanisms
+from epsteps.budgets import Cost, mechanisms
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.methods.designs.columns import Columns
 from epsteps.problem.domain import Box, Domain
@@ -40,7 +40,7 @@ class Statistic:
         return np.sqrt(covariance.variances) * units * self.scale / self.problem.n
 
 
-def statistics_of(columns: Columns, n: int, unit: str, cost: float) -> tuple[Statistic, ...]:
+def statistics_of(columns: Columns, n: int, kind: type[Cost], cost: float) -> tuple[Statistic, ...]:
     """Return the releases of the means, and of the squares where columns are numeric, for this cost together.
 
     Noise of a norm grows with the number of entries, and shares in proportion to it leave all of them equally exact.
@@ -48,12 +48,12 @@ def statistics_of(columns: Columns, n: int, unit: str, cost: float) -> tuple[Sta
     numeric = len(columns.numeric)
     parts = [(columns.domain, columns.d), (columns.squares, numeric)][: 1 + bool(numeric)]
     total = columns.d + numeric
-    return tuple(_statistic(domain, n, d, unit, cost * d / total) for domain, d in parts)
+    return tuple(_statistic(domain, n, d, kind, cost * d / total) for domain, d in parts)
 
 
-def _statistic(domain: Domain, n: int, d: int, unit: str, cost: float) -> Statistic:
+def _statistic(domain: Domain, n: int, d: int, kind: type[Cost], cost: float) -> Statistic:
     problem = Problem(Logistic(), domain, ridge=0.0, n=n, d=d)
-    return Statistic(problem, mechanisms.smallest(problem, unit), cost)
+    return Statistic(problem, mechanisms.smallest(problem, kind), cost)
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from epsteps.budgets import Cost
 from epsteps.methods.designs.matrix_noise import MatrixNoise, matrix_noise
 from epsteps.methods.designs.moments import Moments
 
@@ -39,9 +40,9 @@ class Whitening:
         """Largest squared length with the constant coordinate."""
         return (1 + CONSTANT) * self.length
 
-    def noise(self, unit: str, n: int, cost: float) -> MatrixNoise:
+    def noise(self, kind: type[Cost], n: int, cost: float) -> MatrixNoise:
         """Return the noise of the second moment's release."""
-        return matrix_noise(unit, len(self.columns) + 1, self.whole, n, cost)
+        return matrix_noise(kind, len(self.columns) + 1, self.whole, n, cost)
 
 
 def spreads(variance: np.ndarray, curvature: float, ridge: float) -> np.ndarray:
@@ -49,13 +50,15 @@ def spreads(variance: np.ndarray, curvature: float, ridge: float) -> np.ndarray:
     return variance / (curvature * variance + ridge)
 
 
-def error_of(unit: str, k: int, spread: float, curvature: float, n: int, cost: float) -> float:
+def error_of(kind: type[Cost], k: int, spread: float, curvature: float, n: int, cost: float) -> float:
     """Return the predicted error of the Hessian, relative to itself, for k columns of this spread together."""
     length = (1 + CONSTANT) * _SHORTEST * spread
-    return curvature * matrix_noise(unit, k, length, n, cost).edge
+    return curvature * matrix_noise(kind, k, length, n, cost).edge
 
 
-def whitening_of(moments: Moments, unit: str, curvature: float, ridge: float, n: int, cost: float) -> Whitening | None:
+def whitening_of(
+    moments: Moments, kind: type[Cost], curvature: float, ridge: float, n: int, cost: float
+) -> Whitening | None:
     """Choose columns, weights and the longest record: all columns if noise allows, else those of the largest spread.
 
     None if not even three columns can be had at this cost, of so many.
@@ -63,12 +66,12 @@ def whitening_of(moments: Moments, unit: str, curvature: float, ridge: float, n:
     spread = spreads(moments.variance, curvature, ridge)
     order = np.argsort(-spread, kind="stable")
     sums = np.cumsum(spread[order])
-    errors = np.array([error_of(unit, k, float(total), curvature, n, cost) for k, total in enumerate(sums, start=1)])
+    errors = np.array([error_of(kind, k, float(total), curvature, n, cost) for k, total in enumerate(sums, start=1)])
     k = len(order) if errors[-1] <= USABLE else int(np.sum(errors <= _PARTIAL))
     if k < min(_LEAST_COLUMNS, len(order)):
         return None
     chosen = np.sort(order[:k])
     total = float(spread[chosen].sum())
-    factor = np.clip(_SHORTEST * _AIM / error_of(unit, k, total, curvature, n, cost), _SHORTEST, _LONGEST)
+    factor = np.clip(_SHORTEST * _AIM / error_of(kind, k, total, curvature, n, cost), _SHORTEST, _LONGEST)
     weights = 1 / np.sqrt(curvature * moments.variance[chosen] + ridge)
     return Whitening(chosen, moments.mean[chosen], weights, float(factor) * total)

@@ -7,11 +7,11 @@ import numpy as np
 
 from epsteps.data.records import Rows
 from epsteps.ledger.accounts import Account
-from epsteps.methods import PublishedPlan
-from epsteps.plans.planning import Plan
+from epsteps.methods.steps import StepsPlan
+from epsteps.plans.plan import Plan
 from epsteps.problem import memory
 from epsteps.problem.problem import Problem
-from epsteps.running.running import run
+from epsteps.running.run import run
 from epsteps.tables.models.model import Model
 from epsteps.tables.schema import Schema
 
@@ -25,7 +25,7 @@ def problem_of(schema: Schema, n: int, ridge: float) -> Problem:
 
 
 def fit_model(
-    plan: Plan | PublishedPlan,
+    plan: Plan,
     schema: Schema,
     table: Any,
     *,
@@ -44,12 +44,12 @@ def fit_model(
     return Model(schema, plan, centred(held(points)), result.seeded)
 
 
-def rehearsal(plan: Plan | PublishedPlan, schema: Schema) -> Model:
+def rehearsal(plan: Plan, schema: Schema) -> Model:
     """Return a model of zeros: what can be said of any model of this plan can be said of it, before there is one.
 
     Raises if the file of such a model would be too large.
     """
-    memory.require_file(plan.problem, plan.iterations + 1 if isinstance(plan, Plan) else len(plan.items) + 5)
+    memory.require_file(plan.problem, plan.iterations + 1 if isinstance(plan, StepsPlan) else len(plan.charges) + 5)
     return Model(schema, plan, np.zeros((1, plan.problem.loss.outputs, plan.problem.width)), True)
 
 

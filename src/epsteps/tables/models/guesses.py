@@ -15,13 +15,13 @@ from epsteps.methods import (
     CurvaturePlan,
     ObjectivePlan,
     OutputPlan,
-    PublishedPlan,
     StatisticsPlan,
     output,
     perturbing,
     statistics,
 )
-from epsteps.plans.planning import Plan
+from epsteps.methods.steps import StepsPlan
+from epsteps.plans.plan import Plan
 from epsteps.problem.losses import Logistic
 from epsteps.problem.problem import Problem
 from epsteps.tables.schema import Numeric, Schema
@@ -32,7 +32,7 @@ _MISSING = 0.1
 _FACTORS = (1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0, 8.0)
 
 
-def expected_error(plan: Plan | PublishedPlan) -> float | None:
+def expected_error(plan: Plan) -> float | None:
     """Return a public guess of how far the model's objective is above its minimum; None where there is none.
 
     There is none where it cannot be computed in floats, either: a guess is worth no error.
@@ -49,19 +49,19 @@ def finite(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
 
 
-def _guessed(plan: Plan | PublishedPlan) -> float | None:
+def _guessed(plan: Plan) -> float | None:
     if isinstance(plan, ObjectivePlan):
         return perturbing.predicted_risk(plan)
     if isinstance(plan, OutputPlan):
         return output.predicted_risk(plan)
     if isinstance(plan, StatisticsPlan):
         return statistics.predicted_risk(plan)
-    return plan.error if isinstance(plan, Plan | CurvaturePlan) else None
+    return plan.error if isinstance(plan, StepsPlan | CurvaturePlan) else None
 
 
 def error_curve(
     budget: Pure | Approximate,
-    replan: Callable[[Pure | Approximate], Plan | PublishedPlan],
+    replan: Callable[[Pure | Approximate], Plan],
     factors: Sequence[float] = _FACTORS,
 ) -> list[tuple[float, float]]:
     """Return guessed errors at other epsilons, as pairs: those of the plans that would have been made for them."""
@@ -78,7 +78,7 @@ def error_curve(
     return found
 
 
-def model_deviations(plan: Plan | PublishedPlan, schema: Schema) -> tuple[np.ndarray, np.ndarray] | None:
+def model_deviations(plan: Plan, schema: Schema) -> tuple[np.ndarray, np.ndarray] | None:
     """Return the standard deviation of the noise in each number of the model, as (output, coordinate): two guesses.
 
     Noise on gradients reaches the model through the inverse of the curvature. The first guess takes it to be that of
@@ -95,7 +95,7 @@ def model_deviations(plan: Plan | PublishedPlan, schema: Schema) -> tuple[np.nda
         return None
 
 
-def _deviations(plan: Plan | PublishedPlan, schema: Schema) -> tuple[np.ndarray, np.ndarray]:
+def _deviations(plan: Plan, schema: Schema) -> tuple[np.ndarray, np.ndarray]:
     problem = plan.problem
     k = problem.loss.outputs
     shared = np.eye(k) - (np.ones((k, k)) / k if k > 1 else 0.0)  # as in ``fitting.centred``
@@ -108,7 +108,7 @@ def _deviations(plan: Plan | PublishedPlan, schema: Schema) -> tuple[np.ndarray,
     return even, never
 
 
-def _covariance(plan: Plan | PublishedPlan, curvature: np.ndarray) -> np.ndarray:
+def _covariance(plan: Plan, curvature: np.ndarray) -> np.ndarray:
     """Return the covariance of the noise in the last published point, if this is the curvature."""
     problem = plan.problem
     if isinstance(plan, OutputPlan):
@@ -124,7 +124,7 @@ def _covariance(plan: Plan | PublishedPlan, curvature: np.ndarray) -> np.ndarray
         return _through(curvature, _of_norm(plan.noise, scale, problem))
     if isinstance(plan, StatisticsPlan):
         return _of_statistics(plan, curvature)
-    if isinstance(plan, Plan):
+    if isinstance(plan, StepsPlan):
         return _of_steps(plan, curvature)
     raise TypeError(f"plan must come from epsteps.plan, got {type(plan).__name__}.")
 

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, softmax
 
-from epsteps.methods import PublishedPlan
-from epsteps.plans.planning import Plan
+from epsteps.plans.plan import Plan
 from epsteps.tables.schema import Category, Numeric, Schema
 
 
@@ -28,7 +27,7 @@ class Model:
     """
 
     schema: Schema
-    plan: Plan | PublishedPlan
+    plan: Plan
     points: np.ndarray
     seeded: bool
 

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from epsteps.budgets import Approximate
-from epsteps.methods import CurvaturePlan, ObjectivePlan, OutputPlan, PublishedPlan, StatisticsPlan
-from epsteps.plans.planning import Plan
+from epsteps.methods import CurvaturePlan, ObjectivePlan, OutputPlan, StatisticsPlan
+from epsteps.methods.steps import StepsPlan
+from epsteps.plans.plan import Plan
 from epsteps.problem.extras import MissingExtraError
 from epsteps.tables.models.guesses import expected_error, finite, model_deviations
 from epsteps.tables.models.model import Model
@@ -127,12 +128,12 @@ def coefficients(model: Model) -> list[dict[str, Any]]:
     return found
 
 
-def releases(plan: Plan | PublishedPlan) -> list[dict[str, Any]]:
+def releases(plan: Plan) -> list[dict[str, Any]]:
     """Return how the budget is split: what each release costs in its unit, and its share of the whole."""
-    if isinstance(plan, Plan):
+    if isinstance(plan, StepsPlan):
         parts = [(f"step {t}", float(cost), plan.mechanism.unit) for t, cost in enumerate(plan.costs, start=1)]
     else:
-        parts = [(item.what, float(item.cost), item.unit) for item in plan.items]
+        parts = [(item.what, float(item.cost.amount), item.cost.unit) for item in plan.charges]
     # Squares of mu add up, where epsilons and rhos do themselves. Relative to the largest, no sum is too large.
     top = max(cost for _, cost, _ in parts) or 1.0
     sizes = [(cost / top) ** (2 if unit == "mu" else 1) for _, cost, unit in parts]
@@ -187,7 +188,7 @@ def load(path: str | Path) -> Model:
         raise ModelFormatError(f"{path}: {_line(str(error))}") from None
 
 
-def _plan(content: Any) -> Plan | PublishedPlan:
+def _plan(content: Any) -> Plan:
     kind = content.get("kind")
     if kind is not None and kind not in _KINDS:
         raise ModelFormatError(f"a plan of the kind {kind!r} is not known to this version of epsteps.")
