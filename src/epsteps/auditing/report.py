@@ -105,7 +105,7 @@ class Audit:
     def __str__(self) -> str:
         verdict = "consistent with the claim" if self.consistent else "VIOLATED: " + "; ".join(self.violations)
         lines = [
-            f"Audit of {self.plan.method}, {len(self.steps)} {'steps' if isinstance(self.plan, Plan) else 'releases'}, "
+            f"Audit of {self.plan.method}, {len(self.steps)} {'steps' if self.plan.has_floats else 'releases'}, "
             f"{self.noise} noise: {verdict}",
             f"  claimed      {self.unit} = {self.claimed:.6g}",
             f"  lower bound  {self.unit} >= {self.lower_bound:.6g} ({self.confidence:.3g} confidence, "

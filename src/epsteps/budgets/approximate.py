@@ -12,7 +12,7 @@ from epsteps.budgets.budget import FULL, Budget, total
 from epsteps.budgets.composition import composed_epsilon
 from epsteps.budgets.concentrated import Concentrated
 from epsteps.budgets.conversions import checked_delta, gaussian_epsilon, gaussian_mu
-from epsteps.budgets.costs import Cost, Epsilon, Mu, Rho
+from epsteps.budgets.costs import Cost, Epsilon, Rho
 from epsteps.budgets.mechanisms import Gaussian, Mechanism
 from epsteps.problem import validate
 from epsteps.problem.sampling import Sampling
@@ -67,7 +67,9 @@ class Approximate(Budget):
 
     def capacity(self, kind: type[Cost]) -> float:
         """Return the epsilon, or the rho or mu of Gaussian noise that has it at this delta."""
-        return {Epsilon: self.epsilon, Rho: self.rho, Mu: gaussian_mu(self.epsilon, self.delta)}[kind]
+        if kind is Epsilon:
+            return self.epsilon
+        return self.rho if kind is Rho else gaussian_mu(self.epsilon, self.delta)
 
     def of(self, cost: Cost) -> "Approximate":
         """Return the cost's epsilon at this delta as a budget."""

@@ -25,11 +25,10 @@ class Mechanism(ABC):
     """Noise of a name. ``sensitivity`` is one record's, in the mechanism's norm."""
 
     name: str
-    gaussian: ClassVar[bool]
     kind: ClassVar[type[Cost]]
 
     def __post_init__(self) -> None:
-        names = tuple(name for name, rule in RULES.items() if rule.gaussian is self.gaussian)
+        names = tuple(name for name, rule in RULES.items() if rule.gaussian is not self.kind.is_pure)
         validate.choice("name", self.name, names)
 
     @property
@@ -114,7 +113,6 @@ class KNorm(Mechanism):
     epsilon_t ~ a_t^(1/3).
     """
 
-    gaussian: ClassVar[bool] = False
     kind: ClassVar[type[Cost]] = Epsilon
 
     def costs(self, sensitivity: float, scales: np.ndarray, sampling: Sampling) -> np.ndarray:
@@ -160,7 +158,6 @@ class Gaussian(Mechanism):
     """
 
     name: str = "gaussian"
-    gaussian: ClassVar[bool] = True
     kind: ClassVar[type[Cost]] = Rho
 
     def costs(self, sensitivity: float, scales: np.ndarray, sampling: Sampling) -> np.ndarray:
@@ -209,8 +206,7 @@ def named(name: str) -> Mechanism:
 
 def of_matrices(kind: type[Cost]) -> Mechanism:
     """Return the noise of symmetric matrices that is paid in this currency."""
-    matrices = (KNorm("wishart"), Gaussian("gaussian matrix"))
-    return next(mechanism for mechanism in matrices if mechanism.kind is kind)
+    return kind.either(KNorm("wishart"), Gaussian("gaussian matrix"))
 
 
 def require_fit(mechanism: Mechanism, problem: Problem) -> None:

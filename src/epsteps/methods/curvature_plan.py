@@ -74,7 +74,7 @@ class CurvaturePlan(Plan):
         if self.moments > self.rest:  # the curvature takes up to 30 % of both, and gradients need some of the rest
             raise ValueError(f"moments must cost no more than the rest, got {self.moments!r} and {self.rest!r}.")
         require_drawable(self.problem.n, self.statistics, self.noise.kind, self.moments + self.rest, self.ridge)
-        self.require_affordable()
+        super().__post_init__()
 
     @cached_property
     def noise(self) -> Mechanism:
@@ -178,7 +178,7 @@ class CurvaturePlan(Plan):
     @property
     def is_pure(self) -> bool:
         """Whether the noise is pure: the costs of later releases may then depend on earlier ones."""
-        return self.noise.kind is Epsilon
+        return self.noise.kind.is_pure
 
     def spending(self, repetitions: int = 1) -> Budget:
         """Return what so many runs cost together, rounded up."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from epsteps.budgets import Cost, Epsilon, mechanisms
+from epsteps.budgets import Cost, mechanisms
 from epsteps.methods.designs import MATRIX_ROWS, MATRIX_STEPS, Columns, Statistic, Whitening
 from epsteps.plans.requests import Draw, Sum
 from epsteps.problem.domain import Ball
@@ -104,10 +104,8 @@ class SecondMoment(Sum):
 
     def draw(self, source: "Source") -> Draw:
         """Draw what is added, in integers. Sees no records."""
-        shape, root = Nuclear(self.k), self.cost
-        if self.kind is not Epsilon:
-            shape, root = Frobenius(self.k, lower=True), np.sqrt(self.cost)
-        scale = MATRIX_STEPS**2 / root * _UP
+        shape = self.kind.either(Nuclear(self.k), Frobenius(self.k, lower=True))
+        scale = MATRIX_STEPS**2 / self.kind.either(self.cost, np.sqrt(self.cost)) * _UP
         return {"noise": source.integers(mechanisms.of_matrices(self.kind), scale, shape.array, shape)}
 
     def block(self, features: np.ndarray, targets: np.ndarray) -> np.ndarray:

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from epsteps.budgets import Cost, Rho
+from epsteps.budgets import Cost
 from epsteps.methods import designs
 from epsteps.methods.designs import Statistic
 from epsteps.problem.grid import STEPS
@@ -40,7 +40,7 @@ def require_drawable(n: int, statistics: tuple[Statistic, ...], kind: type[Cost]
     for statistic in statistics:
         d, scale = statistic.problem.d, statistic.scale * STEPS
         fits = fits and d <= scale <= _LARGEST_SCALE / (d + 40 * math.sqrt(d) + 800)
-    if kind is Rho and n > designs.MATRIX_ROWS:
+    if not kind.is_pure and n > designs.MATRIX_ROWS:
         raise UndrawableError(
             f"the curvature method adds up at most 2^30 records with Gaussian noise, got n={n}. Use method='descent'."
         )

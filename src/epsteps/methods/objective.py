@@ -75,7 +75,7 @@ class ObjectivePlan(Plan):
         if not len(self.scales) == len(self.output_scales) > 0:
             raise ValueError("scales and output_scales must have one entry for each release, and at least one.")
         mechanisms.require_fit(self.noise, self.problem)
-        self.require_affordable()
+        super().__post_init__()
 
     @property
     def method(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -182,7 +182,7 @@ class ObjectivePlan(Plan):
     @property
     def is_pure(self) -> bool:
         """Whether the tilts are pure; Gaussian ones are composed by their corners."""
-        return self.noise.kind is Epsilon
+        return self.noise.kind.is_pure
 
     def spending(self, repetitions: int = 1) -> Budget:
         """Return what so many runs cost together, rounded up."""

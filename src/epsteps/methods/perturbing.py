@@ -80,7 +80,7 @@ def minimax_ridge(problem: Problem, budget: Budget, noise: Mechanism) -> float:
 
 def _planned(problem: Problem, budget: Budget, noise: Mechanism, shares: tuple[float, ...]) -> ObjectivePlan:
     mechanisms.require_fit(noise, problem)
-    if noise.kind is Epsilon:
+    if noise.kind.is_pure:
         costs = [share * (budget.capacity(Epsilon) * _INWARD) for share in shares]
         ridge, scales = _pure_scales(problem, noise, costs)
     elif budget.delta:

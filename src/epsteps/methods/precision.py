@@ -6,7 +6,6 @@ from functools import cached_property
 
 import numpy as np
 
-from epsteps.budgets import Rho
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.methods.minimised import Minimised
 
@@ -49,7 +48,7 @@ def tilt_length(objective: Minimised, noise: Mechanism, scale: float) -> float:
     below e^-700.
     """
     d, problem = objective.dimension, objective.problem
-    if noise.kind is Rho:
+    if not noise.kind.is_pure:
         return math.sqrt(2 * float(noise.half_power(scale, problem))) * (math.sqrt(d) + 40)
     gauge = scale * (d + 42 + 40 * math.sqrt(d + 2) + 800)
     return gauge if noise.shape(problem).stretches else 2 * gauge * float(np.linalg.norm(problem.units))

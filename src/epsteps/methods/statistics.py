@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from epsteps.budgets import Budget, Cost, Epsilon, Mu, Rho, mechanisms
+from epsteps.budgets import Budget, Cost, Epsilon, Mu, mechanisms
 from epsteps.methods.designs import Definite, definite, held
 from epsteps.methods.limits import require_units
 from epsteps.methods.vectors import Vectors, chosen_vectors
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from epsteps.noise import Source
 
 WISHART, GAUSSIAN = "wishart", "gaussian"
-_NAMES = {Epsilon: WISHART, Rho: GAUSSIAN}
 # Noise of about so many bits is drawn quickly, and is still spread over billions of integers.
 _NOISE_BITS = 36
 _SUM_BITS = 62
@@ -146,7 +145,7 @@ class StatisticsPlan(Plan):
         validate.choice("mechanism", self.mechanism, (GAUSSIAN, WISHART))
         for name in ("scale", "floor"):
             validate.positive(name, getattr(self, name))
-        self.require_affordable()
+        super().__post_init__()
 
     @cached_property
     def vectors(self) -> Vectors:
@@ -257,7 +256,7 @@ def plan_statistics(problem: Problem, budget: Budget, *, mechanism: str = "auto"
     require_squared(problem)
     validate.choice("mechanism", mechanism, ("auto", GAUSSIAN, WISHART))
     vectors = chosen_vectors(problem)
-    kinds = tuple(_NAMES[kind] for kind in budget.kinds) if mechanism == "auto" else (mechanism,)
+    kinds = tuple(kind.either(WISHART, GAUSSIAN) for kind in budget.kinds) if mechanism == "auto" else (mechanism,)
     scales = {kind: _scale(vectors, budget, kind) for kind in kinds}
     best = min(kinds, key=lambda kind: deviation(kind, scales[kind], vectors.size))
     norm = deviation(best, scales[best], vectors.size) * math.sqrt(2 * vectors.size)

@@ -131,7 +131,7 @@ class StepsPlan(Plan):
                 f"{type(self.problem.loss).__name__} has no bounded gradient: use sensitivity='state', got 'global'."
             )
         self.budget.require(self.mechanism)
-        self.require_affordable()
+        super().__post_init__()
 
     @property
     def iterations(self) -> int:

@@ -93,6 +93,7 @@ def run(
         data = data.restated(plan.problem)
     copies = 1 if repetitions is None else validate.integer("repetitions", repetitions)
     memory.require_path(plan.problem, plan.points, copies)
+    plan.require_affordable()
     plan.require_options(start=start, arithmetic=arithmetic)
     x = _start(start, plan.problem.dimension, copies)
     source = taps.open_source(None if seed is None else validate.integer("seed", seed, low=0))

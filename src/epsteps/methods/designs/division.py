@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from epsteps.budgets import Cost, Rho
+from epsteps.budgets import Cost
 from epsteps.methods.designs.moments import Moments
 from epsteps.methods.designs.whitening import USABLE, error_of, spreads
 
@@ -51,7 +51,7 @@ def divide(
 
 def _parts(kind: type[Cost], error: float) -> tuple[float, ...]:
     """Return what the gradients' costs are proportional to."""
-    if kind is Rho:
+    if not kind.is_pure:
         ratio = min(0.2 + 0.5 * error, 0.5)
         return tuple(ratio**power for power in reversed(range(_GAUSSIAN_STEPS)))
     if error > USABLE:

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from epsteps.budgets import Cost, Epsilon
+from epsteps.budgets import Cost
 
 # The largest eigenvalue of a difference of two Wishart(k + 1, c) matrices is about this many times k c: the right end
 # of the free convolution of a Marchenko-Pastur law of ratio 1 with its mirror image.
@@ -42,7 +42,7 @@ def matrix_noise(kind: type[Cost], k: int, length: float, n: int, cost: float) -
     Frobenius'. The density of W - W' changes by at most the nuclear norm over 2c, so that c = length/epsilon is
     epsilon-DP; Gaussian noise of Frobenius' geometry with standard deviation s is rho-zCDP with rho = length²/s².
     """
-    if kind is Epsilon:
+    if kind.is_pure:
         scale = length / (n * cost)
         return MatrixNoise(k, scale, math.sqrt(2 * (k + 1)) * scale, _WISHART_EDGE * k * scale)
     scale = length / (n * math.sqrt(cost))
