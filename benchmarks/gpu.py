@@ -21,10 +21,10 @@ import numpy as np
 import torch
 
 import epsteps as es
-from epsteps.data.engines.gpu import operations as ops
-from epsteps.data.engines.gpu.engine import TorchEngine
-from epsteps.data.engines.gpu.records import FEATURE_MAJOR, Block
-from epsteps.data.engines.gpu.sums import TorchSums
+from epsteps.data.gpu import operations as ops
+from epsteps.data.gpu import TorchEngine
+from epsteps.data.gpu.records import FEATURE_MAJOR, Block
+from epsteps.data.gpu import TorchSums
 from epsteps.paper.compare import minimiser, paper_problem
 from epsteps.paper.published import paper_smoothness, published_data
 from epsteps.paper.sweep import PAPER_L, Sweep, planned, run_sweep

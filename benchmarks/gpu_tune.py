@@ -8,12 +8,12 @@ from gpu import LOGISTIC, attempt, grid_of, milliseconds, on_grid, points_of, re
 
 import epsteps as es
 from epsteps.data.engines import encoding, selftest
-from epsteps.data.engines.dense import DenseEngine
-from epsteps.data.engines.dense_sums import DenseSums
-from epsteps.data.engines.gpu import batched_launch as batched
-from epsteps.data.engines.gpu import launch
-from epsteps.data.engines.gpu.engine import TorchEngine
-from epsteps.data.engines.gpu.sums import TorchSums
+from epsteps.data.dense import DenseEngine
+from epsteps.data.dense import DenseSums
+from epsteps.data.gpu import batched_launch as batched
+from epsteps.data.gpu import launch
+from epsteps.data.gpu import TorchEngine
+from epsteps.data.gpu import TorchSums
 from epsteps.problem.grid import STEPS, Grid, Points
 
 CHECKED = ((7, 3), (1003, 1), (20_011, 20), (40_003, 65), (9001, 130), (3001, 1000))

@@ -28,9 +28,9 @@ from scipy.special import expit
 from threadpoolctl import threadpool_limits
 
 import epsteps as es
-from epsteps.data.engines.dense import DenseEngine
-from epsteps.data.engines.dense_sums import DenseSums
-from epsteps.data.engines.fast import FastEngine, FastSums, _lanes, _layouts, _slopes
+from epsteps.data.dense import DenseEngine
+from epsteps.data.dense import DenseSums
+from epsteps.data.fast import FastEngine, FastSums, _lanes, _layouts, _slopes
 from epsteps.noise import Source
 from epsteps.problem.grid import STEPS, Grid
 from epsteps.running.experimental_runs import FloatDraws

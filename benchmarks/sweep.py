@@ -15,8 +15,8 @@ from scipy.special import expit
 from threadpoolctl import threadpool_limits
 
 import epsteps as es
-from epsteps.data.engines.dense import DenseEngine
-from epsteps.data.engines.fast import FastEngine
+from epsteps.data.dense import DenseEngine
+from epsteps.data.fast import FastEngine
 from epsteps.paper.compare import paper_data
 
 N, D, R, T, M = 100_000, 20, 20, 10, 1000

@@ -117,7 +117,7 @@ import epsteps.auditing.measuring
 from epsteps import methods as plans
 from epsteps.budgets import additive
 from epsteps.budgets.mechanisms import Gaussian, knorm
-from epsteps.data import engines
+from epsteps.data import dense
 from epsteps.methods import ObjectivePlan, OutputPlan, designs, minima, minimised, plan_objective
 from epsteps.methods.minima import pure, saturations
 from epsteps.methods.minimised import Minimised
@@ -626,8 +626,8 @@ def unclamped_slopes(patch):
 
 def full_accumulators(patch):
     patch.setattr(grid, "ROWS_PER_DOUBLE", 2**40)
-    patch.setattr(engines.dense_sums, "_BLOCK_BYTES", 2**40)
-    patch.setattr(engines.dense_sums.threads, "PARTS", 1)
+    patch.setattr(dense, "_BLOCK_BYTES", 2**40)
+    patch.setattr(dense.threads, "PARTS", 1)
 
 
 def gaussian_norm(norm):
@@ -1104,7 +1104,7 @@ def constant_held_by_the_data(patch):
 
 def gradients_not_clipped(patch):
     """The plan knows that gradients are clipped, the engine does not."""
-    patch.setattr(engines.dense_sums, "steepest", lambda clip, features, units: None)
+    patch.setattr(dense, "steepest", lambda clip, features, units: None)
 
 
 def unclipped_targets(patch):

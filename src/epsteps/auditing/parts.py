@@ -17,7 +17,7 @@ from epsteps.auditing.crowds import Crowd, crowds_of
 from epsteps.auditing.extremes import records_of, widest_matrices, widest_vectors
 from epsteps.auditing.laws import Gaussians, Law, Traces, Vectors
 from epsteps.auditing.worst_case import Stated, noise_norm, worst_pair
-from epsteps.data.records import Rows
+from epsteps.data.rows import Rows
 from epsteps.methods import CurvaturePlan, OutputPlan, StatisticsPlan
 from epsteps.methods.designs import Moments, Statistic, Whitening, whitening_of
 from epsteps.methods.statistics import WISHART

@@ -13,7 +13,7 @@ from rich.table import Table
 import epsteps as es
 from epsteps.cli import files
 from epsteps.cli.common import EngineName, LossName, NormName, clean_errors, make_problem, progress_bar
-from epsteps.data.sources.parquet import ParquetReader
+from epsteps.data.parquet import ParquetReader
 from epsteps.data.tables import read_table
 from epsteps.paper import compare as experiment
 from epsteps.paper import outputs

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from epsteps.data.engines import FastEngine
-from epsteps.data.records import Rows
+from epsteps.data.engine import Engine
+from epsteps.data.rows import Rows
 from epsteps.noise import Source
 from epsteps.plans.planning import Plan
 from epsteps.running.oracles import Draw
@@ -73,14 +73,14 @@ class FloatOracle:
         return np.stack(columns, axis=1) + rest
 
 
-def compiled_engine(plan: Plan, data: Rows) -> FastEngine | None:
+def compiled_engine(plan: Plan, data: Rows) -> Engine | None:
     """Return the engine that runs all steps in compiled code, if one does: drawn records, and scales known ahead."""
     known = plan.sensitivity == "global" and not plan.sampling.is_full
     return data.descent(plan.batch) if known else None
 
 
 def compiled_path(
-    plan: Plan, engine: FastEngine, draws: FloatDraws, x: np.ndarray, on_step: Callable[[int], None]
+    plan: Plan, engine: Engine, draws: FloatDraws, x: np.ndarray, on_step: Callable[[int], None]
 ) -> np.ndarray:
     """Return the path that the loop would, from the same draws; steps are heard of when a block of them is finished."""
     paths = np.empty((x.shape[1], plan.iterations + 1, len(x)))

@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from epsteps.budgets.mechanisms import Mechanism
-from epsteps.data.records import Rows
+from epsteps.data.rows import Rows
 from epsteps.noise import Source
 from epsteps.plans.planning import Plan
 from epsteps.problem.bodies import Body, Ellipsoid

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from epsteps.data.records import Rows
+from epsteps.data.rows import Rows
 from epsteps.ledger.accounts import Account
 from epsteps.methods import PublishedPlan
 from epsteps.noise import Source

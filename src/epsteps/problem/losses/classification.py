@@ -23,6 +23,9 @@ class Logistic:
     array([ 1., -1., -1.])
     """
 
+    # The compiled code that engines have for it.
+    kernel = "logistic"
+
     classes: tuple[object, object] = (-1, 1)
 
     def __post_init__(self) -> None:

@@ -23,6 +23,9 @@ class Squared:
     array([0.5, 2. , 0. ])
     """
 
+    # The compiled code that engines have for it.
+    kernel = "squared"
+
     bound: float = 1.0
 
     def __post_init__(self) -> None:

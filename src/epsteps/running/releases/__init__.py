@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from epsteps.data.records import Rows
+from epsteps.data.rows import Rows
 from epsteps.methods import CurvaturePlan, ObjectivePlan, OutputPlan, PublishedPlan, StatisticsPlan
 from epsteps.noise import Source
 from epsteps.running.releases import curvature, objective, output, statistics

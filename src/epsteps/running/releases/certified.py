@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from epsteps.data.records import Rows
+from epsteps.data.rows import Rows
 from epsteps.methods.minimised import Minimised
 from epsteps.methods.precision import BLOCK, rounding
 from epsteps.problem.losses import Loss

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from epsteps.data.records import Rows
+from epsteps.data.rows import Rows
 from epsteps.methods.curvature_plan import CurvaturePlan
 from epsteps.methods.designs import Model, Moments, Spread, covariance, decode_moments, whitening_of
 from epsteps.noise import Source

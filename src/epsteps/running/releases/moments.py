@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from epsteps.data.records import Rows
+from epsteps.data.rows import Rows
 from epsteps.methods.designs import Columns, Statistic
 from epsteps.noise import Source
 from epsteps.problem.domain import Ball

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from epsteps.budgets.mechanisms import KNorm
-from epsteps.data.records import Rows
+from epsteps.data.rows import Rows
 from epsteps.methods.objective import ObjectivePlan
 from epsteps.noise import Source, added
 from epsteps.running.releases.solving import Tilted, grid_minimum

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from epsteps.data.records import Rows
+from epsteps.data.rows import Rows
 from epsteps.methods.output import OutputPlan
 from epsteps.noise import Source, added
 from epsteps.running.releases.solving import Tilted, grid_minimum

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from epsteps.budgets.mechanisms import Gaussian
-from epsteps.data.records import Rows
+from epsteps.data.rows import Rows
 from epsteps.methods.designs import MATRIX_ROWS, MATRIX_STEPS, Whitening
 from epsteps.noise import Source
 from epsteps.problem.domain import Ball

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from epsteps.budgets import Concentrated, Expense, Pure, mechanisms
-from epsteps.data.records import Rows
+from epsteps.data.rows import Rows
 from epsteps.ledger.accounts import Account
 from epsteps.noise import Source, added
 from epsteps.problem import validate

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from epsteps.bounds.steps import nesterov
-from epsteps.data.records import Rows
+from epsteps.data.rows import Rows
 from epsteps.methods.minimised import Minimised
 from epsteps.methods.precision import Goal
 from epsteps.running.releases.certified import Certified, certified_gradient

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from epsteps.budgets import mechanisms
-from epsteps.data.records import Rows
+from epsteps.data.rows import Rows
 from epsteps.methods.designs import Definite, definite, held
 from epsteps.methods.statistics import WISHART, StatisticsPlan, squared
 from epsteps.noise import Source, added
