@@ -87,7 +87,8 @@ def main() -> None:
     y = labels.astype(float)
     rng = np.random.default_rng(2)
     draws = [[rng.choice(N, M, replace=False) for _ in range(R)] for _ in range(T)]
-    dense, fast = DenseEngine(es.Logistic(), X, y), FastEngine(es.Logistic(), X, y)
+    problem = es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.1, n=N, d=D)
+    dense, fast = DenseEngine(problem, X, y), FastEngine(problem, X, y)
     ways = {TEXTBOOK: textbook(X, y), "b DenseEngine": batched(dense), "c FastEngine": batched(fast)}
     times: dict[tuple[str, int], tuple[float, float | None]] = {}
     for threads in (1, 2):

@@ -9,6 +9,7 @@ from scipy.special import logsumexp, softmax
 
 import epsteps as es
 from epsteps.data import encoding, sources, stream
+from epsteps.data.engine import chosen
 from epsteps.problem.grid import STEPS, Grid
 from epsteps.problem.losses import Softmax
 
@@ -146,4 +147,4 @@ def test_engines_with_one_margin_per_record_refuse():
     for engine in ("fast", "gpu"):
         with pytest.raises(ValueError, match=rf"engine='{engine}' computes one margin per record, Softmax has 4\. Use"):
             es.Rows(problem, np.ones((3, 3)), np.array(["a", "b", "c"]), engine=engine)
-    assert engine.chosen("auto", problem.loss, 10**9).name == "numpy"
+    assert chosen("auto", problem.loss, 10**9).name == "numpy"

@@ -359,7 +359,7 @@ import sys
 from pathlib import Path
 import numpy as np
 import epsteps as es
-from epsteps.grid import Grid
+from epsteps.problem.grid import Grid
 
 n, X, y = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 problem = es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.1, n=n, d=10)
