@@ -70,13 +70,13 @@ class Slopes:
         steepest slope. What the loss answers for one record must not depend on others: that alone is taken for granted.
         """
         margins = self._by_output(products) * points.step
-        found = self._limits.held(_asked(self.loss, margins, _along(self.targets, margins), points.bound))
+        slopes = self._limits.held(_asked(self.loss, margins, _along(self.targets, margins), points.bound))
         if self.steepest is not None:
             with np.errstate(all="ignore"):
                 most = np.floor(_along(self.steepest, margins) * (levels.STEPS / points.bound) * INWARD)
             limit = _shortened if self.loss.outputs > 1 else _within
-            found = limit(found, np.nan_to_num(most, nan=0.0))
-        return found.reshape(products.shape)
+            slopes = limit(slopes, np.nan_to_num(most, nan=0.0))
+        return slopes.reshape(products.shape)
 
     @property
     def _limits(self) -> Limits:
@@ -94,11 +94,11 @@ def _asked(loss: Loss, margins: np.ndarray, targets: np.ndarray, bound: np.ndarr
     """
     try:
         with np.errstate(all="ignore"):  # a warning would tell something about a record
-            found = np.asarray(loss.levels(margins, targets, bound))
-        if found.shape == margins.shape and found.dtype.kind in "fiub":
-            return found
+            answer = np.asarray(loss.levels(margins, targets, bound))
+        if answer.shape == margins.shape and answer.dtype.kind in "fiub":
+            return answer
     except Exception:  # which records make a loss raise is not for others to know
-        found = None
+        answer = None
     if len(margins) <= 1:
         return np.zeros(margins.shape)
     half = len(margins) // 2
@@ -110,22 +110,22 @@ def _along(values: np.ndarray, margins: np.ndarray) -> np.ndarray:
     return values.reshape(-1, *[1] * (margins.ndim - 1))
 
 
-def _within(found: np.ndarray, most: np.ndarray) -> np.ndarray:
-    return np.clip(found, -most, most)
+def _within(slopes: np.ndarray, most: np.ndarray) -> np.ndarray:
+    return np.clip(slopes, -most, most)
 
 
-def _shortened(found: np.ndarray, most: np.ndarray) -> np.ndarray:
+def _shortened(slopes: np.ndarray, most: np.ndarray) -> np.ndarray:
     """Return levels whose L2 norm is at most ``most``; where one was minus the sum of the others, it stays that.
 
     Entries are multiplied and rounded toward 0; the only negative one of several then becomes minus the sum of the
     others, unless that would make it longer.
     """
-    size = np.sqrt(np.sum(found * found, axis=1, keepdims=True))
+    size = np.sqrt(np.sum(slopes * slopes, axis=1, keepdims=True))
     share = np.minimum(1.0, most / np.maximum(size, 1.0) * INWARD)
-    kept = np.where(size <= most, found, np.trunc(found * share))
-    alone = np.sum(found < 0, axis=1, keepdims=True) == 1
-    others = np.where(found > 0, kept, 0.0).sum(axis=1, keepdims=True)
-    return np.where(alone & (found < 0), np.maximum(kept, -others), kept)
+    kept = np.where(size <= most, slopes, np.trunc(slopes * share))
+    alone = np.sum(slopes < 0, axis=1, keepdims=True) == 1
+    others = np.where(slopes > 0, kept, 0.0).sum(axis=1, keepdims=True)
+    return np.where(alone & (slopes < 0), np.maximum(kept, -others), kept)
 
 
 def steepest(clip: float | None, features: np.ndarray, units: np.ndarray) -> np.ndarray | None:
@@ -136,11 +136,11 @@ def steepest(clip: float | None, features: np.ndarray, units: np.ndarray) -> np.
     """
     if clip is None:
         return None
-    size, found, relative = max(1, _BLOCK // features.shape[1]), np.empty(len(features)), units / units.max()
+    size, squares, relative = max(1, _BLOCK // features.shape[1]), np.empty(len(features)), units / units.max()
     for start in range(0, len(features), size):
         block = features[start : start + size].astype(float) * relative
-        found[start : start + size] = np.add.accumulate(block * block, axis=1)[:, -1]
-    return _largest(clip, found, units)
+        squares[start : start + size] = np.add.accumulate(block * block, axis=1)[:, -1]
+    return _largest(clip, squares, units)
 
 
 def steepest_sparse(clip: float | None, features: csr_array, one: float | None, units: np.ndarray) -> np.ndarray | None:

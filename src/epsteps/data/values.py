@@ -84,8 +84,8 @@ def _numbers_of(cells: list[Any]) -> np.ndarray:
 def texts(array: np.ndarray) -> np.ndarray:
     """Return cells as text, long ones cut; what is no text becomes one that is no label."""
     with quietly():
-        found = [NO_TEXT if text is None else text[:_LABEL] for text in map(text_of, array.ravel().tolist())]
-    return np.array(found, dtype=str).reshape(array.shape)
+        labels = [NO_TEXT if text is None else text[:_LABEL] for text in map(text_of, array.ravel().tolist())]
+    return np.array(labels, dtype=str).reshape(array.shape)
 
 
 def _plain(values: Any) -> np.ndarray:
@@ -114,10 +114,10 @@ def _of_columns(columns: list[Any], frame: Any) -> np.ndarray:
     kinds = {kind_of(column) for column in columns}
     if len(kinds) == 1 and isinstance(kind := kinds.pop(), np.dtype) and kind.kind in NUMERIC and kind.itemsize <= 8:
         return _plain(frame)
-    found = np.empty((len(frame) if columns else 0, len(columns)))
+    features = np.empty((len(frame) if columns else 0, len(columns)))
     for place, column in enumerate(columns):
-        found[:, place] = numbers(numeric_array(column))
-    return found
+        features[:, place] = numbers(numeric_array(column))
+    return features
 
 
 # One cell as a number, as text, or as a key: whatever object it is, nothing in it raises.
@@ -396,15 +396,15 @@ def canonical(matrix: Any) -> csr_array:
     if matrix.format in ("csr", "csc"):
         compressed: Any = csr_array(matrix) if matrix.format == "csr" else csc_array(matrix)
         _require_sound(compressed)
-        found: Any = compressed if matrix.format == "csr" else csr_array(compressed)
-        if not found.has_canonical_format:
-            rows = np.repeat(np.arange(found.shape[0]), np.diff(found.indptr))
-            found = _added_up(rows, found.indices, found.data, found.shape)
+        rows_of_entries: Any = compressed if matrix.format == "csr" else csr_array(compressed)
+        if not rows_of_entries.has_canonical_format:
+            rows = np.repeat(np.arange(rows_of_entries.shape[0]), np.diff(rows_of_entries.indptr))
+            rows_of_entries = _added_up(rows, rows_of_entries.indices, rows_of_entries.data, rows_of_entries.shape)
     else:
         entries = matrix.tocoo(copy=False)
         _require_inside(entries)
-        found = _added_up(entries.row, entries.col, entries.data, entries.shape)
-    return _sealed(found)
+        rows_of_entries = _added_up(entries.row, entries.col, entries.data, entries.shape)
+    return _sealed(rows_of_entries)
 
 
 def _require_sound(matrix: Any) -> None:

@@ -23,22 +23,22 @@ _NUMBERS = 2**25
 def partitions(problem: Problem, X: Any, y: Any, columns: Sequence[str] | None, client: Any) -> list[Partition]:
     """Return where the records are, once their declared structure fits the problem."""
     if isinstance(X, str | Path):
-        found = _parquet(problem, str(X), y, columns, client)
+        parts = _parquet(problem, str(X), y, columns, client)
     elif isinstance(X, require("dask.array", "dask", PURPOSE).Array):
         if columns is not None:
             raise ValueError("columns are for Parquet files and dask dataframes: an array has none. Leave them out.")
-        found = _arrays(problem, X, y)
+        parts = _arrays(problem, X, y)
     elif hasattr(X, "npartitions") and hasattr(X, "columns"):
-        found = _frame(problem, X, y, columns, client)
+        parts = _frame(problem, X, y, columns, client)
     else:
         raise TypeError(
             f"X must be a Parquet path, a dask array or a dask dataframe for the dask engine, got {type(X).__name__}. "
             "Use dask.array.from_array(X), or another engine."
         )
-    count = sum(partition.rows for partition in found)
+    count = sum(partition.rows for partition in parts)
     if count != problem.n:
         raise ValueError(f"X must have the problem's n = {problem.n} rows, got {count}.")
-    return [partition for partition in found if partition.rows > 0]
+    return [partition for partition in parts if partition.rows > 0]
 
 
 def _arrays(problem: Problem, X: Any, y: Any) -> list[Partition]:
@@ -75,15 +75,15 @@ def _frame(problem: Problem, X: Any, y: Any, columns: Sequence[str] | None, clie
 
 
 def _parquet(problem: Problem, path: str, y: Any, columns: Sequence[str] | None, client: Any) -> list[Partition]:
-    found = client.submit(partial(footers, path), pure=False).result()
-    if isinstance(found, Refused):
-        raise found.error
-    kinds = found[0][1]
+    files = client.submit(partial(footers, path), pure=False).result()
+    if isinstance(files, Refused):
+        raise files.error
+    kinds = files[0][1]
     columns = _columns(problem, list(kinds), y, columns)
-    for file, others, _ in found:
+    for file, others, _ in files:
         for name in (*columns, y):
             if others.get(name) != kinds[name]:
-                raise ValueError(f"{file} must have a column {name!r} of the same kind as {found[0][0]}.")
+                raise ValueError(f"{file} must have a column {name!r} of the same kind as {files[0][0]}.")
     for name in columns:
         if kinds[name] != "f":
             raise ValueError(f"{path}: column {name!r} is not numeric. Encode text columns as numbers.")
@@ -92,7 +92,7 @@ def _parquet(problem: Problem, path: str, y: Any, columns: Sequence[str] | None,
     most = max(1, min(share, _NUMBERS // problem.d))
     return [
         Partition(rows, partial(from_parquet, file, groups, columns, y))
-        for file, _, counts in found
+        for file, _, counts in files
         for groups, rows in _ranges(counts, most)
     ]
 
@@ -137,7 +137,8 @@ def from_frame(columns: Sequence[str], target: str, frame: Any) -> Arrays:
             raise PartitionError(
                 f"column {name!r} must be numeric, got {frame[name].dtype}. Encode text columns before."
             )
-    features = np.empty((len(frame), len(columns)), dtype=_kind([str(frame[name].dtype) for name in columns]))
+    single = {str(frame[name].dtype).lower() for name in columns} <= {"float32"}  # nothing is stored wider than it came
+    features = np.empty((len(frame), len(columns)), dtype=np.float32 if single else np.float64)
     for j, name in enumerate(columns):
         features[:, j] = frame[name].to_numpy(dtype=features.dtype, na_value=np.nan)
     if _is_numeric(frame[target].dtype):
@@ -147,11 +148,6 @@ def from_frame(columns: Sequence[str], target: str, frame: Any) -> Arrays:
 
 def _is_numeric(dtype: Any) -> bool:
     return dtype.kind in "biuf"
-
-
-def _kind(names: Sequence[str]) -> type:
-    """Return float32 when every column is, so that nothing is stored wider than it came."""
-    return np.float32 if set(map(str.lower, names)) <= {"float", "float32"} else np.float64
 
 
 def from_parquet(path: str, groups: Sequence[int], columns: Sequence[str], target: str) -> Arrays:
@@ -169,12 +165,12 @@ def footers(path: str) -> list[tuple[str, dict[str, str], list[int]]] | Refused:
             FileNotFoundError(f"there is no Parquet file at {path} for a worker to read: give a path they share.")
         )
     require("pyarrow.parquet", "parquet", "reading .parquet files")
-    found = []
+    described = []
     for file in files:
         try:
             with parquet.opened(file) as opened:
                 kinds = {field.name: parquet.kind_of(field.type) for field in opened.schema_arrow}
-                found.append((str(file), kinds, parquet.row_groups(opened)))
+                described.append((str(file), kinds, parquet.row_groups(opened)))
         except Exception:
             return Refused(OSError(f"{file} is not a Parquet file that a worker can read."))
-    return found
+    return described

@@ -95,27 +95,15 @@ class FastEngine(DenseEngine, name="fast"):
         if not 0 <= first <= len(steps) - count:
             raise ValueError(f"there are {len(steps)} steps, but {count} after step {first} were asked for.")
         features, negated = layouts.rows().reshape(-1), self._floats.numbers[: layouts.n]
+        factors = steps.alpha, steps.beta, steps.gamma, steps.restart
 
         def part(start: int, stop: int) -> None:
             for r in range(start, stop):
-                self._rows.descend(
-                    features,
-                    negated,
-                    np.ascontiguousarray(subsets[r], dtype=np.int64).reshape(-1),
-                    size,
-                    steps.alpha,
-                    steps.beta,
-                    steps.gamma,
-                    steps.restart,
-                    np.ascontiguousarray(noise[:, :, r]),
-                    ridge,
-                    self._kind,
-                    ROWS_BLOCK,
-                    padded(np.zeros(layouts.d), self._floats.lanes, self._floats.kind),
-                    np.zeros(layouts.d),
-                    paths[r],
-                    first,
-                )
+                rows = np.ascontiguousarray(subsets[r], dtype=np.int64).reshape(-1)
+                drawn, settings = np.ascontiguousarray(noise[:, :, r]), (ridge, self._kind, ROWS_BLOCK)
+                point = padded(np.zeros(layouts.d), self._floats.lanes, self._floats.kind)
+                memory = point, np.zeros(layouts.d), paths[r]
+                self._rows.descend(features, negated, rows, size, *factors, drawn, *settings, *memory, first)
 
         if copies == 1:
             part(0, 1)
@@ -142,32 +130,22 @@ class FastEngine(DenseEngine, name="fast"):
     def _at_point(self, x: np.ndarray, what: int, rows: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         if rows is not None:
             return self._at_point_of_rows(x, what, rows)
-        layouts, point = self._floats.layouts, np.ascontiguousarray(x, dtype=self._floats.kind)
-        tiles, size = layouts.tiles().reshape(-1), layouts.tile_size
-
-        parts = threads.PARTS if layouts.n * layouts.d >= _WORTH_PARTS else 1
+        layouts, negated = self._floats.layouts, self._floats.numbers
+        point = np.ascontiguousarray(x, dtype=self._floats.kind)
+        tiles, size, n = layouts.tiles().reshape(-1), layouts.tile_size, layouts.n
+        parts = threads.PARTS if n * layouts.d >= _WORTH_PARTS else 1
         edges = np.linspace(0, layouts.tile_count, parts + 1).astype(np.int64)
         gradients, totals = np.zeros((parts, layouts.d)), np.zeros(parts)
 
         def part(start: int, stop: int) -> None:
-            self._tiles.means(
-                tiles,
-                size,
-                self._floats.numbers,
-                point,
-                self._kind,
-                what,
-                edges[start : stop + 1],
-                layouts.n,
-                gradients[start:stop],
-                totals[start:stop],
-            )
+            between, into = edges[start : stop + 1], (gradients[start:stop], totals[start:stop])
+            self._tiles.means(tiles, size, negated, point, self._kind, what, between, n, *into)
 
         if parts == 1 or threads.allowed() == 1:
             part(0, parts)
         else:
-            threads.map_parts(part, parts, work=layouts.n * layouts.d)
-        return gradients.sum(axis=0) / layouts.n, totals.sum() / layouts.n
+            threads.map_parts(part, parts, work=n * layouts.d)
+        return gradients.sum(axis=0) / n, totals.sum() / n
 
     def _at_point_of_rows(self, x: np.ndarray, what: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         stored = self._floats
