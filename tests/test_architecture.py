@@ -69,7 +69,7 @@ def test_modules_import_only_to_their_left(path):
         ("problem", "from epsteps.running.run import run", {"running"}),
         ("problem", "from epsteps import data", {"data"}),
         ("problem", "import epsteps.noise", {"noise"}),
-        ("plans", "def f():\n    from epsteps.data.engines.dense import DenseEngine", {"data"}),
+        ("plans", "def f():\n    from epsteps.data.dense import DenseEngine", {"data"}),
         ("budgets", "from epsteps.methods import ObjectivePlan", {"methods"}),
         ("bounds", "import epsteps as es", {""}),
         ("running", "from epsteps.cli.common import clean_errors", {"cli"}),

@@ -14,7 +14,7 @@ from scipy import stats
 
 import epsteps as es
 from epsteps.budgets import mechanisms
-from epsteps.data.engines import encoding
+from epsteps.data import encoding
 from epsteps.methods import plan_objective
 from epsteps.methods.minimised import Minimised
 from epsteps.methods.precision import LONG, Goal, least_tolerance, rounding, tilt_length

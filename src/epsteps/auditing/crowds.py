@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import linprog
 
 from epsteps.auditing.worst_case import extreme_features, extreme_targets, far_point, noise_norm, record_gradients
-from epsteps.data.records import Rows
+from epsteps.data.rows import Rows
 from epsteps.methods import ObjectivePlan, OutputPlan
 from epsteps.problem.problem import Problem
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from epsteps.auditing.comparing import short
 from epsteps.budgets.costs import Epsilon, Rho
-from epsteps.data.records import Rows
+from epsteps.data.rows import Rows
 from epsteps.methods import ObjectivePlan, OutputPlan
 from epsteps.methods.minima import minimum_radius
 from epsteps.noise import Source

@@ -12,7 +12,7 @@ from typer import Argument, Option
 
 import epsteps as es
 from epsteps.cli import common, files
-from epsteps.data.sources.parquet import ParquetReader
+from epsteps.data.parquet import ParquetReader
 from epsteps.data.tables import read_table
 from epsteps.paper import compare as experiment
 from epsteps.paper import quadratic_demo, report

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 
 from epsteps.budgets import Cost
-from epsteps.data.records import Rows
+from epsteps.data.rows import Rows
 from epsteps.noise import Source
 from epsteps.plans.plan import Conversation, OverspentError, Plan, Published
 from epsteps.plans.requests import Draw, Request
