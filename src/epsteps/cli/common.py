@@ -80,7 +80,7 @@ def _ended(message: str, code: int) -> typer.Exit:
     return typer.Exit(code)
 
 
-def make_budget(epsilon: float, delta: float | None, rho: float | None = None) -> Budget:
+def make_budget(epsilon: float, delta: float | None, rho: float | None) -> Budget:
     """Return the budget that the options declare."""
     if rho is not None:
         if delta is not None:

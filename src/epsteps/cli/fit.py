@@ -51,7 +51,7 @@ def fit(
     their values. Values outside the schema never stop a fit: they are moved inside.
     """
     declared = _with_target(Schema.read(schema), target)
-    budget = common.make_budget(epsilon, delta)
+    budget = es.Pure(epsilon) if delta is None else es.Approximate(epsilon, delta)
     account = _account(ledger, dataset)
     paths = [out / name for name in (MODEL, REPORT)]
     files.require_free(paths, force)
