@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import epsteps as es
+from epsteps.budgets.corners import Corners, composed
 from epsteps.budgets.filters import accounts, pure_divergence
 from epsteps.budgets.prices import exact, round_down, round_up, total
 from epsteps.ledger.chain import Terms, dump_cost, load_cost
-from epsteps.methods.minima import Corners, calibrated, composed
-from epsteps.methods.minima.saturations import Flat, Sigmoid, Softmax
+from epsteps.methods.minima import calibrated
+from epsteps.problem.saturations import Flat, Sigmoid, Softmax
 
 AMOUNTS = st.floats(1e-12, 2.0)
 BUDGET = es.Approximate(1.0, 1e-6)

@@ -18,7 +18,7 @@ from epsteps.paper import compare as experiment
 from epsteps.paper import quadratic_demo, report
 from epsteps.paper.published import paper_smoothness, published_data, true_smoothness
 from epsteps.paper.sweep import PAPER_L, PUBLISHED, RIGHT_L, Curve, Sweep, csv_files, draw_all, planned, run_sweep
-from epsteps.problem import memory
+from epsteps.problem import limits
 
 EngineName = Literal["auto", "numpy", "fast", "gpu", "dask"]
 
@@ -63,7 +63,7 @@ def compare(
         if engine == "dask":
             raise ValueError("--engine dask needs --data with a .parquet file that the workers read.")
         problem = experiment.paper_problem(n, d, ridge)
-        memory.require_records(problem)
+        limits.require_records(problem)
         features, targets = experiment.paper_data(n, d, seed)
     else:
         if radius is None:
