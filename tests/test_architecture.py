@@ -72,7 +72,7 @@ def test_modules_import_only_to_their_left(path):
         ("plans", "def f():\n    from epsteps.data.dense import DenseEngine", {"data"}),
         ("budgets", "from epsteps.methods import ObjectivePlan", {"methods"}),
         ("bounds", "import epsteps as es", {""}),
-        ("running", "from epsteps.cli.common import clean_errors", {"cli"}),
+        ("running", "from epsteps.cli.common import shown", {"cli"}),
         ("running", "from epsteps.methods.steps import Plan", set()),
         ("paper", "import epsteps as es", set()),
     ],
