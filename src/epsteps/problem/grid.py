@@ -99,12 +99,12 @@ class Grid:
         if shape is not None:
             shift = np.broadcast_to(shift.max(axis=0), shift.shape)
         coarse = np.ldexp(unit, shift)
-        more = 0.0
+        growth = 0.0
         if shift.any():
-            more = _norm(np.where(shift > 0, coarse, 0.0), norm) if shape is None else shape.cube * coarse[0]
-            more = more / (2 * self.problem.gradient_size(bound, norm))
+            rounding = _norm(np.where(shift > 0, coarse, 0.0), norm) if shape is None else shape.cube * coarse[0]
+            growth = rounding / (2 * self.problem.gradient_size(bound, norm))
         # Samplers draw no noise finer than integers: there is a little more of it than was paid for.
-        grown = np.maximum(up(scale / coarse * (1 + more)), 1.0)
+        grown = np.maximum(up(scale / coarse * (1 + growth)), 1.0)
         return Release(shift, np.ldexp(step, shift), grown if shape is None else grown[0])
 
 
