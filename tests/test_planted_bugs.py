@@ -115,7 +115,7 @@ from scipy import stats
 import epsteps as es
 import epsteps.auditing.measuring
 from epsteps import methods as plans
-from epsteps.budgets import additive
+from epsteps.budgets import additive, spending
 from epsteps.budgets.mechanisms import Gaussian, knorm
 from epsteps.data import engines
 from epsteps.methods import ObjectivePlan, OutputPlan, designs, minima, minimised, plan_objective
@@ -672,7 +672,7 @@ def signed_columns_in_the_hull(patch):
         return Body(tuple(np.flatnonzero(~inside).tolist()), blocks)
 
     patch.setattr(es.Box, "body", body)
-    patch.setattr(es.Box, "hull", body)
+    patch.setattr(es.Box, "hull", lambda self, d: None)
 
 
 def categories_in_one_block(patch):
@@ -682,7 +682,7 @@ def categories_in_one_block(patch):
         return Body((), ((block,) if block else ()) + tuple((c,) for c in np.flatnonzero(~inside).tolist()))
 
     patch.setattr(es.Box, "body", body)
-    patch.setattr(es.Box, "hull", body)
+    patch.setattr(es.Box, "hull", lambda self, d: None)
 
 
 def category_not_projected(patch):
@@ -1145,9 +1145,7 @@ def free_repetitions(kind):
 
 
 def dearest_release_alone(patch):
-    patch.setattr(
-        ObjectivePlan, "spending", lambda self, repetitions=1: plans.spending.of_pure(self.budget, max(self.costs))
-    )
+    patch.setattr(ObjectivePlan, "spending", lambda self, repetitions=1: spending.of_pure(self.budget, max(self.costs)))
     patch.setattr(ObjectivePlan, "spent", property(lambda self: self.spending().amount))
 
 
