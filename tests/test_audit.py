@@ -22,8 +22,9 @@ from epsteps.auditing.worst_case import worst_pair
 from epsteps.cli import app
 from epsteps.methods import plan_objective
 from epsteps.noise import SAMPLERS, Source
-from epsteps.problem.losses import PseudoHuber, SmoothedHinge, Softmax
+from epsteps.problem.losses import PseudoHuber, SmoothedHinge
 from epsteps.problem.shapes import Frobenius, Nuclear
+from epsteps.problem.softmax import Softmax
 
 CUBE = es.Ball(1, norm=np.inf)
 

@@ -17,7 +17,7 @@ from epsteps.data.sources.parquet import ParquetReader
 from epsteps.data.tables import read_table
 from epsteps.paper import compare as experiment
 from epsteps.paper import outputs
-from epsteps.problem import memory
+from epsteps.problem import limits
 
 
 @clean_errors
@@ -61,7 +61,7 @@ def compare(
         if engine == EngineName.dask:
             raise ValueError("--engine dask needs --data with a .parquet file that the workers read.")
         problem = experiment.paper_problem(n, d, ridge)
-        memory.require_records(problem)
+        limits.require_records(problem)
         features, targets = experiment.paper_data(n, d, seed)
     else:
         if radius is None:

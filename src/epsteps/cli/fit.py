@@ -13,10 +13,10 @@ import typer
 
 import epsteps as es
 from epsteps.budgets import Budget
+from epsteps.budgets.corners import Corners
 from epsteps.cli import files
 from epsteps.cli.common import clean_errors, progress_bar
 from epsteps.cli.schema import DelimiterName
-from epsteps.methods.minima import Corners
 from epsteps.tables import models
 from epsteps.tables.schema import Schema, SchemaCheck
 

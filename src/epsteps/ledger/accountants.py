@@ -13,10 +13,10 @@ import numpy as np
 
 from epsteps.budgets import Approximate, Concentrated, Pure, zcdp_epsilon
 from epsteps.budgets.composition import composed_epsilon
+from epsteps.budgets.corners import Corners, composed
 from epsteps.ledger import renyi
 from epsteps.ledger.amounts import exact, round_down, round_up, total
 from epsteps.ledger.terms import Cost, Terms
-from epsteps.methods.minima import Corners, composed
 
 # Candidates for the part of a free delta that pays for turning rho into epsilon.
 _SPLITS = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9)

@@ -3,13 +3,13 @@
 from os import PathLike
 
 from epsteps.budgets import Budget
+from epsteps.budgets.corners import Corners
 from epsteps.ledger import databases, store
 from epsteps.ledger.books import Book, find, open_books
 from epsteps.ledger.chain import GENESIS, Entry, follow
 from epsteps.ledger.errors import LedgerError
 from epsteps.ledger.names import require_new, require_plain
 from epsteps.ledger.terms import Cost, Terms, checked, dump_cost, dump_terms
-from epsteps.methods.minima import Corners
 
 _LONGEST_NAME = 200
 _LONGEST_NOTE = 2000

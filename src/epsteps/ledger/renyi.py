@@ -20,7 +20,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from epsteps.methods.minima import Corners
+from epsteps.budgets.corners import Corners
 
 # Shares of delta: for the deltas of charges, and for the tails of the accounts. Together 1, exactly in binary.
 CHARGES_SHARE = 1 / 4

@@ -6,8 +6,8 @@ from functools import lru_cache
 from typing import Any
 
 from epsteps.budgets import Approximate, Concentrated, Pure
+from epsteps.budgets.corners import Corners
 from epsteps.ledger.amounts import AMOUNTS
-from epsteps.methods.minima import Corners
 from epsteps.problem import validate
 
 Cost = Pure | Concentrated | Approximate | Corners

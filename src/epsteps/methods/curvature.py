@@ -7,8 +7,8 @@ import numpy as np
 from epsteps.budgets import Budget, mechanisms
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.methods.curvature_plan import CurvaturePlan, require_covered
-from epsteps.methods.limits import UndrawableError
-from epsteps.problem import memory, validate
+from epsteps.methods.designs import UndrawableError
+from epsteps.problem import limits, validate
 from epsteps.problem.problem import Problem
 from epsteps.problem.sampling import Sampling
 
@@ -45,7 +45,7 @@ def plan_curvature(problem: Problem, budget: Budget, *, mechanism: str = "auto")
     ('hull', 3, True)
     """
     validate.choice("mechanism", mechanism, ("auto", *mechanisms.NAMES))
-    memory.require_moments(problem)
+    limits.require_moments(problem)
     require_covered(problem)
     if mechanism == "auto":
         noises = [mechanisms.smallest(problem, kind) for kind in budget.kinds]

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from epsteps.budgets import Cost, mechanisms
-from epsteps.methods.designs import MATRIX_ROWS, MATRIX_STEPS, Columns, Statistic, Whitening
+from epsteps.methods.designs import MATRIX_ROWS, MATRIX_STEPS, Statistic, Whitening
 from epsteps.plans.requests import Draw, Sum
-from epsteps.problem.domain import Ball
+from epsteps.problem.ball import Ball
+from epsteps.problem.domain import Columns
 from epsteps.problem.grid import STEPS
 from epsteps.problem.problem import Problem
 from epsteps.problem.shapes import Frobenius, Nuclear
@@ -73,7 +74,7 @@ def _squares(columns: Columns, features: np.ndarray) -> np.ndarray:
     """Return z² of a ball's columns and 2z² - 1 of a box's; rounded down, which keeps a ball's within their sum."""
     z = _centred(columns, features)[:, columns.numeric]
     squares = z * z // STEPS
-    return squares if isinstance(columns.squares, Ball) else 2 * squares - STEPS
+    return columns.factor * squares - columns.offset * STEPS
 
 
 @dataclass(frozen=True, eq=False)

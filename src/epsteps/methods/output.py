@@ -14,7 +14,7 @@ from epsteps.methods.minimum import Minimum, moved
 from epsteps.methods.precision import LEAST_BITS, LONG, Goal, grid_step, least_tolerance, rounding
 from epsteps.plans.page import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Plan, Published
-from epsteps.problem import memory, validate
+from epsteps.problem import limits, validate
 from epsteps.problem.problem import Problem
 
 # The noise of a point: pure, and Gaussian.
@@ -67,7 +67,7 @@ class OutputPlan(Plan):
 
     def __post_init__(self) -> None:
         Minimised(self.problem, self.ridge)
-        memory.require_hessian(self.problem)
+        limits.require_hessian(self.problem)
         validate.choice("mechanism", self.mechanism, _NAMES)
         for name in ("scale", "tolerance"):
             validate.positive(name, getattr(self, name))
@@ -157,7 +157,7 @@ def plan_output(problem: Problem, budget: Budget, *, mechanism: str = "auto") ->
     that falls with its square.
     """
     Minimised(problem, max(problem.ridge, 1.0))  # refuses what has no bounds
-    memory.require_hessian(problem)
+    limits.require_hessian(problem)
     validate.choice("mechanism", mechanism, ("auto", *_NAMES))
     names = tuple(kind.either(*_NAMES) for kind in budget.kinds) if mechanism == "auto" else (mechanism,)
     best = min((_planned(problem, budget, name) for name in names), key=predicted_risk)

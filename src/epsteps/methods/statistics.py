@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from epsteps.budgets import Budget, Cost, Epsilon, Mu, mechanisms
+from epsteps.budgets import Budget, Cost, Epsilon, Mu, Rho, mechanisms
 from epsteps.methods.designs import Definite, definite, held
-from epsteps.methods.limits import require_units
 from epsteps.methods.vectors import Vectors, chosen_vectors
 from epsteps.plans.page import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Plan, Published
 from epsteps.plans.requests import Draw, Records, Sum
-from epsteps.problem import levels, memory, validate
+from epsteps.problem import levels, limits, validate
 from epsteps.problem.grid import STEPS, added
+from epsteps.problem.limits import require_units
 from epsteps.problem.losses import Squared
 from epsteps.problem.problem import Problem
 from epsteps.problem.shapes import Frobenius, Nuclear
@@ -109,7 +109,7 @@ class StatisticsPlan(Plan):
     integers inside the declared domain; their largest squared length is ``Vectors.square``, R². Replacing one
     changes the sum of aa' by aa' - bb', of Frobenius norm √(|a|⁴ + |b|⁴ - 2 (a'b)²) <= √2 R² and of nuclear norm at
     most 2 R². "gaussian" adds a symmetric matrix with standard deviation ``scale`` on the diagonal and scale/√2 off it,
-    which is √2 R²/scale-Gaussian-DP: the same as ``minima.statistics_mu`` says of moments and products together.
+    which is √2 R²/scale-Gaussian-DP.
     "wishart" adds the difference of two Wishart matrices, which is R²/scale-DP (``Nuclear``). Sums
     are exact integers. Where they are rounded to coarser ones, each entry moves by at most one of those more, and that
     is counted.
@@ -140,7 +140,7 @@ class StatisticsPlan(Plan):
     floor: float
 
     def __post_init__(self) -> None:
-        memory.require_moments(self.problem)
+        limits.require_moments(self.problem)
         require_squared(self.problem)
         validate.choice("mechanism", self.mechanism, (GAUSSIAN, WISHART))
         for name in ("scale", "floor"):
@@ -252,7 +252,7 @@ def plan_statistics(problem: Problem, budget: Budget, *, mechanism: str = "auto"
     A budget in epsilon takes Wishart noise, which is pure. Under (epsilon, delta) "auto" takes the noise whose
     variance is smaller: Gaussian, but for few features.
     """
-    memory.require_moments(problem)
+    limits.require_moments(problem)
     require_squared(problem)
     validate.choice("mechanism", mechanism, ("auto", GAUSSIAN, WISHART))
     vectors = chosen_vectors(problem)

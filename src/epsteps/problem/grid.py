@@ -14,6 +14,7 @@ import numpy as np
 
 from epsteps.problem import levels
 from epsteps.problem.problem import Problem, held_point
+from epsteps.problem.rounding import up
 from epsteps.problem.shapes import Shape
 
 # A feature at the domain's largest value is this many steps.
@@ -26,8 +27,6 @@ ROWS_PER_INT64 = 2**22
 _ROWS_BITS = 22
 # Noise of about so many bits is drawn quickly, and is still spread over billions of integers.
 _NOISE_BITS = 36
-# A scale in integers is rounded up by this much, far above its rounding error.
-_OUTWARD = 1 + 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +97,7 @@ class Grid:
             moved = _gauge(shape, np.where(shift > 0, coarse, 0.0)) if shape.stretches else shape.cube * coarse[0]
             more = moved / (2 * self.problem.gradient_size(bound, shape.norm))
         # Samplers draw no noise finer than integers: there is a little more of it than was paid for.
-        grown = np.maximum(scale / coarse * (1 + more) * _OUTWARD, 1.0)
+        grown = np.maximum(up(scale / coarse * (1 + more)), 1.0)
         return Release(shift, np.ldexp(step, shift), grown if shape.stretches else grown[0])
 
 
