@@ -14,16 +14,19 @@ from hypothesis import strategies as st
 
 import epsteps as es
 from epsteps.budgets.corners import Corners, composed
-from epsteps.ledger.accountants import tally
-from epsteps.ledger.amounts import exact, round_down, round_up, total
-from epsteps.ledger.renyi import accounts, pure_divergence
-from epsteps.ledger.terms import Terms, dump_cost, load_cost
+from epsteps.budgets.filters import accounts, pure_divergence
+from epsteps.budgets.prices import exact, round_down, round_up, total
+from epsteps.ledger.chain import Terms, dump_cost, load_cost
 from epsteps.methods.minima import calibrated
 from epsteps.problem.saturations import Flat, Sigmoid, Softmax
 
 AMOUNTS = st.floats(1e-12, 2.0)
 BUDGET = es.Approximate(1.0, 1e-6)
 EVERY_KIND = (es.Pure(0.2), es.Concentrated(1e-3), es.Approximate(0.1, 1e-8))
+
+
+def tally(terms, costs):
+    return terms.tally(costs)
 
 
 def spend(terms, costs):
@@ -255,15 +258,10 @@ def test_prices_chosen_by_earlier_releases_do_not_break_the_adaptive_rule(epsilo
     assert strongest_attack(sharpest, epsilon, sizes) > 1.2 * delta
 
 
-def calibrated_cost(*arguments):
-    found = calibrated(*arguments)
-    return found.corners.scaled(found.mu)
-
-
 MINIMA = [
-    calibrated_cost(0.2, 1e-7, 0.01, Sigmoid()),
-    calibrated_cost(0.1, 1e-7, 0.02, Softmax(3)),
-    calibrated_cost(0.2, 1e-7, 0.01, Flat(2)),
+    calibrated(0.2, 1e-7, 0.01, Sigmoid()).cost,
+    calibrated(0.1, 1e-7, 0.02, Softmax(3)).cost,
+    calibrated(0.2, 1e-7, 0.01, Flat(2)).cost,
 ]
 
 
@@ -277,7 +275,7 @@ def test_a_tilted_minimum_is_charged_by_its_corners(tmp_path):
     assert ledger.verify()
     assert 0.2 < ledger.spent("people") < 1
     with pytest.raises(es.BudgetExceededError):
-        ledger.charge("people", calibrated_cost(2.0, 1e-7, 0.01, Sigmoid()))
+        ledger.charge("people", calibrated(2.0, 1e-7, 0.01, Sigmoid()).cost)
 
 
 @pytest.mark.parametrize("composition", ["adaptive", "numerical"])
@@ -300,7 +298,7 @@ def test_accepted_minima_are_private_by_the_product_of_their_corners(composition
 
 def test_one_minimum_alone_costs_about_what_it_was_calibrated_for():
     pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")
-    cost = calibrated_cost(0.5, 5e-7, 0.01, Sigmoid())
+    cost = calibrated(0.5, 5e-7, 0.01, Sigmoid()).cost
     assert 0.4 < tally(Terms(BUDGET, "numerical"), [cost]).spent < 0.51
     assert 0.4 < tally(Terms(BUDGET), [cost]).spent < 0.8
 

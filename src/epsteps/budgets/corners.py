@@ -18,6 +18,7 @@ from scipy.optimize import root_scalar
 from scipy.special import logsumexp, ndtr
 
 from epsteps.budgets.conversions import checked_delta, gaussian_delta, gaussian_mu
+from epsteps.budgets.prices import Parts, Price
 from epsteps.problem import validate
 from epsteps.problem.rounding import down, up
 
@@ -27,7 +28,7 @@ _MOST_CORNERS = 5_000
 
 
 @dataclass(frozen=True)
-class Corners:
+class Corners(Price):
     """A list of Gaussian privacy losses whose largest bounds that of a release, at any scale mu of the noise.
 
     Formal guarantee: if, for all neighbours, the privacy loss is at most the largest of ``shifts[v]`` + the loss of a
@@ -130,6 +131,11 @@ class Corners:
     def amount(self) -> float:
         """Return the largest ratio: for corners that were scaled, the largest mu."""
         return max(self.ratios)
+
+    @property
+    def parts(self) -> Parts:
+        """Return the corners themselves."""
+        return Parts(corners=self)
 
     def scaled(self, mu: float) -> "Corners":
         """Return the corners of a release at this mu, as those of scale 1: what a ledger is charged."""
