@@ -8,6 +8,8 @@ from typing import Protocol
 import numpy as np
 
 from epsteps.budgets.mechanisms import Mechanism
+from epsteps.problem.bodies import Body, Ellipsoid
+from epsteps.problem.hulls import Hull
 from epsteps.problem.problem import Problem
 
 # Records lean by this share of their size toward another, so that a point can have large margins with both.
@@ -74,9 +76,13 @@ class Pair:
 def noise_norm(mechanism: Mechanism, problem: Problem, moved: np.ndarray) -> np.ndarray:
     """Return the norm of the mechanism's noise, of a vector or of each column, in real units."""
     shape = mechanism.shape(problem)
-    if shape is None:
-        return np.linalg.norm(moved, ord=NORMS[mechanism.name], axis=0)
-    return shape.gauge(moved / problem.units.reshape(-1, *[1] * (moved.ndim - 1)))
+    units = 1.0 if shape is None else problem.units.reshape(-1, *[1] * (moved.ndim - 1))
+    return size_of(mechanism, shape, moved / units)
+
+
+def size_of(mechanism: Mechanism, shape: Body | Hull | Ellipsoid | None, moved: np.ndarray) -> np.ndarray:
+    """Return how far a vector or each column moved, in the norm that noise of this law and shape is paid in."""
+    return np.linalg.norm(moved, ord=NORMS[mechanism.name], axis=0) if shape is None else shape.gauge(moved)
 
 
 def worst_pair(plan: Noised) -> Pair:
@@ -164,16 +170,31 @@ def far_point(problem: Problem, pair: np.ndarray, margins: np.ndarray) -> np.nda
 
 def record_gradients(problem: Problem, x: np.ndarray, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """Return the gradient of each record's loss at x, one in each column; clipped if the problem says so."""
-    rows, loss = _with_intercept(problem, features), problem.loss
-    margins = rows @ x.reshape(loss.outputs, problem.width).T
-    encoded = loss.encode(targets)
-    slopes = loss.derivative(margins[:, 0], encoded)[:, None] if loss.outputs == 1 else None
-    if slopes is None:
-        slopes = loss.derivative(margins, encoded[:, None])
+    return loss_gradients(problem, x, _with_intercept(problem, features), problem.loss.encode(targets))
+
+
+def loss_gradients(problem: Problem, x: np.ndarray, rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Return the same of records as an engine has them: with the intercept's column, and encoded targets."""
+    loss, margins = problem.loss, rows @ x.reshape(problem.loss.outputs, problem.width).T
+    if loss.outputs == 1:
+        slopes = loss.derivative(margins[:, 0], targets)[:, None]
+    else:
+        slopes = loss.derivative(margins, targets[:, None])
     gradients = np.einsum("nk,nj->kjn", slopes, rows).reshape(problem.dimension, len(rows))
     if problem.clip is not None:
         gradients = gradients * np.minimum(1, problem.clip / np.maximum(np.linalg.norm(gradients, axis=0), 1e-300))
     return gradients
+
+
+def loss_hessian(
+    problem: Problem, x: np.ndarray, rows: np.ndarray, targets: np.ndarray, counts: np.ndarray | float = 1.0
+) -> np.ndarray:
+    """Return the sum of the second derivatives of their losses at x, each record counted so many times."""
+    loss, margins = problem.loss, rows @ x.reshape(problem.loss.outputs, problem.width).T
+    if loss.outputs == 1:
+        return (rows.T * (counts * loss.second(margins[:, 0], targets))) @ rows
+    bends = np.reshape(counts, (-1, 1, 1)) * loss.second(margins, targets[:, None])
+    return np.einsum("nab,ni,nj->aibj", bends, rows, rows).reshape((problem.dimension,) * 2)
 
 
 def _pair(plan: Noised, x: np.ndarray, features: np.ndarray, targets: np.ndarray) -> Pair | None:
