@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from epsteps.budgets import Cost, Epsilon
+from epsteps.budgets import Cost
 from epsteps.budgets.mechanisms import Gaussian
-from epsteps.methods.designs import MATRIX_ROWS, MATRIX_STEPS, Columns, Statistic, Whitening
+from epsteps.methods.designs import MATRIX_ROWS, MATRIX_STEPS, Statistic, Whitening
 from epsteps.plans.requests import Draw, Sum
-from epsteps.problem.domain import Ball
+from epsteps.problem.ball import Ball
+from epsteps.problem.domain import Columns
 from epsteps.problem.grid import STEPS
 from epsteps.problem.problem import Problem
 
@@ -73,7 +74,7 @@ def _squares(columns: Columns, features: np.ndarray) -> np.ndarray:
     """Return z² of a ball's columns and 2z² - 1 of a box's; rounded down, which keeps a ball's within their sum."""
     z = _centred(columns, features)[:, columns.numeric]
     squares = z * z // STEPS
-    return squares if isinstance(columns.squares, Ball) else 2 * squares - STEPS
+    return columns.factor * squares - columns.offset * STEPS
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +105,7 @@ class SecondMoment(Sum):
 
     def draw(self, source: "Source") -> Draw:
         """Draw what is added, in integers. Sees no records."""
-        if self.kind is Epsilon:
+        if self.kind.is_pure:
             return {"noise": source.wishart_difference(self.k, MATRIX_STEPS**2 / self.cost * _UP)}
         lower = np.tril_indices(self.k)
         scales = np.where(lower[0] == lower[1], 1.0, np.sqrt(0.5)) * (MATRIX_STEPS**2 / np.sqrt(self.cost) * _UP)

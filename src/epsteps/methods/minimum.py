@@ -73,7 +73,7 @@ class Minimum(Request):
             return (self.noise.kind.of_ratio(self.sensitivity / self.goal.scale * _UP),)
         objective, noise = self.goal.objective, self.tilt.mechanism
         ratio, output = objective.sensitivity(noise.norm) / self.tilt.scale, self.output_cost
-        if noise.kind is not Epsilon:
+        if not noise.kind.is_pure:
             return noise.kind.of_ratio(ratio * _UP), Epsilon(output)
         cells = cell_size(noise, self.problem) * self.tilt.step / self.tilt.scale
         return (Epsilon((minima.total_epsilon(ratio, objective.kappa, objective.saturation) + cells + output) * _UP),)

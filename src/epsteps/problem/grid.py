@@ -16,6 +16,7 @@ from epsteps.problem import levels
 from epsteps.problem.bodies import Body, Ellipsoid
 from epsteps.problem.hulls import Hull
 from epsteps.problem.problem import Problem, held_point
+from epsteps.problem.rounding import up
 
 # A feature at the domain's largest value is this many steps.
 STEPS = 2**20
@@ -27,8 +28,6 @@ ROWS_PER_INT64 = 2**22
 _ROWS_BITS = 22
 # Noise of about so many bits is drawn quickly, and is still spread over billions of integers.
 _NOISE_BITS = 36
-# A scale in integers is rounded up by this much, far above its rounding error.
-_OUTWARD = 1 + 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +104,7 @@ class Grid:
             more = _norm(np.where(shift > 0, coarse, 0.0), norm) if shape is None else shape.cube * coarse[0]
             more = more / (2 * self.problem.gradient_size(bound, norm))
         # Samplers draw no noise finer than integers: there is a little more of it than was paid for.
-        grown = np.maximum(scale / coarse * (1 + more) * _OUTWARD, 1.0)
+        grown = np.maximum(up(scale / coarse * (1 + more)), 1.0)
         return Release(shift, np.ldexp(step, shift), grown if shape is None else grown[0])
 
 

@@ -1,26 +1,22 @@
 """A ball of one of the usual norms."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from epsteps.problem import validate
 from epsteps.problem.bodies import Body
+from epsteps.problem.box import Box
+from epsteps.problem.domain import Columns, Domain, checked_norm, owners
 
-_NORMS = (1, 2, math.inf)
 _LARGEST = 1e150  # entries are clipped here before a norm is taken, so that squares stay finite
 
 
-def checked_norm(norm: float) -> float:
-    """Return ``norm`` if it is 1, 2 or infinity, or raise."""
-    if norm not in _NORMS:
-        raise ValueError(f"norm must be 1, 2 or numpy.inf, got {norm!r}.")
-    return norm
-
-
 @dataclass(frozen=True)
-class Ball:
+class Ball(Domain, name="Ball"):
     """All vectors whose ``norm`` (1, 2 or infinity) is at most ``radius``.
 
     Declared from public knowledge, never measured on the data. The unit cube [-1, 1]^d is
@@ -29,6 +25,8 @@ class Ball:
     >>> Ball(1, norm=np.inf).size(1, d=20)
     20.0
     """
+
+    is_centred: ClassVar[bool] = True
 
     radius: float
     norm: float = 2
@@ -41,9 +39,6 @@ class Ball:
         norm = "inf" if self.norm == math.inf else f"{self.norm:g}"
         return f"the L{norm} ball of radius {self.radius:g}"
 
-    def require(self, d: int) -> None:
-        """Raise unless records of d features can lie in the domain: they always can."""
-
     def units(self, d: int) -> np.ndarray:
         """Return the largest absolute value of each column."""
         return np.full(d, self.radius)
@@ -54,10 +49,6 @@ class Ball:
             return None
         return Body((), (tuple(range(d)),) if self.norm == 1 else tuple((column,) for column in range(d)))
 
-    def hull(self, d: int) -> Body | None:
-        """Return the same body: there is no smaller one."""
-        return self.body(d)
-
     def even_moments(self, d: int) -> tuple[np.ndarray, np.ndarray]:
         """Return mean and variance of each column if records were spread evenly over the ball."""
         share = {1: 2 / ((d + 1) * (d + 2)), 2: 1 / (d + 2), math.inf: 1 / 3}[self.norm]
@@ -67,6 +58,18 @@ class Ball:
         """Return the largest ``norm`` of a vector of the ball in d dimensions."""
         gap = 1 / checked_norm(norm) - 1 / self.norm
         return self.radius * d ** max(gap, 0.0)
+
+    def columns(self, d: int) -> Columns:
+        """Return the columns of the unit ball; their squares lie in the L1 ball where the norm is 1 or 2."""
+        centre, half = np.zeros(d), np.full(d, self.radius)
+        if self.norm == math.inf:
+            return Columns(Box(-1, 1), centre, half, squares=Box(-1, 1), factor=2, offset=1)
+        return Columns(Ball(1, norm=self.norm), centre, half, squares=Ball(1, norm=1), factor=1, offset=0)
+
+    def largest_square(self, centre: Sequence[int], weights: Sequence[int], steps: int) -> int:
+        """Return the largest weighed square of one column, or the sum of all of them in a cube; the centre is 0."""
+        squares = [steps**2 * weight**2 for weight in weights]
+        return sum(squares) if self.norm == math.inf else max(squares)
 
     def reach(self, x: np.ndarray) -> np.ndarray:
         """Return sup |u'x| over the ball, for each column of x: radius times the dual norm."""
@@ -210,11 +213,6 @@ def _saved(real: np.ndarray, near: np.ndarray, norm: float) -> np.ndarray:
     """Return how much shorter a row gets by rounding an entry toward 0: nothing where that was the nearest."""
     size = np.abs(near)
     return np.where(size > np.abs(real), 2 * size - 1 if norm == 2 else 1.0, 0.0)
-
-
-def owners(starts: np.ndarray) -> np.ndarray:
-    """Return the row of each entry."""
-    return np.repeat(np.arange(len(starts) - 1), np.diff(starts))
 
 
 def _ragged_sum(powers: np.ndarray, starts: np.ndarray) -> np.ndarray:

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit, logsumexp, softmax
 
-from epsteps.problem import levels
-from epsteps.problem.losses import encoding
-
-# A slope's bound is rounded up by this much: a few units in the last place.
-_UPWARD = 1 + 2.0**-50
+from epsteps.problem import levels, saturations
+from epsteps.problem.losses import SLOPE_SHARE, Loss
+from epsteps.problem.rounding import up
+from epsteps.problem.saturations import Saturation
+from epsteps.problem.targets import Labels, different
 
 
 @dataclass(frozen=True)
-class Softmax:
+class Softmax(Loss, name="Softmax", proved=True):
     """Multinomial logistic loss ``ln(sum_k exp(m_k)) - m_y`` for three or more declared classes.
 
     x consists of one block of coefficients after the other, a block for each class; the margins are the blocks'. With
@@ -29,7 +29,12 @@ class Softmax:
     classes: tuple[object, ...] = (0, 1, 2)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "classes", encoding.different(self.classes, 3))
+        object.__setattr__(self, "classes", different(self.classes, 3))
+
+    @property
+    def targets(self) -> Labels:
+        """The classes."""
+        return Labels(self.classes)
 
     @property
     def outputs(self) -> int:
@@ -42,11 +47,6 @@ class Softmax:
         return 1.0
 
     @property
-    def typical_slope(self) -> float:
-        """Return the slope."""
-        return self.slope
-
-    @property
     def curvature(self) -> float:
         """Return 1/2, the largest eigenvalue of diag(p) - pp' (Böhning 1992)."""
         return 0.5
@@ -55,6 +55,11 @@ class Softmax:
     def value_at_zero(self) -> float:
         """Return ln k."""
         return math.log(self.outputs)
+
+    @property
+    def saturation(self) -> Saturation:
+        """Its own: that of k classes."""
+        return saturations.Softmax(len(self.classes))
 
     def joint_slope(self, norm: float) -> float:
         """Bound the norm of p - e_y where its entry y is at least -1: 2, √2, or 1 for the norms 1, 2 and infinity.
@@ -65,15 +70,7 @@ class Softmax:
 
     def slope_at(self, reach: np.ndarray) -> np.ndarray:
         """Return the largest 1 - p_y, σ(2 reach + ln(k - 1)): class y at -reach, all others at reach."""
-        return np.minimum(expit(2 * reach + math.log(self.outputs - 1)) * _UPWARD, 1.0)
-
-    def encode(self, y: np.ndarray) -> np.ndarray:
-        """Return each label's place among the classes, 0 for everything else."""
-        return encoding.places(self.classes, y)
-
-    def outside(self, y: np.ndarray) -> int:
-        """Count the labels that are no class."""
-        return encoding.unknown(self.classes, y)
+        return np.minimum(up(expit(2 * reach + math.log(self.outputs - 1)), SLOPE_SHARE), 1.0)
 
     def total(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
         """Return the sum of the losses; margins have the classes along their second axis."""
@@ -90,5 +87,5 @@ class Softmax:
         return p[:, :, None] * (np.eye(self.outputs) - p[:, None, :])
 
     def levels(self, margin: np.ndarray, target: np.ndarray, bound: np.ndarray | float) -> np.ndarray:
-        """Return the derivatives as integers, in steps of bound/2^20, whose positive part is at most the bound."""
+        """Return the derivatives as integers, the same on every machine, whose positive part is at most the bound."""
         return levels.softmax(margin, target, bound)

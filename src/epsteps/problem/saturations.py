@@ -1,4 +1,4 @@
-"""How the slope of a loss saturates: all that the privacy of a tilted minimum needs of a loss.
+"""How the slope of a loss saturates: all that the privacy of a tilted minimum needs of a loss besides its constants.
 
 A record's gradient is a times an extreme one, for a share a in [0, 1] (two-sided losses: of either sign). Replacing the
 record multiplies the Jacobian of x -> b by at most e^J(a), where kappa = sup_u sum_j u_j²/(n ridge_j) measures one
@@ -9,16 +9,28 @@ Jacobian is often free. The usual bound charges max J besides (Chaudhuri, Montel
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 from scipy.optimize import fminbound, root_scalar
 
-from epsteps.methods.minima.corners import Corners
 from epsteps.problem import validate
+from epsteps.problem.rounding import up
 
 # Tangents that are tried before the best one is polished, from the end where the slope is extreme.
 _TANGENTS = (1.0, *(1 - np.geomspace(1e-6, 0.5, 40)))
+
+
+class CornerList(NamedTuple):
+    """Gaussian privacy losses whose largest bounds that of a release, as ``budgets.corners.Corners`` takes them."""
+
+    multiplicities: tuple[int, ...]
+    ratios: tuple[float, ...]
+    shifts: tuple[float, ...]
+
+
+# What a list costs: the delta of its corners at some noise and epsilon.
+Delta = Callable[[CornerList], float]
 
 
 class Saturation(Protocol):
@@ -28,8 +40,8 @@ class Saturation(Protocol):
         """Return the maximum over a in [0, 1] of J(a) + pull a."""
         ...
 
-    def corners(self, kappa: float, mu: float, epsilon: float, mu_out: float = 0.0) -> Corners:
-        """Return valid corners of the loss: those with the smallest delta at this mu and epsilon."""
+    def corners(self, kappa: float, delta: Delta) -> CornerList:
+        """Return valid corners of the loss: of all that are known, those with the smallest delta."""
         ...
 
 
@@ -49,14 +61,14 @@ class Sigmoid:
         """Return the maximum of the concave J(a) + pull a; it is pull, at a = 1, if kappa sharpness <= pull."""
         return _largest_concave(lambda a: self._charge(kappa, a), pull)
 
-    def corners(self, kappa: float, mu: float, epsilon: float, mu_out: float = 0.0) -> Corners:
+    def corners(self, kappa: float, delta: Delta) -> CornerList:
         """Return the four corners for the best tangent of J."""
-        return _best_tangent(lambda a: self.corners_at(kappa, a), mu, epsilon, mu_out)
+        return _best_tangent(lambda a: self.corners_at(kappa, a), delta)
 
-    def corners_at(self, kappa: float, tangent: float) -> Corners:
+    def corners_at(self, kappa: float, tangent: float) -> CornerList:
         """Return the four corners for the tangent of J at this share, any of [0, 1]; 1 is best for small kappa."""
         full, none = _ends(*self._charge(kappa, tangent), tangent)
-        return Corners((1, 1, 1, 1), (1.0, 0.5, 0.5, 0.0), (full, full, none, none))
+        return CornerList((1, 1, 1, 1), (1.0, 0.5, 0.5, 0.0), (full, full, none, none))
 
     def _charge(self, kappa: float, a: float) -> tuple[float, float]:
         """Return J and its derivative."""
@@ -91,12 +103,12 @@ class PseudoHuber:
             return pull
         c = math.exp(_root(lambda log_c: descent(log_c) - pull, summit, 0.0))
         inside = math.log1p(kappa * c**3) + pull * math.sqrt((1 - c) * (1 + c))
-        return max(pull, inside * (1 + 1e-13))
+        return max(pull, up(inside, 1e-13))
 
-    def corners(self, kappa: float, mu: float, epsilon: float, mu_out: float = 0.0) -> Corners:
+    def corners(self, kappa: float, delta: Delta) -> CornerList:
         """Return the better of two lists: J below a roof theta (1 - |a|), or below its largest value."""
-        roof = Corners((2, 2, 2), (1.0, math.sqrt(0.5), 0.5), (0.0, 0.0, self._roof(kappa)))
-        return min(roof, _two_sided(math.log1p(kappa)), key=lambda found: found.delta(mu, epsilon, mu_out))
+        roof = CornerList((2, 2, 2), (1.0, math.sqrt(0.5), 0.5), (0.0, 0.0, self._roof(kappa)))
+        return min(roof, _two_sided(math.log1p(kappa)), key=delta)
 
     @staticmethod
     def _roof(kappa: float) -> float:
@@ -115,15 +127,15 @@ class PseudoHuber:
 
         low = min(0.5 * (1e-3 / kappa) ** (2 / 3), 1e-3)
         t = math.exp(_root(rising, math.log(low), 0.0))
-        return math.log1p(bend(t)) / t * (1 + 1e-12)
+        return up(math.log1p(bend(t)) / t)
 
 
 @dataclass(frozen=True)
 class Flat:
-    """Losses that bend by ``curvature`` or not at all, so that the Jacobian is never free: J = ln(1 + curvature kappa).
+    """Losses of which no more than the largest curvature is known: J = ln(1 + curvature kappa) is never free.
 
-    Huber loss has ``sides=2``, slopes of both signs, and curvature 1; a hinge with a quadratic ramp of width h has
-    ``sides=1`` and curvature 1/h.
+    It holds for every convex loss of one margin. ``sides`` is 1 if slopes have one sign for each label, else 2: Huber
+    loss has ``sides=2`` and curvature 1; a hinge with a quadratic ramp of width h has ``sides=1`` and curvature 1/h.
     """
 
     sides: int
@@ -137,10 +149,10 @@ class Flat:
         """Return J + pull."""
         return math.log1p(self.curvature * kappa) + pull
 
-    def corners(self, kappa: float, mu: float, epsilon: float, mu_out: float = 0.0) -> Corners:
-        """Return the corners, the same at every mu and epsilon."""
+    def corners(self, kappa: float, delta: Delta) -> CornerList:
+        """Return the only list there is."""
         charge = math.log1p(self.curvature * kappa)
-        return _two_sided(charge) if self.sides == 2 else Corners((1, 2, 1), (1.0, 0.5, 0.0), (charge,) * 3)
+        return _two_sided(charge) if self.sides == 2 else CornerList((1, 2, 1), (1.0, 0.5, 0.0), (charge,) * 3)
 
 
 @dataclass(frozen=True)
@@ -161,11 +173,11 @@ class Softmax:
         """Return the maximum of the concave J(a) + pull a."""
         return _largest_concave(lambda a: self._charge(kappa, a), pull)
 
-    def corners(self, kappa: float, mu: float, epsilon: float, mu_out: float = 0.0) -> Corners:
+    def corners(self, kappa: float, delta: Delta) -> CornerList:
         """Return the corners for the best tangent of J."""
-        return _best_tangent(lambda a: self.corners_at(kappa, a), mu, epsilon, mu_out)
+        return _best_tangent(lambda a: self.corners_at(kappa, a), delta)
 
-    def corners_at(self, kappa: float, tangent: float) -> Corners:
+    def corners_at(self, kappa: float, tangent: float) -> CornerList:
         """Return the corners for the tangent of J at this share: pairs of one label and opposite features are worst."""
         full, none = _ends(*self._charge(kappa, tangent), tangent)
         others = self.classes - 1
@@ -177,7 +189,7 @@ class Softmax:
             (1, 0.0, none),
         ]
         counts, ratios, shifts = zip(*(term for term in terms if term[0] > 0), strict=True)
-        return Corners(counts, ratios, shifts)
+        return CornerList(counts, ratios, shifts)
 
     def _charge(self, kappa: float, a: float) -> tuple[float, float]:
         """Return J and its derivative."""
@@ -187,21 +199,6 @@ class Softmax:
         return value, (k - 2) * each / (1 + each * a) + bend * (1 - 2 * a) / (1 + bend * a * (1 - a))
 
 
-@dataclass(frozen=True)
-class EuclideanSoftmax:
-    """Softmax loss with noise of density ~ exp(-|b|_2/scale): the Jacobian is free if kappa <= epsilon/8."""
-
-    classes: int
-
-    def largest(self, kappa: float, pull: float) -> float:
-        """Return the pull if kappa <= pull/4 (pull is half an epsilon), else what holds for every noise."""
-        return pull if kappa <= pull / 4 else Softmax(self.classes).largest(kappa, pull)
-
-    def corners(self, kappa: float, mu: float, epsilon: float, mu_out: float = 0.0) -> Corners:
-        """Return those of :class:`Softmax`."""
-        return Softmax(self.classes).corners(kappa, mu, epsilon, mu_out)
-
-
 def _largest_concave(charge: Callable[[float], tuple[float, float]], pull: float) -> float:
     """Return the maximum of J(a) + pull a over [0, 1], for a concave J given with its derivative."""
     end, slope = charge(1.0)
@@ -209,7 +206,7 @@ def _largest_concave(charge: Callable[[float], tuple[float, float]], pull: float
         return end + pull
     a = _root(lambda a: charge(a)[1] + pull, 0.0, 1.0)
     # An error of the root counts as its square: what is left is rounding.
-    return (charge(a)[0] + pull * a) * (1 + 1e-13)
+    return up(charge(a)[0] + pull * a, 1e-13)
 
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
@@ -223,19 +220,19 @@ def _ends(value: float, slope: float, at: float) -> tuple[float, float]:
     return max(value + (1 - at) * slope, 0.0), max(value - at * slope, 0.0)
 
 
-def _best_tangent(list_at: Callable[[float], Corners], mu: float, epsilon: float, mu_out: float) -> Corners:
+def _best_tangent(list_at: Callable[[float], CornerList], delta: Delta) -> CornerList:
     """Return the list with the smallest delta; every tangent is valid, so that the search need not be exact."""
 
-    def delta(tangent: float) -> float:
-        return list_at(tangent).delta(mu, epsilon, mu_out)
+    def cost(tangent: float) -> float:
+        return delta(list_at(tangent))
 
-    deltas = [delta(tangent) for tangent in _TANGENTS]
-    best = int(np.argmin(deltas))
+    costs = [cost(tangent) for tangent in _TANGENTS]
+    best = int(np.argmin(costs))
     low, high = _TANGENTS[min(best + 1, len(_TANGENTS) - 1)], _TANGENTS[max(best - 1, 0)]
-    polished = cast("float", fminbound(delta, low, high, xtol=1e-9))
-    return list_at(min(_TANGENTS[best], polished, key=delta))
+    polished = cast("float", fminbound(cost, low, high, xtol=1e-9))
+    return list_at(min(_TANGENTS[best], polished, key=cost))
 
 
-def _two_sided(charge: float) -> Corners:
+def _two_sided(charge: float) -> CornerList:
     """Return the corners of slopes of both signs: |u + u'|² + |u - u'|² is at most four records' squares."""
-    return Corners((2, 2), (1.0, math.sqrt(0.5)), (charge, charge))
+    return CornerList((2, 2), (1.0, math.sqrt(0.5)), (charge, charge))

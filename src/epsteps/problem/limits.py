@@ -1,11 +1,23 @@
-"""How large a plan may be: limits from public numbers, so that no run ends for want of memory after its charge.
+"""How large a problem and a plan may be: limits from public numbers, so that no run fails after its charge.
 
-Each number below is a documented limit of this version, besides those of ``Problem`` itself. A plan beyond it is
-refused when it is made or read, which is before records are opened.
+Each number below is a documented limit of this version: of memory, or of what floats hold in all their digits. What is
+beyond it is refused when a problem or a plan is made or read, which is before records are opened.
 """
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
 from epsteps.problem import validate
-from epsteps.problem.problem import Problem
+
+if TYPE_CHECKING:
+    from epsteps.problem.problem import Problem
+
+# Counts up to here are exact in doubles; and noise takes about 500 bytes for each coordinate: 2 GB.
+LARGEST_N, LARGEST_DIMENSION = 2**53, 4_000_000
+# Constants of a problem that are computed from several declared ones lie between this and its inverse.
+_SMALLEST_CONSTANT = 1e-300
+# Fourth powers of units are finite within this and its inverse.
+LARGEST_UNIT = 1e20
 
 # A solver's Hessian of as many rows is 0.8 GB, and there are about six like it.
 LARGEST_HESSIAN = 10_000
@@ -22,17 +34,53 @@ LARGEST_FILE, LARGEST_DESCRIBED = 2**24, 2**17
 LARGEST_SQUARED_HORIZON = 10_000
 
 
-def require_hessian(problem: Problem) -> None:
+def require_counts(problem: "Problem") -> None:
+    """Raise for more records than doubles count, and for more coordinates than memory holds."""
+    if problem.n > LARGEST_N:
+        raise ValueError(f"n must be at most 2**53 = {LARGEST_N}, got {validate.written(problem.n)}.")
+    if problem.dimension > LARGEST_DIMENSION:
+        raise ValueError(
+            f"there may be at most {LARGEST_DIMENSION} coordinates, got {problem.coordinates}. "
+            "Declare fewer features or classes."
+        )
+
+
+def require_constants(constants: Mapping[str, float]) -> None:
+    """Raise for constants that floats do not hold in all their digits."""
+    for name, size in constants.items():
+        if not _SMALLEST_CONSTANT <= size <= 1 / _SMALLEST_CONSTANT:
+            raise ValueError(f"{name} is too large or too small to compute with: {size!r}. Choose other units.")
+
+
+def require_moderate(numbers: Mapping[str, float]) -> None:
+    """Raise for numbers that could overflow or vanish where a solver squares them."""
+    for name, value in numbers.items():
+        if not validate.SMALLEST < value < validate.LARGEST:
+            raise ValueError(f"{name} must lie between 1e-100 and 1e100, got {value!r}. Choose other units.")
+
+
+def require_hessian(problem: "Problem") -> None:
     """Raise unless a solver's dense Hessian fits into memory."""
     remedy = "Declare fewer features or classes, or use release='iterates' with method='descent'."
     _require("coordinates for a solver", problem.dimension, LARGEST_HESSIAN, problem, remedy)
     _require("classes for a solver", problem.loss.outputs, LARGEST_CLASSES, problem, remedy)
 
 
-def require_moments(problem: Problem) -> None:
+def require_moments(problem: "Problem") -> None:
     """Raise unless second moments in exact integers fit into memory."""
     remedy = "Declare fewer features, or use another method: 'objective' or 'descent'."
     _require("features for second moments", problem.d, LARGEST_MOMENTS, problem, remedy)
+
+
+def require_units(problem: "Problem") -> None:
+    """Raise for units in which squares of squares, as of second moments, are no finite numbers."""
+    sizes = [*problem.units, problem.loss.targets.largest]
+    if min(sizes) < 1 / LARGEST_UNIT or max(*sizes, problem.ridge) > LARGEST_UNIT:
+        raise ValueError(
+            f"moments take features, targets and a ridge of at most {LARGEST_UNIT:g}, and ranges of at least "
+            f"{1 / LARGEST_UNIT:g}, got {problem.domain}, {problem.loss!r} and ridge={problem.ridge!r}. "
+            "Declare them in other units."
+        )
 
 
 def require_steps(iterations: int) -> None:
@@ -51,7 +99,7 @@ def require_horizon(longest: int, *, squared: bool) -> None:
         )
 
 
-def require_path(problem: Problem, iterations: int, copies: int = 1) -> None:
+def require_path(problem: "Problem", iterations: int, copies: int = 1) -> None:
     """Raise unless all the points of so many steps, in so many runs, fit into memory."""
     require_steps(iterations)
     if (iterations + 1) * problem.dimension * copies > LARGEST_PATH:
@@ -62,7 +110,7 @@ def require_path(problem: Problem, iterations: int, copies: int = 1) -> None:
         )
 
 
-def require_records(problem: Problem) -> None:
+def require_records(problem: "Problem") -> None:
     """Raise unless records that are made up for an experiment fit into memory."""
     if problem.n * problem.d > LARGEST_PATH:
         raise ValueError(
@@ -71,7 +119,7 @@ def require_records(problem: Problem) -> None:
         )
 
 
-def require_file(problem: Problem, points: int) -> None:
+def require_file(problem: "Problem", points: int) -> None:
     """Raise unless so many points, and the description of the last, fit into the file of a model."""
     remedy = "Declare fewer features or classes."
     _require("coordinates in the file of a model", problem.dimension, LARGEST_DESCRIBED, problem, remedy)
@@ -82,7 +130,7 @@ def require_file(problem: Problem, points: int) -> None:
         )
 
 
-def _require(what: str, size: int, largest: int, problem: Problem, remedy: str) -> None:
+def _require(what: str, size: int, largest: int, problem: "Problem", remedy: str) -> None:
     if size > largest:
         got = problem.coordinates if size == problem.dimension else validate.written(size)
         raise ValueError(f"there may be at most {largest} {what}, got {got}. {remedy}")

@@ -18,7 +18,9 @@ from scipy.optimize import root_scalar
 from scipy.special import logsumexp, ndtr
 
 from epsteps.budgets.conversions import checked_delta, gaussian_delta, gaussian_mu
+from epsteps.budgets.prices import Parts, Price
 from epsteps.problem import validate
+from epsteps.problem.rounding import down, up
 
 # What the corners themselves may be off by, and what a Gaussian delta may be off by, from rounding; both generously.
 _ROUNDING = 2.0**-48
@@ -26,7 +28,7 @@ _MOST_CORNERS = 5_000
 
 
 @dataclass(frozen=True)
-class Corners:
+class Corners(Price):
     """A list of Gaussian privacy losses whose largest bounds that of a release, at any scale mu of the noise.
 
     Formal guarantee: if, for all neighbours, the privacy loss is at most the largest of ``shifts[v]`` + the loss of a
@@ -56,16 +58,13 @@ class Corners:
     def __str__(self) -> str:
         return f"{len(self.ratios)} Gaussian corners, mu up to {max(self.ratios):g}"
 
-    def delta(self, mu: float, epsilon: float, mu_out: float = 0.0) -> float:
-        """Return a delta at which the release is (epsilon, delta)-private, rounded up.
-
-        ``mu_out`` is that of any further Gaussian mechanism: noise on the output, or another release.
-        """
-        for name, value in (("mu", mu), ("epsilon", epsilon), ("mu_out", mu_out)):
+    def delta(self, mu: float, epsilon: float) -> float:
+        """Return a delta at which the release is (epsilon, delta)-private, rounded up."""
+        for name, value in (("mu", mu), ("epsilon", epsilon)):
             validate.number(name, value)
         corners = zip(self.multiplicities, self.ratios, self.shifts, strict=True)
-        terms = [count * _delta_up(math.hypot(ratio * mu, mu_out), epsilon, shift) for count, ratio, shift in corners]
-        return min(math.fsum(terms) * (1 + _ROUNDING), 1.0)
+        terms = [count * _delta_up(abs(ratio * mu), epsilon, shift) for count, ratio, shift in corners]
+        return min(up(math.fsum(terms), _ROUNDING), 1.0)
 
     def renyi(self, alpha: np.ndarray | float, mu: float = 1.0) -> np.ndarray:
         """Return a bound on the Rényi divergence of each order alpha > 1, for orders chosen in advance; rounded up.
@@ -80,36 +79,36 @@ class Corners:
         counts, shifts = np.array(self.multiplicities, dtype=float), np.array(self.shifts)
         mus = np.array(self.ratios) * validate.number("mu", mu)
         level = _level(counts, shifts, mus)
-        rest = max(1 - float(counts @ _chances(shifts + mus**2 / 2 - level, mus)), 0.0) + 1e-14
+        chance_below = max(1 - float(counts @ _chances(shifts + mus**2 / 2 - level, mus)), 0.0) + 1e-14
         a = orders[..., None]
         exponents = (a - 1) * (shifts + a * mus**2 / 2)
         weights = counts * _chances(shifts + (a - 0.5) * mus**2 - level, mus)
         exponents = np.concatenate([exponents, (a - 1) * level], axis=-1)
-        weights = np.concatenate([weights, np.full_like(a, rest)], axis=-1)
+        weights = np.concatenate([weights, np.full_like(a, chance_below)], axis=-1)
         moments = cast(np.ndarray, logsumexp(exponents, axis=-1, b=weights))
-        return np.maximum(moments, 0.0) / (orders - 1) * (1 + 1e-12)
+        return up(np.maximum(moments, 0.0) / (orders - 1))
 
-    def mu(self, epsilon: float, delta: float, mu_out: float = 0.0) -> float:
+    def mu(self, epsilon: float, delta: float) -> float:
         """Return the largest mu at which the release is (epsilon, delta)-private, rounded down and checked again."""
         if max(self.ratios) == 0:
             raise ValueError(f"ratios must not all be 0, got {self.ratios!r}: no mu changes these corners.")
         high = gaussian_mu(epsilon, delta) / max(self.ratios)
         low = math.exp(-12) * high
-        if self.delta(low, epsilon, mu_out) > delta:
+        if self.delta(low, epsilon) > delta:
             raise ValueError(
                 f"these corners cannot be (epsilon={epsilon!r}, delta={delta!r})-private, however large the noise: "
-                f"delta stays at {self.delta(0.0, epsilon, mu_out):.3g}. Take a larger ridge, or a smaller mu_out."
+                f"delta stays at {self.delta(0.0, epsilon):.3g}. Take a larger ridge."
             )
 
         def excess(log_mu: float) -> float:
-            return math.log(max(self.delta(math.exp(log_mu), epsilon, mu_out), 1e-320)) - math.log(delta)
+            return math.log(max(self.delta(math.exp(log_mu), epsilon), 1e-320)) - math.log(delta)
 
         while excess(math.log(high)) < 0:
             high *= 2
-        found = math.exp(root_scalar(excess, bracket=(math.log(low), math.log(high)), xtol=1e-13).root) * (1 - 1e-9)
-        while self.delta(found, epsilon, mu_out) > delta:
-            found *= 1 - 1e-7
-        return found
+        largest = down(math.exp(root_scalar(excess, bracket=(math.log(low), math.log(high)), xtol=1e-13).root), 1e-9)
+        while self.delta(largest, epsilon) > delta:
+            largest = down(largest, 1e-7)
+        return largest
 
     def epsilon(self, mu: float, delta: float) -> float:
         """Return the smallest epsilon at which it is (epsilon, delta)-private, rounded up and checked again."""
@@ -123,15 +122,20 @@ class Corners:
         def excess(epsilon: float) -> float:
             return math.log(max(self.delta(mu, epsilon), 1e-320)) - math.log(delta)
 
-        found = float(root_scalar(excess, bracket=(0.0, high), xtol=1e-13 * high).root) * (1 + 1e-10)
-        while self.delta(mu, found) > delta:
-            found *= 1 + 1e-9
-        return found
+        smallest = up(float(root_scalar(excess, bracket=(0.0, high), xtol=1e-13 * high).root), 1e-10)
+        while self.delta(mu, smallest) > delta:
+            smallest = up(smallest, 1e-9)
+        return smallest
 
     @property
     def amount(self) -> float:
         """Return the largest ratio: for corners that were scaled, the largest mu."""
         return max(self.ratios)
+
+    @property
+    def parts(self) -> Parts:
+        """Return the corners themselves."""
+        return Parts(corners=self)
 
     def scaled(self, mu: float) -> "Corners":
         """Return the corners of a release at this mu, as those of scale 1: what a ledger is charged."""
@@ -176,13 +180,6 @@ def _repeated(release: Corners, times: int) -> list[tuple[int, float, float]]:
     return combinations
 
 
-def shared(releases: Sequence[Corners], shares: Sequence[float]) -> Corners:
-    """Return the corners of releases with mu_t² = shares[t] mu², as of one release at mu; even shares cost least."""
-    if len(shares) != len(releases) or min(shares) <= 0 or abs(math.fsum(shares) - 1) > 1e-12:
-        raise ValueError(f"shares must be positive, add up to 1 and be {len(releases)} in number, got {shares!r}.")
-    return composed([release.scaled(math.sqrt(share)) for release, share in zip(releases, shares, strict=True)])
-
-
 def _level(counts: np.ndarray, shifts: np.ndarray, mus: np.ndarray) -> float:
     """Return the smallest loss, from above, that corners exceed with chances that add up to at most 1."""
     if counts.sum() == 1:
@@ -206,7 +203,7 @@ def _delta_up(mu: float, epsilon: float, shift: float) -> float:
 
     The two logarithms of the formula are each off by about the square of what they are taken at, if that is negative.
     """
-    mu *= 1 + _ROUNDING
+    mu = up(mu, _ROUNDING)
     low = epsilon - shift - _ROUNDING * (abs(epsilon) + shift)
     if mu == 0:
         return gaussian_delta(0.0, low)

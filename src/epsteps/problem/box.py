@@ -1,5 +1,6 @@
 """A box: each column in its declared range, and the indicators of a category together."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -7,14 +8,14 @@ import numpy as np
 
 from epsteps.problem import validate
 from epsteps.problem.bodies import Body
-from epsteps.problem.domain.ball import checked_norm, owners
+from epsteps.problem.domain import Columns, Domain, checked_norm, owners
 from epsteps.problem.hulls import Hull
 
 _Bound = float | Sequence[float]
 
 
 @dataclass(frozen=True)
-class Box:
+class Box(Domain, name="Box"):
     """All vectors with ``low <= u <= high`` in each column, and with blocks of columns that encode one category.
 
     Declared from public knowledge, never measured on the data. Columns that cannot be negative are worth declaring so:
@@ -78,11 +79,14 @@ class Box:
         blocks = tuple(tuple(range(*block)) for block in self.one_hot)
         return Body(tuple(column for column in free if low[column] >= 0), blocks + singles)
 
-    def hull(self, d: int) -> Body | Hull:
-        """Return the convex hull of all c u for |c| <= 1, of columns in [0, 1] or [-1, 1] and of one-hot blocks."""
-        body = self.body(d)
+    def hull(self, d: int) -> Hull | None:
+        """Return the convex hull of all c u for |c| <= 1, of columns in [0, 1] or [-1, 1] and of one-hot blocks.
+
+        None without such blocks: it is then the body.
+        """
         if not self.one_hot:
-            return body
+            return None
+        body = self.body(d)
         signed = tuple(block[0] for block in body.blocks[len(self.one_hot) :])
         return Hull((*((column,) for column in body.hull), *body.blocks[: len(self.one_hot)]), signed)
 
@@ -99,6 +103,29 @@ class Box:
         """Return the largest ``norm`` of a record: a one-hot block counts as one column."""
         values = np.append(self.units(d)[~self._in_block(d)], np.ones(len(self.one_hot)))
         return float(np.linalg.norm(values, ord=checked_norm(norm)))
+
+    def columns(self, d: int) -> Columns:
+        """Return the columns around the middle of their ranges; of their squares z², 2 z² - 1 fills [-1, 1]."""
+        low, high = (np.array(np.broadcast_to(ends, d), dtype=float) for ends in (self.low, self.high))
+        centre, half = (low + high) / 2, (high - low) / 2
+        for start, stop in self.one_hot:
+            centre[start:stop], half[start:stop] = 0.0, 1.0
+        return Columns(Box(-1, 1, one_hot=self.one_hot), centre, half, squares=Box(-1, 1), factor=2, offset=1)
+
+    def largest_square(self, centre: Sequence[int], weights: Sequence[int], steps: int) -> int:
+        """Return the sum at a corner of the box, and where one indicator of a block is 1, or none: it is convex."""
+        d = len(weights)
+        scale = steps / self.units(d)
+        low, high = (np.broadcast_to(ends, d) * scale for ends in (self.low, self.high))
+        total = 0
+        for j in np.flatnonzero(~self._in_block(d)).tolist():
+            corners = (max(math.floor(low[j]), -steps), min(math.ceil(high[j]), steps))
+            total += max((weights[j] * (end - centre[j])) ** 2 for end in corners)
+        for start, stop in self.one_hot:
+            none = sum((weights[j] * centre[j]) ** 2 for j in range(start, stop))
+            one = (weights[j] ** 2 * ((steps - centre[j]) ** 2 - centre[j] ** 2) for j in range(start, stop))
+            total += none + max([0, *one])
+        return total
 
     def reach(self, x: np.ndarray) -> np.ndarray:
         """Return sup |u'x| over the box, for each column of x."""
