@@ -19,13 +19,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from epsteps.auditing.worst_case import loss_gradients, loss_hessian, size_of
+from epsteps.auditing.worst_case import loss_gradients, loss_hessian
 from epsteps.budgets import Budget, Cost, Epsilon, Rho
+from epsteps.budgets.mechanisms import Mechanism
 from epsteps.methods.minima import minimum_radius
 from epsteps.methods.minimum import Minimum
 from epsteps.noise import Source
+from epsteps.noise.samplers import checked_shape
 from epsteps.plans.requests import Draw, Gradient, Records, Request
 from epsteps.problem.sampling import Sampling
+from epsteps.problem.shapes import Shape
 from epsteps.running import taps
 
 __all__ = ["Event", "Reading", "Replay", "ReplayError", "Spent", "loss_of", "noise_loss", "replay"]
@@ -244,46 +247,21 @@ def noise_loss(moved: np.ndarray, noise: Event) -> Spent:
     return _LOSSES[noise.kind](np.asarray(moved).astype(float), **noise.arguments)
 
 
-def _integers(moved: np.ndarray, mechanism: Any, scale: Any, shape: tuple[int, ...], body: Any) -> Spent:
-    """Noise of a norm costs the norm of what moved, over its scale; Gaussian noise half its square."""
-    columns = np.broadcast_to(moved.reshape(shape[0], -1), (shape[0], int(np.prod(shape[1:]))))
-    scales = np.broadcast_to(scale, shape).reshape(columns.shape)
-    ratios = size_of(mechanism, None, columns / scales) if body is None else body.gauge(columns) / scales[0]
-    return Spent(mechanism.kind, np.asarray(mechanism.kind.amount_of(ratios)))
+def _integers(moved: np.ndarray, mechanism: Mechanism, scale: Any, shape: tuple[int, ...], body: Any) -> Spent:
+    """Noise of a shape costs the gauge of what moved, in scales; Gaussian noise half its square."""
+    known, scales = checked_shape(mechanism, shape, body), np.broadcast_to(scale, shape)
+    columns = (len(moved), -1) if known.array == shape[:1] else shape
+    ratios = known.gauge(np.broadcast_to(moved, shape).reshape(columns) / scales.reshape(columns))
+    return Spent(mechanism.kind, np.atleast_1d(mechanism.kind.amount_of(ratios)))
 
 
-def _stretched(moved: np.ndarray, d: int, t: Any) -> Spent:
-    return Spent(Epsilon, np.atleast_1d(np.linalg.norm(moved.reshape(d) / t)))
+def _shaped(moved: np.ndarray, shape: Shape, t: Any) -> Spent:
+    """One draw of a shape, likewise."""
+    kind = Rho if shape.gaussian else Epsilon
+    return Spent(kind, np.atleast_1d(kind.amount_of(shape.gauge(moved.reshape(shape.array) / t))))
 
 
-def _shaped(moved: np.ndarray, body: Any, t: float) -> Spent:
-    return Spent(Epsilon, np.atleast_1d(body.gauge(moved.reshape(body.d)) / t))
-
-
-def _tilted(moved: np.ndarray, scale: Any, common: Any, shape: tuple[int, ...], weights: Any) -> Spent:
-    """Gaussian noise of the covariance Σ = diag(scale²) + common² w w' costs half of Δ'Σ⁻¹Δ."""
-    columns = moved.reshape(shape[0], -1)
-    scales, shared = np.broadcast_to(scale, shape).reshape(columns.shape), np.broadcast_to(common, columns.shape[1:])
-    weights = np.broadcast_to(np.asarray(weights, dtype=float), shape[:1])
-    rhos = []
-    for column, own, one in zip(columns.T, scales.T, shared, strict=True):
-        covariance = np.diag(own**2) + one**2 * np.outer(weights, weights)
-        rhos.append(column @ np.linalg.solve(covariance, column) / 2)
-    return Spent(Rho, np.array(rhos))
-
-
-def _wishart(moved: np.ndarray, k: int, c: float) -> Spent:
-    """Wishart noise costs the sum of the absolute eigenvalues of what moved, over 2c."""
-    return Spent(Epsilon, np.atleast_1d(np.abs(np.linalg.eigvalsh(moved.reshape(k, k))).sum() / (2 * c)))
-
-
-_LOSSES: dict[str, Callable[..., Spent]] = {
-    "draw of integers": _integers,
-    "draw of l2": _stretched,
-    "draw of shaped": _shaped,
-    "draw of tilted": _tilted,
-    "draw of wishart_difference": _wishart,
-}
+_LOSSES: dict[str, Callable[..., Spent]] = {"draw of integers": _integers, "draw of shaped": _shaped}
 
 
 @singledispatch
@@ -306,25 +284,11 @@ def _(request: Gradient, reading: Reading) -> Spent:
 def _additive(reading: Reading, moved: np.ndarray) -> Spent:
     """Return the loss of moving by so much what one draw of noise is added to; a sample of the records amplifies it."""
     (noise,) = reading.noises(1)
-    kind, amounts = noise_loss(_as_drawn(noise.value, reading.draw, moved), noise)
+    if not any(np.array_equal(noise.value, secret) for secret in reading.draw.values()):
+        raise ReplayError("the noise that a release adds is not the noise that was drawn for it.")
+    kind, amounts = noise_loss(moved, noise)
     samplings = [draw.arguments["sampling"] for draw in reading.draws if draw.kind == "draw of subset"]
     return Spent(kind, (samplings[0] if samplings else Sampling(1, 1)).amplified_epsilon(amounts))
-
-
-def _as_drawn(drawn: np.ndarray, draw: Draw, moved: np.ndarray) -> np.ndarray:
-    """Return what moved in the order in which noise was drawn: of a symmetric matrix, one entry for each pair.
-
-    Raises unless the noise that will be added is the one that was drawn.
-    """
-    for noise in draw.values():
-        if np.array_equal(drawn, noise):
-            return moved
-        if noise.ndim == 2 and np.array_equal(noise, noise.T):
-            for triangle in (np.tril_indices, np.triu_indices):
-                places = triangle(len(noise))
-                if np.array_equal(drawn, noise[places]):
-                    return moved[places]
-    raise ReplayError("the noise that a release adds is not the noise that was drawn for it.")
 
 
 @loss_of.register
@@ -376,8 +340,7 @@ def _tilt_size(request: Minimum, tilt: Event) -> np.ndarray:
     """
     assert request.tilt is not None
     problem = request.goal.objective.problem
-    shaped = tilt.arguments.get("body") is not None
-    return request.tilt.step * (problem.units if shaped else np.ones(problem.dimension))
+    return request.tilt.step * (np.ones(problem.dimension) if tilt.arguments["body"].stretches else problem.units)
 
 
 def _gradient(request: Minimum, records: Records, x: np.ndarray) -> np.ndarray:
