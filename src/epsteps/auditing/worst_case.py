@@ -8,8 +8,6 @@ from typing import Protocol
 import numpy as np
 
 from epsteps.budgets.mechanisms import Mechanism
-from epsteps.problem.bodies import Body, Ellipsoid
-from epsteps.problem.hulls import Hull
 from epsteps.problem.problem import Problem
 
 # Records lean by this share of their size toward another, so that a point can have large margins with both.
