@@ -8,6 +8,9 @@ from hypothesis import settings
 
 import epsteps as es
 
+# The laws that several tests share explain themselves when they fail, as tests do.
+pytest.register_assert_rewrite("laws")
+
 # Statistical and numerical laws are checked on the same examples every time: no flaky runs.
 settings.register_profile("epsteps", derandomize=True, deadline=None, max_examples=100)
 settings.load_profile("epsteps")
@@ -42,7 +45,8 @@ def noise_of(run: es.Run, rows: es.Rows) -> np.ndarray:
 def vectors_of(run: es.Run, rows: es.Rows) -> np.ndarray:
     """Measure a run's noise back out of its path, in scales, and in units if it has a shape: (T, d, repetitions)."""
     plan, found = run.plan, []
-    units = np.ones(plan.problem.dimension) if plan.shape is None else plan.problem.units
+    shaped = plan.mechanism.shape(plan.problem) is not None
+    units = plan.problem.units if shaped else np.ones(plan.problem.dimension)
     for t, (alpha, beta, gamma, restart) in enumerate(plan.steps):
         x, previous = run.path[t], run.path[max(t - 1, 0)]
         drift = np.zeros_like(x) if restart else x - previous
@@ -55,6 +59,6 @@ def vectors_of(run: es.Run, rows: es.Rows) -> np.ndarray:
 def gamma_of(run: es.Run, rows: es.Rows) -> np.ndarray:
     """Return the norms of a run's noise, in scales: Gamma(d) for every norm, chi(d) for Gaussian noise."""
     noise, plan = vectors_of(run, rows), run.plan
-    if plan.shape is None:
+    if (shape := plan.mechanism.shape(plan.problem)) is None:
         return np.linalg.norm(noise, ord=plan.mechanism.norm, axis=1).ravel()
-    return np.array([plan.shape.gauge(step) for step in noise]).ravel()
+    return np.array([shape.gauge(step) for step in noise]).ravel()
