@@ -34,7 +34,7 @@ def spends_at_most_its_budget(plan: es.Plan, share: float = 0.99) -> None:
     assert plan.spending().delta == plan.budget.delta
     assert all(charge.cost.amount > 0 and charge.scale > 0 and charge.what and charge.noise for charge in plan.charges)
     assert plan.allowance
-    assert 0 < plan.requests
+    assert plan.requests > 0
     certificate = plan.certificate()
     assert certificate["spent"] == plan.spent
     assert certificate["adjacency"] == "replace one record"
