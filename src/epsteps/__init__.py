@@ -16,10 +16,12 @@ from epsteps.methods.targets import UnreachableError, required_epsilon, required
 from epsteps.plans.notation import PlanFormatError
 from epsteps.plans.plan import Charge, OverspentError, Plan, Published
 from epsteps.plans.requests import Gradient, Sum
-from epsteps.problem.domain import Ball, Box
+from epsteps.problem.ball import Ball
+from epsteps.problem.box import Box
 from epsteps.problem.extras import MissingExtraError
-from epsteps.problem.losses import Logistic, PseudoHuber, SmoothedHinge, Softmax, Squared
+from epsteps.problem.losses import Logistic, PseudoHuber, SmoothedHinge, Squared
 from epsteps.problem.problem import Problem
+from epsteps.problem.softmax import Softmax
 from epsteps.running.checkpoint import CheckpointError
 from epsteps.running.run import Run, run
 from epsteps.running.smoothness import estimate_smoothness

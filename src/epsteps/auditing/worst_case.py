@@ -13,8 +13,6 @@ from epsteps.problem.problem import Problem
 # Records lean by this share of their size toward another, so that a point can have large margins with both.
 _TILT = 2.0**-8
 _MARGIN = 16.0
-# The norms that noise of these laws is paid in, whatever a mechanism says of itself.
-NORMS = {"laplace": 1, "l2": 2, "gaussian": 2}
 _FAR = 1e6  # a vector of this length is projected to the domain's end in its direction
 
 
@@ -73,10 +71,7 @@ class Pair:
 
 def noise_norm(mechanism: Mechanism, problem: Problem, moved: np.ndarray) -> np.ndarray:
     """Return the norm of the mechanism's noise, of a vector or of each column, in real units."""
-    shape = mechanism.shape(problem)
-    if shape is None:
-        return np.linalg.norm(moved, ord=NORMS[mechanism.name], axis=0)
-    return shape.gauge(moved / problem.units.reshape(-1, *[1] * (moved.ndim - 1)))
+    return mechanism.shape(problem).gauge(moved / mechanism.units(problem).reshape(-1, *[1] * (moved.ndim - 1)))
 
 
 def worst_pair(plan: Noised) -> Pair:
@@ -164,16 +159,31 @@ def far_point(problem: Problem, pair: np.ndarray, margins: np.ndarray) -> np.nda
 
 def record_gradients(problem: Problem, x: np.ndarray, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """Return the gradient of each record's loss at x, one in each column; clipped if the problem says so."""
-    rows, loss = _with_intercept(problem, features), problem.loss
-    margins = rows @ x.reshape(loss.outputs, problem.width).T
-    encoded = loss.encode(targets)
-    slopes = loss.derivative(margins[:, 0], encoded)[:, None] if loss.outputs == 1 else None
-    if slopes is None:
-        slopes = loss.derivative(margins, encoded[:, None])
+    return loss_gradients(problem, x, _with_intercept(problem, features), problem.loss.encode(targets))
+
+
+def loss_gradients(problem: Problem, x: np.ndarray, rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Return the same of records as an engine has them: with the intercept's column, and encoded targets."""
+    loss, margins = problem.loss, rows @ x.reshape(problem.loss.outputs, problem.width).T
+    if loss.outputs == 1:
+        slopes = loss.derivative(margins[:, 0], targets)[:, None]
+    else:
+        slopes = loss.derivative(margins, targets[:, None])
     gradients = np.einsum("nk,nj->kjn", slopes, rows).reshape(problem.dimension, len(rows))
     if problem.clip is not None:
         gradients = gradients * np.minimum(1, problem.clip / np.maximum(np.linalg.norm(gradients, axis=0), 1e-300))
     return gradients
+
+
+def loss_hessian(
+    problem: Problem, x: np.ndarray, rows: np.ndarray, targets: np.ndarray, counts: np.ndarray | float = 1.0
+) -> np.ndarray:
+    """Return the sum of the second derivatives of their losses at x, each record counted so many times."""
+    loss, margins = problem.loss, rows @ x.reshape(problem.loss.outputs, problem.width).T
+    if loss.outputs == 1:
+        return (rows.T * (counts * loss.second(margins[:, 0], targets))) @ rows
+    bends = np.reshape(counts, (-1, 1, 1)) * loss.second(margins, targets[:, None])
+    return np.einsum("nab,ni,nj->aibj", bends, rows, rows).reshape((problem.dimension,) * 2)
 
 
 def _pair(plan: Noised, x: np.ndarray, features: np.ndarray, targets: np.ndarray) -> Pair | None:
@@ -188,8 +198,4 @@ def _pair(plan: Noised, x: np.ndarray, features: np.ndarray, targets: np.ndarray
 
 def extreme_targets(problem: Problem) -> np.ndarray:
     """Return the targets at the ends of what the loss declares."""
-    classes = getattr(problem.loss, "classes", None)
-    if classes is not None:
-        return np.array(classes[:2])
-    bound = getattr(problem.loss, "bound", 1.0)
-    return np.array([-bound, bound])
+    return problem.loss.targets.extremes

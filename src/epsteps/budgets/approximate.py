@@ -8,12 +8,14 @@ import numpy as np
 from scipy.optimize import root_scalar
 
 from epsteps.bounds import Prediction
+from epsteps.budgets import filters
 from epsteps.budgets.budget import FULL, Budget, total
 from epsteps.budgets.composition import composed_epsilon
 from epsteps.budgets.concentrated import Concentrated
 from epsteps.budgets.conversions import checked_delta, gaussian_epsilon, gaussian_mu
-from epsteps.budgets.costs import Cost, Epsilon, Mu, Rho
+from epsteps.budgets.costs import Cost, Epsilon, Rho
 from epsteps.budgets.mechanisms import Gaussian, Mechanism
+from epsteps.budgets.prices import Parts, Price, Tally
 from epsteps.problem import validate
 from epsteps.problem.sampling import Sampling
 
@@ -43,6 +45,7 @@ class Approximate(Budget):
     delta: float
 
     kinds = (Epsilon, Rho)
+    compositions = ("adaptive", "plain", "numerical")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", validate.positive("epsilon", self.epsilon))
@@ -67,7 +70,9 @@ class Approximate(Budget):
 
     def capacity(self, kind: type[Cost]) -> float:
         """Return the epsilon, or the rho or mu of Gaussian noise that has it at this delta."""
-        return {Epsilon: self.epsilon, Rho: self.rho, Mu: gaussian_mu(self.epsilon, self.delta)}[kind]
+        if kind is Epsilon:
+            return self.epsilon
+        return self.rho if kind is Rho else gaussian_mu(self.epsilon, self.delta)
 
     def of(self, cost: Cost) -> "Approximate":
         """Return the cost's epsilon at this delta as a budget."""
@@ -139,3 +144,12 @@ class Approximate(Budget):
             if len(expenses):
                 epsilon = total(expenses, [epsilon])
         return Approximate(max(epsilon, 1e-12), self.delta)
+
+    @property
+    def parts(self) -> Parts:
+        """Return a pure epsilon, except for a chance of delta (Kairouz, Oh, Viswanath 2015)."""
+        return Parts(epsilon=self.epsilon, delta=self.delta)
+
+    def tally(self, prices: Sequence[Price], composition: str, amounts: str) -> Tally:
+        """Compose prices of every kind by the rule of this name: see ``epsteps.budgets.filters``."""
+        return filters.tally(self, prices, composition, amounts)

@@ -10,6 +10,7 @@ import numpy as np
 from epsteps.bounds import Prediction
 from epsteps.budgets.costs import BY_UNIT, Cost
 from epsteps.budgets.mechanisms import Mechanism
+from epsteps.budgets.prices import Price, Tally
 from epsteps.problem import validate
 from epsteps.problem.sampling import Sampling
 
@@ -18,7 +19,7 @@ _UP = 1 + 1e-13
 FULL = Sampling(1, 1)
 
 
-class Budget:
+class Budget(Price):
     """What may be spent. A kind of budget is a frozen dataclass below this class, in one file.
 
     It is known by its name to JSON from then on, and by its ``tag`` to ledgers. Costs are in a mechanism's currency,
@@ -28,6 +29,9 @@ class Budget:
     named: ClassVar[dict[str, type["Budget"]]] = {}
     # The currencies that the budget is made for.
     kinds: ClassVar[tuple[type[Cost], ...]]
+    # What amounts are counted in, for people; and the rules by which a ledger may compose prices under the budget.
+    unit: ClassVar[str] = "epsilon"
+    compositions: ClassVar[tuple[str, ...]] = ("adaptive",)
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -57,6 +61,14 @@ class Budget:
         """Return what steps of these costs amount to together, rounded up, as a budget of the same kind.
 
         ``expenses`` are costs of releases that the others may have been planned by.
+        """
+        raise NotImplementedError
+
+    def tally(self, prices: Sequence[Price], composition: str, amounts: str) -> Tally:
+        """Return what prices that a ledger was charged, in this order, amount to; one that promises less is refused.
+
+        ``amounts`` says what number a float stands for: see ``epsteps.budgets.prices``. Unless the composition says
+        otherwise, it must hold for prices that are chosen by earlier releases.
         """
         raise NotImplementedError
 

@@ -1,14 +1,18 @@
 """Zero-concentrated differential privacy: rhos add over the steps (Bun, Steinke 2016)."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
 from epsteps.budgets.budget import FULL, Budget, total
 from epsteps.budgets.costs import Cost, Rho
 from epsteps.budgets.mechanisms import Gaussian
+from epsteps.budgets.prices import Parts, Price, Tally, exact, require_parts
+from epsteps.budgets.prices import total as exact_total
 from epsteps.problem import validate
 
 
@@ -27,6 +31,7 @@ class Concentrated(Budget):
 
     delta = 0.0
     kinds = (Rho,)
+    unit = "rho"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rho", validate.positive("rho", self.rho))
@@ -59,3 +64,21 @@ class Concentrated(Budget):
         Epsilons add up before they become a rho, so that they may depend on what was released, too.
         """
         return self.of(kind(total(expenses, costs)))
+
+    @property
+    def parts(self) -> Parts:
+        """Return the rho."""
+        return Parts(rho=self.rho)
+
+    def tally(self, prices: Sequence[Price], composition: str, amounts: str) -> Tally:
+        """Add up rhos, where a pure price counts epsilon²/2 (Bun, Steinke 2016).
+
+        It also holds for prices chosen by earlier releases (Feldman, Zrnic 2021).
+        """
+        remedy = "Plan with Concentrated(rho), or use an Approximate dataset"
+        require_parts(self, prices, {"epsilon", "rho"}, remedy)
+        parts = [price.parts for price in prices]
+        epsilons = Counter(part.epsilon for part in parts if part.epsilon is not None)
+        halves = sum((count * exact(epsilon, amounts) ** 2 / 2 for epsilon, count in epsilons.items()), Fraction(0))
+        rhos = exact_total((part.rho for part in parts if part.rho is not None), amounts)
+        return Tally(halves + rhos, exact(self.rho, amounts))

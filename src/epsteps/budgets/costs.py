@@ -6,7 +6,7 @@ method needs to know of one is an attribute here. ``unit`` is its name for peopl
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from epsteps.budgets.conversions import gaussian_epsilon
 from epsteps.problem import validate
 
 _UP = 1 + 1e-12
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -27,9 +29,15 @@ class Cost:
     unit: ClassVar[str]
     ratio_unit: ClassVar[str]
     power: ClassVar[float]
+    is_pure: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         validate.number(self.unit, self.amount)
+
+    @classmethod
+    def either(cls, pure: T, gaussian: T) -> T:
+        """Return what holds for noise of this currency: pure noise, or Gaussian."""
+        return pure if cls.is_pure else gaussian
 
     @staticmethod
     def amount_of(ratio: np.ndarray | float) -> np.ndarray | float:
@@ -77,6 +85,7 @@ class Epsilon(Cost):
     unit: ClassVar[str] = "epsilon"
     ratio_unit: ClassVar[str] = "epsilon"
     power: ClassVar[float] = 1.0
+    is_pure: ClassVar[bool] = True
 
     @staticmethod
     def amount_of(ratio: np.ndarray | float) -> np.ndarray | float:

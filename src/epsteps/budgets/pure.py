@@ -8,6 +8,8 @@ import numpy as np
 from epsteps.budgets.budget import FULL, Budget, total
 from epsteps.budgets.costs import Cost, Epsilon
 from epsteps.budgets.mechanisms import KNorm
+from epsteps.budgets.prices import Parts, Price, Tally, exact, require_parts
+from epsteps.budgets.prices import total as exact_total
 from epsteps.problem import validate
 from epsteps.problem.sampling import Sampling
 
@@ -64,6 +66,17 @@ class Pure(Budget):
     def spending(self, costs: np.ndarray, kind: type[Cost], expenses: Sequence[float] | np.ndarray = ()) -> "Pure":
         """Return the sum of the epsilons, rounded up. It holds for steps that were planned after the expenses, too."""
         return self.of(kind(total(expenses, costs)))
+
+    @property
+    def parts(self) -> Parts:
+        """Return the epsilon."""
+        return Parts(epsilon=self.epsilon)
+
+    def tally(self, prices: Sequence[Price], composition: str, amounts: str) -> Tally:
+        """Add up epsilons, which also holds for prices chosen by earlier releases (Rogers et al. 2016)."""
+        require_parts(self, prices, {"epsilon"}, "Plan with Pure(epsilon), or use a dataset with another budget")
+        epsilons = [price.parts.epsilon or 0.0 for price in prices]
+        return Tally(exact_total(epsilons, amounts), exact(self.epsilon, amounts))
 
 
 def epsilon_of(sensitivity: float, scale: float, n: int, m: int) -> float:

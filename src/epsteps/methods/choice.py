@@ -14,8 +14,8 @@ from epsteps.methods.perturbing import HUBER_SHARE, minimax_ridge, plan_objectiv
 from epsteps.methods.statistics import plan_statistics
 from epsteps.methods.steps import StepsPlan, plan_steps
 from epsteps.plans.plan import Plan
-from epsteps.problem import memory, validate
-from epsteps.problem.losses import OWN, Logistic, Squared
+from epsteps.problem import limits, validate
+from epsteps.problem.losses import Logistic, Squared
 from epsteps.problem.problem import Problem
 from epsteps.problem.sampling import Sampling
 
@@ -123,7 +123,7 @@ def _chosen(problem: Problem, budget: Budget, release: str) -> str:
         return _chosen_for_iterates(problem, budget)
     if isinstance(problem.loss, Squared):
         return _chosen_for_squares(problem, budget)
-    return "objective" if type(problem.loss) in OWN else "descent"
+    return "objective" if problem.loss.proved else "descent"
 
 
 def _chosen_for_iterates(problem: Problem, budget: Budget) -> str:
@@ -149,7 +149,7 @@ def _chosen_for_squares(problem: Problem, budget: Budget) -> str:
 
 
 def _has_room_for_moments(problem: Problem) -> bool:
-    return problem.d <= memory.LARGEST_MOMENTS
+    return problem.d <= limits.LARGEST_MOMENTS
 
 
 def _plan_sequential(problem: Problem, budget: Budget, **options: Any) -> Plan:

@@ -10,13 +10,13 @@ from epsteps.budgets import Budget, Cost, Epsilon, mechanisms
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.methods import designs
 from epsteps.methods.curvature_sums import SecondMoment, column_means
-from epsteps.methods.designs import Columns, Division, Model, Moments, Spread, Statistic, Whitening
-from epsteps.methods.limits import require_drawable, require_units
+from epsteps.methods.designs import Division, Model, Moments, Spread, Statistic, Whitening, require_drawable
 from epsteps.plans.page import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Plan, Published
 from epsteps.plans.requests import Gradient, Sum
-from epsteps.problem import memory, validate
-from epsteps.problem.losses import Logistic, Squared
+from epsteps.problem import limits, validate
+from epsteps.problem.domain import Columns
+from epsteps.problem.limits import require_units
 from epsteps.problem.problem import Problem
 from epsteps.problem.sampling import Sampling
 
@@ -64,7 +64,7 @@ class CurvaturePlan(Plan):
     rest: float
 
     def __post_init__(self) -> None:
-        memory.require_moments(self.problem)
+        limits.require_moments(self.problem)
         for name in ("ridge", "moments", "rest"):
             validate.positive(name, getattr(self, name))
         require_covered(self.problem)
@@ -74,7 +74,7 @@ class CurvaturePlan(Plan):
         if self.moments > self.rest:  # the curvature takes up to 30 % of both, and gradients need some of the rest
             raise ValueError(f"moments must cost no more than the rest, got {self.moments!r} and {self.rest!r}.")
         require_drawable(self.problem.n, self.statistics, self.noise.kind, self.moments + self.rest, self.ridge)
-        self.require_affordable()
+        super().__post_init__()
 
     @cached_property
     def noise(self) -> Mechanism:
@@ -89,7 +89,7 @@ class CurvaturePlan(Plan):
     @cached_property
     def columns(self) -> Columns:
         """What the domain says of the columns."""
-        return designs.columns_of(self.problem)
+        return self.problem.domain.columns(self.problem.d)
 
     @property
     def curvature(self) -> float:
@@ -118,7 +118,6 @@ class CurvaturePlan(Plan):
     def model(self, spread: Spread) -> Model:
         """Return the model of F that gradients correct; an intercept has mean 1 and no variance."""
         more, loss = int(self.problem.intercept), self.problem.loss
-        assert isinstance(loss, Logistic | Squared)
         mean, covariance = np.append(spread.mean, np.ones(more)), np.pad(spread.covariance, (0, more))
         return Model(loss, mean, covariance, self.ridge, radius=self.radius, largest=self.minimised.L)
 
@@ -178,7 +177,7 @@ class CurvaturePlan(Plan):
     @property
     def is_pure(self) -> bool:
         """Whether the noise is pure: the costs of later releases may then depend on earlier ones."""
-        return self.noise.kind is Epsilon
+        return self.noise.kind.is_pure
 
     def spending(self, repetitions: int = 1) -> Budget:
         """Return what so many runs cost together, rounded up."""
@@ -281,7 +280,7 @@ class CurvaturePlan(Plan):
 def require_covered(problem: Problem) -> None:
     """Raise unless the method is written for this problem."""
     designs.typical_curvature(problem.loss)
-    designs.columns_of(problem)
+    problem.domain.columns(problem.d)
     require_units(problem)
     if problem.clip is not None:
         raise ValueError(

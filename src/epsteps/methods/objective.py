@@ -8,16 +8,17 @@ from functools import cached_property
 import numpy as np
 
 from epsteps.budgets import Approximate, Budget, Cost, Epsilon, mechanisms
+from epsteps.budgets.corners import Corners, composed
 from epsteps.budgets.mechanisms import KNorm, Mechanism
 from epsteps.methods import minima
-from epsteps.methods.minima import Corners, Saturation
 from epsteps.methods.minimised import Minimised, saturation_of
 from epsteps.methods.minimum import Minimum, Tilt, power_of_two
 from epsteps.methods.precision import Goal, grid_step, tilt_length
 from epsteps.plans.page import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Plan, Published
-from epsteps.problem import memory, validate
+from epsteps.problem import limits, validate
 from epsteps.problem.problem import Problem
+from epsteps.problem.saturations import Saturation
 
 # Bits of the integers that the tilt and the noise on the output are drawn in.
 TILT_BITS, _OUTPUT_BITS = 36, 28
@@ -68,14 +69,14 @@ class ObjectivePlan(Plan):
     def __post_init__(self) -> None:
         saturation_of(self.problem.loss)
         Minimised(self.problem, self.ridge)
-        memory.require_hessian(self.problem)
+        limits.require_hessian(self.problem)
         validate.positive("tolerance", self.tolerance)
         for name in ("scales", "output_scales"):
             object.__setattr__(self, name, tuple(validate.positive(name, scale) for scale in getattr(self, name)))
         if not len(self.scales) == len(self.output_scales) > 0:
             raise ValueError("scales and output_scales must have one entry for each release, and at least one.")
         mechanisms.require_fit(self.noise, self.problem)
-        self.require_affordable()
+        super().__post_init__()
 
     @property
     def method(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -150,8 +151,7 @@ class ObjectivePlan(Plan):
     @property
     def tilt_slack(self) -> float:
         """How far the tilt that is used may be from the theorem's, in the L2 norm."""
-        units = self.problem.units if self.noise.shape(self.problem) is not None else np.ones(self.problem.dimension)
-        return max(self.tilt_steps) * float(np.linalg.norm(units)) * _UP
+        return max(self.tilt_steps) * float(np.linalg.norm(self.noise.units(self.problem))) * _UP
 
     @cached_property
     def output_costs(self) -> tuple[float, ...]:
@@ -183,7 +183,7 @@ class ObjectivePlan(Plan):
     @property
     def is_pure(self) -> bool:
         """Whether the tilts are pure; Gaussian ones are composed by their corners."""
-        return self.noise.kind is Epsilon
+        return self.noise.kind.is_pure
 
     def spending(self, repetitions: int = 1) -> Budget:
         """Return what so many runs cost together, rounded up."""
@@ -242,5 +242,5 @@ class ObjectivePlan(Plan):
 
 def composed_corners(kappa: float, saturation: Saturation, epsilon: float, mus: Sequence[float]) -> Corners:
     """Return the corners of Gaussian tilts with these mus together: the best for their total at this epsilon."""
-    best = saturation.corners(kappa, math.hypot(*mus), max(epsilon, 1e-9))
-    return minima.composed([best.scaled(mu) for mu in mus])
+    best = minima.best_corners(saturation, kappa, math.hypot(*mus), max(epsilon, 1e-9))
+    return composed([best.scaled(mu) for mu in mus])

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from epsteps.budgets import Budget, Epsilon, Rho, mechanisms
+from epsteps.budgets import Budget, mechanisms
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.methods import minima
 from epsteps.methods.minimised import Minimised
@@ -14,11 +14,11 @@ from epsteps.methods.minimum import Minimum, moved
 from epsteps.methods.precision import LEAST_BITS, LONG, Goal, grid_step, least_tolerance, rounding
 from epsteps.plans.page import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Plan, Published
-from epsteps.problem import memory, validate
+from epsteps.problem import limits, validate
 from epsteps.problem.problem import Problem
 
-# The noise of a point, by the currency that it costs.
-_NAMES = {Epsilon: "l2", Rho: "gaussian"}
+# The noise of a point: pure, and Gaussian.
+_NAMES = ("l2", "gaussian")
 # The solver's tolerance as a share of one record's gradient: what it adds to the noise, and the most that it may add.
 _WASTE, _MOST_WASTE = 1e-4, 1e-2
 # What predictions assume of the solution: its norm for the ridge, and its size for rounding errors. Never privacy.
@@ -67,11 +67,11 @@ class OutputPlan(Plan):
 
     def __post_init__(self) -> None:
         Minimised(self.problem, self.ridge)
-        memory.require_hessian(self.problem)
-        validate.choice("mechanism", self.mechanism, tuple(_NAMES.values()))
+        limits.require_hessian(self.problem)
+        validate.choice("mechanism", self.mechanism, _NAMES)
         for name in ("scale", "tolerance"):
             validate.positive(name, getattr(self, name))
-        self.require_affordable()
+        super().__post_init__()
 
     @cached_property
     def noise(self) -> Mechanism:
@@ -157,9 +157,9 @@ def plan_output(problem: Problem, budget: Budget, *, mechanism: str = "auto") ->
     that falls with its square.
     """
     Minimised(problem, max(problem.ridge, 1.0))  # refuses what has no bounds
-    memory.require_hessian(problem)
-    validate.choice("mechanism", mechanism, ("auto", *_NAMES.values()))
-    names = tuple(_NAMES[kind] for kind in budget.kinds) if mechanism == "auto" else (mechanism,)
+    limits.require_hessian(problem)
+    validate.choice("mechanism", mechanism, ("auto", *_NAMES))
+    names = tuple(kind.either(*_NAMES) for kind in budget.kinds) if mechanism == "auto" else (mechanism,)
     best = min((_planned(problem, budget, name) for name in names), key=predicted_risk)
     best.require_executable(LONG)
     return best

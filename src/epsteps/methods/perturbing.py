@@ -8,15 +8,14 @@ from functools import partial
 import numpy as np
 
 from epsteps.budgets import Budget, Epsilon, Rho, mechanisms
+from epsteps.budgets.corners import Corners
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.methods import minima
-from epsteps.methods.minima import Corners
 from epsteps.methods.minimised import Minimised
-from epsteps.methods.minimum import cell_size
 from epsteps.methods.objective import TILT_BITS, ObjectivePlan, composed_corners, saturation_of
 from epsteps.methods.precision import LEAST_BITS, LONG, least_tolerance, rounding, tilt_length
 from epsteps.plans.plan import OverspentError
-from epsteps.problem import memory, validate
+from epsteps.problem import limits, validate
 from epsteps.problem.losses import PseudoHuber, Squared
 from epsteps.problem.problem import Problem
 from epsteps.problem.sampling import Sampling
@@ -43,7 +42,7 @@ def plan_objective(
     too: in few dimensions it often needs less noise than a Gaussian one. In the place of squared loss, whose slope has
     no bound, pseudo-Huber loss is minimised: nearly the same where residuals are small.
     """
-    memory.require_hessian(problem)
+    limits.require_hessian(problem)
     if isinstance(problem.loss, Squared):
         problem = replace(problem, loss=PseudoHuber(problem.loss.bound, c=HUBER_SHARE * problem.loss.bound))
     validate.choice("mechanism", mechanism, ("auto", *mechanisms.NAMES))
@@ -81,7 +80,7 @@ def minimax_ridge(problem: Problem, budget: Budget, noise: Mechanism) -> float:
 
 def _planned(problem: Problem, budget: Budget, noise: Mechanism, shares: tuple[float, ...]) -> ObjectivePlan:
     mechanisms.require_fit(noise, problem)
-    if noise.kind is Epsilon:
+    if noise.kind.is_pure:
         costs = [share * (budget.capacity(Epsilon) * _INWARD) for share in shares]
         ridge, scales = _pure_scales(problem, noise, costs)
     elif budget.delta:
@@ -116,7 +115,7 @@ def _pure_scales(problem: Problem, noise: Mechanism, costs: Sequence[float]) -> 
     saturation, sensitivity, least = bounds.saturation, bounds.sensitivity(noise.norm), bounds.ridge
     size = problem.record_size(2)
     energy = 2 * float(noise.half_power(sensitivity, problem))
-    cells = cell_size(noise, problem) * 2.0**-TILT_BITS
+    cells = noise.cell(problem) * 2.0**-TILT_BITS
     tilts = [((1 - _OUTPUT_SHARE) * cost - cells) * _INWARD for cost in costs]
     ridge = minima.paying_ridge(least, problem.n, size, max(tilts), saturation, energy, _SOLUTION_NORM).ridge
     # A small share must be able to pay the Jacobian, too.
@@ -154,7 +153,7 @@ def _largest_mu(minimised: Minimised, budget: Budget, shares: tuple[float, ...])
     """Return the largest total mu of tilts with these shares; 0 if the Jacobians alone cost more than epsilon."""
     saturation, epsilon = minimised.saturation, budget.amount * (1 - _OUTPUT_SHARE) * _INWARD
     kappa = minimised.kappa
-    single = minima.calibrated_or_none(epsilon, budget.delta, kappa, saturation)
+    single = minima.calibrated(epsilon, budget.delta, kappa, saturation)
     if single is None:
         return 0.0
     return _shared_mu(single.mu, shares, partial(composed_corners, kappa, saturation, epsilon), epsilon, budget.delta)

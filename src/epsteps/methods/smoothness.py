@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import ndtri
 
-from epsteps.budgets import Budget, Cost, Epsilon, Expense, Rho, mechanisms
+from epsteps.budgets import Budget, Cost, Expense, mechanisms
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.plans.page import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Plan, Published
@@ -24,12 +24,9 @@ if TYPE_CHECKING:
 # The eigenvalue is released as a whole number of steps, so many of which one record can move it by.
 _STEPS = 2**20
 _FULL = Sampling(1, 1)
-# The noise by the currency that it costs, and the quantile of it at a confidence, for a scale of 1.
-_NOISES = {Epsilon: mechanisms.named("laplace"), Rho: mechanisms.named("gaussian")}
-_QUANTILES = {
-    Epsilon: lambda confidence: -math.log(2 * (1 - confidence)),
-    Rho: lambda confidence: float(ndtri(confidence)),
-}
+# The noise, pure and Gaussian, and the quantiles of it at a confidence, for a scale of 1.
+_NOISES = (mechanisms.named("laplace"), mechanisms.named("gaussian"))
+_QUANTILES = (lambda confidence: -math.log(2 * (1 - confidence)), ndtri)
 
 
 @dataclass(frozen=True)
@@ -118,11 +115,12 @@ class SmoothnessPlan(Plan):
             raise ValueError(f"confidence must lie in [0.5, 1), got {self.confidence!r}.")
         if self.budget.delta:
             raise TypeError(f"budget must be Pure(epsilon) or Concentrated(rho), got {self.budget!r}.")
+        super().__post_init__()
 
     @cached_property
     def eigenvalue(self) -> Eigenvalue:
         """The one release, as it is asked for."""
-        noise = _NOISES[self.budget.kinds[0]]
+        noise = self.budget.kinds[0].either(*_NOISES)
         known = Eigenvalue(self.problem, noise, 1.0)
         return replace(
             known, scale=float(noise.scales(known.sensitivity, np.array(self.budget.amount), _FULL)) * (1 + 1e-12)
@@ -164,7 +162,7 @@ class SmoothnessPlan(Plan):
     def estimate(self, eigenvalue: float, seeded: bool) -> SmoothnessEstimate:
         """Return what a released eigenvalue says of L: post-processing."""
         problem, request = self.problem, self.eigenvalue
-        slack = request.scale * request.size * float(_QUANTILES[request.mechanism.kind](self.confidence))
+        slack = request.scale * request.size * float(request.mechanism.kind.either(*_QUANTILES)(self.confidence))
         bounded = float(np.clip(eigenvalue + slack, 0.0, problem.record_size(2) ** 2))
         smoothness = max(problem.loss.curvature * bounded + problem.ridge, 1e-12)
         expense = Expense("smoothness constant L", self.budget.amount, request.mechanism.unit)

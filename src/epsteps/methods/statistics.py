@@ -9,21 +9,21 @@ import numpy as np
 
 from epsteps.budgets import Budget, Cost, Epsilon, Mu, Rho, mechanisms
 from epsteps.methods.designs import Definite, definite, held
-from epsteps.methods.limits import require_units
 from epsteps.methods.vectors import Vectors, chosen_vectors
 from epsteps.plans.page import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Plan, Published
 from epsteps.plans.requests import Draw, Records, Sum
-from epsteps.problem import levels, memory, validate
+from epsteps.problem import levels, limits, validate
 from epsteps.problem.grid import STEPS, added
+from epsteps.problem.limits import require_units
 from epsteps.problem.losses import Squared
 from epsteps.problem.problem import Problem
+from epsteps.problem.shapes import Frobenius, Nuclear
 
 if TYPE_CHECKING:
     from epsteps.noise import Source
 
 WISHART, GAUSSIAN = "wishart", "gaussian"
-_NAMES = {Epsilon: WISHART, Rho: GAUSSIAN}
 # Noise of about so many bits is drawn quickly, and is still spread over billions of integers.
 _NOISE_BITS = 36
 _SUM_BITS = 62
@@ -58,16 +58,10 @@ class SecondMoments(Sum):
 
     def draw(self, source: "Source") -> Draw:
         """Draw the noise, a symmetric matrix of Python's integers. Sees no records."""
-        plan, k = self.plan, self.plan.vectors.size
-        scale = plan.scale / plan.step
-        if plan.mechanism == WISHART:
-            return {"noise": source.wishart_difference(k, scale).astype(object)}
-        rows, columns = np.triu_indices(k)
-        scales = np.where(rows == columns, scale, np.nextafter(scale * np.sqrt(0.5), np.inf))
-        noise = np.zeros((k, k), dtype=object)
-        noise[rows, columns] = source.integers(mechanisms.named("gaussian"), scales, (len(rows),)).astype(object)
-        noise[columns, rows] = noise[rows, columns]
-        return {"noise": noise}
+        k = self.plan.vectors.size
+        kind, shape = (Epsilon, Nuclear(k)) if self.plan.mechanism == WISHART else (Rho, Frobenius(k))
+        noise = source.integers(mechanisms.of_matrices(kind), self.plan.scale / self.plan.step, shape.array, shape)
+        return {"noise": noise.astype(object)}
 
     def block(self, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return the sum over a block, UNPROTECTED, before it is weighed: Python's integers."""
@@ -115,8 +109,8 @@ class StatisticsPlan(Plan):
     integers inside the declared domain; their largest squared length is ``Vectors.square``, R². Replacing one
     changes the sum of aa' by aa' - bb', of Frobenius norm √(|a|⁴ + |b|⁴ - 2 (a'b)²) <= √2 R² and of nuclear norm at
     most 2 R². "gaussian" adds a symmetric matrix with standard deviation ``scale`` on the diagonal and scale/√2 off it,
-    which is √2 R²/scale-Gaussian-DP: the same as ``minima.statistics_mu`` says of moments and products together.
-    "wishart" adds the difference of two Wishart matrices, which is R²/scale-DP (``Source.wishart_difference``). Sums
+    which is √2 R²/scale-Gaussian-DP. "wishart" adds the difference of two Wishart matrices, which is R²/scale-DP
+    (``Nuclear``). Sums
     are exact integers. Where they are rounded to coarser ones, each entry moves by at most one of those more, and that
     is counted.
 
@@ -146,12 +140,12 @@ class StatisticsPlan(Plan):
     floor: float
 
     def __post_init__(self) -> None:
-        memory.require_moments(self.problem)
+        limits.require_moments(self.problem)
         require_squared(self.problem)
         validate.choice("mechanism", self.mechanism, (GAUSSIAN, WISHART))
         for name in ("scale", "floor"):
             validate.positive(name, getattr(self, name))
-        self.require_affordable()
+        super().__post_init__()
 
     @cached_property
     def vectors(self) -> Vectors:
@@ -258,11 +252,11 @@ def plan_statistics(problem: Problem, budget: Budget, *, mechanism: str = "auto"
     A budget in epsilon takes Wishart noise, which is pure. Under (epsilon, delta) "auto" takes the noise whose
     variance is smaller: Gaussian, but for few features.
     """
-    memory.require_moments(problem)
+    limits.require_moments(problem)
     require_squared(problem)
     validate.choice("mechanism", mechanism, ("auto", GAUSSIAN, WISHART))
     vectors = chosen_vectors(problem)
-    kinds = tuple(_NAMES[kind] for kind in budget.kinds) if mechanism == "auto" else (mechanism,)
+    kinds = tuple(kind.either(WISHART, GAUSSIAN) for kind in budget.kinds) if mechanism == "auto" else (mechanism,)
     scales = {kind: _scale(vectors, budget, kind) for kind in kinds}
     best = min(kinds, key=lambda kind: deviation(kind, scales[kind], vectors.size))
     norm = deviation(best, scales[best], vectors.size) * math.sqrt(2 * vectors.size)

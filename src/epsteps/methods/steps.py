@@ -17,7 +17,7 @@ from epsteps.plans import notation
 from epsteps.plans.page import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Plan, Published
 from epsteps.plans.requests import Gradient
-from epsteps.problem import memory, validate
+from epsteps.problem import limits, validate
 from epsteps.problem.extras import MissingExtraError
 from epsteps.problem.problem import Problem
 from epsteps.problem.sampling import Sampling
@@ -103,7 +103,7 @@ class StepsPlan(Plan):
     def __post_init__(self) -> None:
         if not all(str(getattr(self, name)).isprintable() for name in _TEXTS):
             raise ValueError(f"not a plan: {', '.join(_TEXTS)} must be printable text.")
-        memory.require_path(self.problem, len(self.steps))
+        limits.require_path(self.problem, len(self.steps))
         scales = np.array(self.scales, dtype=float)
         if scales.shape != (len(self.steps),):
             raise ValueError(f"scales must have one entry for each of the {len(self.steps)} steps, got {scales.shape}.")
@@ -131,7 +131,7 @@ class StepsPlan(Plan):
                 f"{type(self.problem.loss).__name__} has no bounded gradient: use sensitivity='state', got 'global'."
             )
         self.budget.require(self.mechanism)
-        self.require_affordable()
+        super().__post_init__()
 
     @property
     def iterations(self) -> int:
@@ -366,7 +366,7 @@ def plan_steps(
     (120, True)
     """
     if iterations != "auto":
-        memory.require_path(problem, _checked_horizon(iterations))
+        limits.require_path(problem, _checked_horizon(iterations))
     validate.choice("allocation", allocation, ALLOCATIONS)
     validate.choice("mechanism", mechanism, ("auto", *mechanisms.NAMES))
     validate.choice("sensitivity", sensitivity, ("auto", *SENSITIVITIES))
@@ -383,7 +383,7 @@ def plan_steps(
         problem, budget, method, noise, sampling, allocation, objective, eigenvalues, shares, start_gap, c, reserved
     )
     T = chosen.best_horizon(max_iterations) if iterations == "auto" else _checked_horizon(iterations)
-    memory.require_path(problem, T)
+    limits.require_path(problem, T)
     steps = method(problem.mu, problem.L, T, c=c)
     return StepsPlan(
         problem=problem,
@@ -432,7 +432,7 @@ class _Choice:
     def best_horizon(self, max_iterations: int) -> int:
         """Return the T whose error is smallest: all T at once, since each T's steps begin the longest one's."""
         longest = validate.integer("max_iterations", max_iterations)
-        memory.require_horizon(longest, squared=self.objective == "exact" or not self.sampling.is_full)
+        limits.require_horizon(longest, squared=self.objective == "exact" or not self.sampling.is_full)
         prediction = self._prediction(self.method(self.problem.mu, self.problem.L, longest, c=self.c))
         noise = self.budget.noise_by_horizon(prediction, self.allocation, self.mechanism, self.sampling, self.reserved)
         noise = noise * self.mechanism.half_power(self.sensitivity, self.problem)

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from epsteps.budgets import Budget
-from epsteps.problem.domain import Ball, Box
+from epsteps.problem.ball import Ball
+from epsteps.problem.box import Box
 from epsteps.problem.extras import MissingExtraError
-from epsteps.problem.losses import Logistic, PseudoHuber, SmoothedHinge, Softmax, Squared
+from epsteps.problem.losses import Logistic, PseudoHuber, SmoothedHinge, Squared
 from epsteps.problem.problem import Problem
+from epsteps.problem.softmax import Softmax
 
 if TYPE_CHECKING:
     from epsteps.plans.plan import Plan

@@ -8,11 +8,15 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from epsteps.budgets import Budget, Cost
+from epsteps.budgets import Budget, Cost, mechanisms
 from epsteps.plans import notation, page
 from epsteps.plans.notation import PlanFormatError
-from epsteps.plans.requests import Request
+from epsteps.plans.requests import Gradient, Request
 from epsteps.problem.problem import Problem
+from epsteps.problem.sampling import Sampling
+
+# Costs are rounded down by this much, so that the certificate, which is rounded up, stays within the budget.
+_DOWN = 1 - 1e-9
 
 
 class OverspentError(PlanFormatError):
@@ -49,10 +53,10 @@ Conversation = Generator[Request, np.ndarray, Published]
 class Plan:
     """A private run, decided: nothing in it depends on data, and a changed plan is a new plan, checked again.
 
-    A kind of plan is a frozen dataclass (with ``eq=False``) below this class. It lists its fields, which are numbers,
-    texts or tuples of them besides ``problem`` and ``budget``; what it will release (``charges``); what its page says
-    (``facts``); and how it asks for that (``conversation``). Everything else is written here, once. JSON knows every
-    kind by the name of its class, or by its ``tag``.
+    A kind of plan is a frozen dataclass (with ``eq=False, repr=False``) below this class. It lists its fields, which
+    are numbers, texts or tuples of them besides ``problem`` and ``budget``; what it will release (``charges``); and how
+    it asks for that (``conversation``). Everything else is written here, once. JSON knows every kind by the name of its
+    class, or by its ``tag``. One that checks its own fields calls ``super().__post_init__()``.
     """
 
     kinds: ClassVar[dict[str | None, type["Plan"]]] = {}
@@ -65,11 +69,27 @@ class Plan:
     budget: Budget
     method: str  # its name, for people
 
+    def __post_init__(self) -> None:
+        self.require_affordable()
+
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "tag" not in vars(cls):
             cls.tag = cls.__name__
         Plan.kinds[cls.tag] = cls
+
+    def even_charges(self, count: int) -> list[Charge]:
+        """Return charges for so many gradients: the budget in equal parts, spent on the noise that fits best."""
+        full = Sampling(self.problem.n, self.problem.n)
+        noise = mechanisms.smallest(self.problem, self.budget.kind(full))
+        costs = self.budget.allocate(None, count, noise, full) * _DOWN
+        scales = noise.scales(self.problem.typical_sensitivity(noise.norm), costs, Sampling(1, 1))
+        parts = enumerate(zip(costs.tolist(), scales.tolist(), strict=True), start=1)
+        return [Charge(f"gradient {number}", noise.kind(cost), scale, noise.name) for number, (cost, scale) in parts]
+
+    def gradient(self, x: np.ndarray, charge: Charge) -> Gradient:
+        """Ask for the gradient at a public point, for what was charged for it."""
+        return Gradient.at(self.problem, mechanisms.named(charge.noise), x, charge.cost.amount)
 
     @property
     def charges(self) -> Sequence[Charge]:
@@ -79,7 +99,7 @@ class Plan:
     @property
     def facts(self) -> dict[str, str]:
         """Lines of the plan's page: what each release does, and what error is expected."""
-        raise NotImplementedError
+        return {"Problem": page.problem_fact(self.problem, self.problem.ridge)}
 
     @cached_property
     def error(self) -> float | None:
@@ -95,7 +115,7 @@ class Plan:
         return [self.conversation() for _ in range(start.shape[1])]
 
     # The kinds of requests that a conversation makes.
-    reads: ClassVar[tuple[type[Request], ...]]
+    reads: ClassVar[tuple[type[Request], ...]] = (Gradient,)
     # Whether a seeded run may be an experiment in floats.
     has_floats: ClassVar[bool] = False
 
@@ -114,8 +134,13 @@ class Plan:
         """Raise unless the run is certain to end on this machine, whatever the records: by public numbers alone."""
 
     def spending(self, repetitions: int = 1) -> Budget:
-        """Return what so many runs cost together: computed from the scales and rounded up."""
-        raise NotImplementedError
+        """Return what so many runs cost together: computed from the scales and rounded up.
+
+        Written here for charges in one currency, whose costs are fixed.
+        """
+        costs = [charge.cost for charge in self.charges]
+        (kind,) = {type(cost) for cost in costs}
+        return self.budget.spending(np.tile([cost.amount for cost in costs], repetitions), kind)
 
     @cached_property
     def spent(self) -> float:

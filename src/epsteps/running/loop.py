@@ -120,7 +120,7 @@ class Answers:
                 request.draw(self._source)  # so that later draws follow it as they did
             return self._known[number]
         draw = self._drawn(request, number)
-        reading = taps.reading(request, draw, lambda: request.read(self._reader, draw))
+        reading = taps.reading(request, self._reader, draw)
         self._last = request.publish(reading, draw)
         return self._last
 

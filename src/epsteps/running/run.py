@@ -11,7 +11,7 @@ from epsteps.data.records import Rows
 from epsteps.ledger.accounts import Account
 from epsteps.noise import Source
 from epsteps.plans.plan import Plan, Published
-from epsteps.problem import memory, validate
+from epsteps.problem import limits, validate
 from epsteps.running import floats, taps
 from epsteps.running.checkpoint import Checkpoint
 from epsteps.running.loop import Answers, Meter, Reader, converse
@@ -92,7 +92,8 @@ def run(
     if (plan.problem.loss, plan.problem.clip) != (data.problem.loss, data.problem.clip):
         data = data.restated(plan.problem)
     copies = 1 if repetitions is None else validate.integer("repetitions", repetitions)
-    memory.require_path(plan.problem, plan.points, copies)
+    limits.require_path(plan.problem, plan.points, copies)
+    plan.require_affordable()
     plan.require_options(start=start, arithmetic=arithmetic)
     x = _start(start, plan.problem.dimension, copies)
     source = taps.open_source(None if seed is None else validate.integer("seed", seed, low=0))

@@ -9,7 +9,7 @@ from epsteps.data.records import Rows
 from epsteps.ledger.accounts import Account
 from epsteps.methods.steps import StepsPlan
 from epsteps.plans.plan import Plan
-from epsteps.problem import memory
+from epsteps.problem import limits
 from epsteps.problem.problem import Problem
 from epsteps.running.run import run
 from epsteps.tables.models.model import Model
@@ -49,7 +49,7 @@ def rehearsal(plan: Plan, schema: Schema) -> Model:
 
     Raises if the file of such a model would be too large.
     """
-    memory.require_file(plan.problem, plan.iterations + 1 if isinstance(plan, StepsPlan) else len(plan.charges) + 5)
+    limits.require_file(plan.problem, plan.iterations + 1 if isinstance(plan, StepsPlan) else len(plan.charges) + 5)
     return Model(schema, plan, np.zeros((1, plan.problem.loss.outputs, plan.problem.width)), True)
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from epsteps.problem.domain import Box
-from epsteps.problem.losses import Logistic, Softmax, Squared
+from epsteps.problem.box import Box
+from epsteps.problem.losses import Logistic, Squared
+from epsteps.problem.softmax import Softmax
 from epsteps.tables.schema import notation
 from epsteps.tables.schema.checking import SchemaCheck, check_column
 from epsteps.tables.schema.columns import Category, Column, Numeric, checked_text
