@@ -14,7 +14,7 @@ from epsteps.data.fast import FastEngine, _slopes
 from epsteps.noise import Source, _floyd, uniform
 from epsteps.problem.grid import STEPS, Grid, Points
 from epsteps.problem.sampling import Sampling
-from epsteps.running import experimental_runs
+from epsteps.running import floats
 
 LOSSES = [es.Logistic(), es.Squared()]
 
@@ -337,11 +337,11 @@ def test_a_compiled_run_is_that_of_the_loop(monkeypatch, method, dtype, repetiti
     rng = np.random.default_rng(5)
     X, y = rng.uniform(-1.5, 1.5, (2000, 7)).astype(dtype), rng.choice([-1, 1], 2000)
     plan = es.plan(problem, es.Pure(30.0), method, iterations=150, batch=67, allocation="uniform")
-    monkeypatch.setattr(experimental_runs, "_BLOCK_BYTES", 8 * (8 + 67) * (repetitions or 1) * 40)
+    monkeypatch.setattr(floats, "_BLOCK_BYTES", 8 * (8 + 67) * (repetitions or 1) * 40)
     paths, heard = {}, []
     for name in ("fast", "numpy"):
         data = es.Rows(problem, X, y, engine=name)
-        assert (experimental_runs.compiled_engine(plan, data) is not None) == (name == "fast")
+        assert (floats.compiled_engine(plan, data) is not None) == (name == "fast")
         heard.clear()
         run = es.run(plan, data, seed=4, repetitions=repetitions, start=2.0, on_step=heard.append)
         assert heard == list(range(1, 151))
@@ -361,7 +361,7 @@ def test_what_compiled_steps_do_not_serve_goes_through_the_loop():
     for which, batch, options in ((problem, None, {}), (squared, 9, {}), (problem, 9, {"sensitivity": "state"})):
         plan = es.plan(which, es.Pure(1.0), iterations=20, batch=batch, **options)
         runs = [es.Rows(which, X, y, engine=name) for name in ("fast", "numpy")]
-        assert experimental_runs.compiled_engine(plan, runs[0]) is None
+        assert floats.compiled_engine(plan, runs[0]) is None
         np.testing.assert_allclose(*(es.run(plan, data, seed=1).path for data in runs), **CLOSE)
     fast, _, _ = engines(es.Logistic(), 1000, 3001)
     assert fast.descends(999)

@@ -31,7 +31,7 @@ class Meter:
     def spend(self, costs: Iterable[Cost]) -> None:
         """Take costs off, or refuse them before anything is drawn or read."""
         for cost in costs:
-            if not cost.additive <= self._left[cost.unit]:
+            if not 0 <= cost.additive <= self._left[cost.unit]:
                 raise OverspentError(
                     f"the method asks for {cost.unit} = {cost.amount:.6g}, which is more than is left of what its plan "
                     "was charged for. Its charges must list everything that its conversation asks for."
