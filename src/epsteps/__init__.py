@@ -21,7 +21,7 @@ from epsteps.problem.problem import Problem
 from epsteps.running.checkpoints import CheckpointError
 from epsteps.running.releases.smoothness import SmoothnessEstimate, estimate_smoothness
 from epsteps.running.running import Run, run
-from epsteps.tables.schema import Category, Numeric, Schema
+from epsteps.tables import Category, Numeric, Schema
 
 if TYPE_CHECKING:
     from epsteps.estimators import (

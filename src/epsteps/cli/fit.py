@@ -12,14 +12,14 @@ from typing import Any
 import typer
 
 import epsteps as es
+from epsteps import tables
 from epsteps.budgets import Budget
 from epsteps.cli import files
 from epsteps.cli.common import clean_errors, progress_bar
 from epsteps.cli.schema import DelimiterName
 from epsteps.methods import PublishedPlan
 from epsteps.methods.minima import Corners
-from epsteps.tables import models
-from epsteps.tables.schema import Schema, SchemaCheck
+from epsteps.tables import Schema, SchemaCheck
 
 MODEL, REPORT = "model.json", "report.html"
 _MOST_COLUMNS = 12
@@ -76,7 +76,7 @@ def fit(
     files.require_free(paths, force)
     table, tested = _tables(declared, data, test, delimiter.character)
     say = partial(typer.echo, err=json)
-    problem = models.problem_of(declared, len(next(iter(table.values()))), ridge)
+    problem = tables.problem_of(declared, len(next(iter(table.values()))), ridge)
     replan = partial(_plan, problem, method.value, release.value)
     planned = replan(budget)
     say(f"{planned}\n")
@@ -85,9 +85,9 @@ def fit(
     if sys.stdout.isatty() and not json:
         typer.echo(_projected(declared.check(table)))
     _require_consent(yes, json)
-    described = partial(_described, models.error_curve(budget, replan), tested)
-    rehearsed = described(models.rehearsal(planned, declared), None)
-    models.page(rehearsed)  # what cannot be described is found out before anything is charged
+    described = partial(_described, tables.error_curve(budget, replan), tested)
+    rehearsed = described(tables.rehearsal(planned, declared), None)
+    tables.page(rehearsed)  # what cannot be described is found out before anything is charged
     with files.opened(paths, force) as outputs:
         model = _run(planned, declared, table, seed, account)
         content = described(model, None if account is None else account.described)
@@ -97,14 +97,14 @@ def fit(
 
 
 def _described(
-    curve: list[tuple[float, float]], tested: Any, model: models.Model, ledger: dict[str, Any] | None
+    curve: list[tuple[float, float]], tested: Any, model: tables.Model, ledger: dict[str, Any] | None
 ) -> dict[str, Any]:
     """Return the content of model.json."""
-    return models.to_dict(
+    return tables.model_to_dict(
         model,
         curve=curve,
         ledger=ledger,
-        scores=None if tested is None else models.score(model, tested),
+        scores=None if tested is None else tables.score(model, tested),
         made={"by": f"epsteps {es.__version__}", "on": datetime.now(UTC).date().isoformat()},
     )
 
@@ -125,7 +125,7 @@ def _save(outputs: list[files.Output], text: str, content: dict[str, Any]) -> No
         typer.echo(text)
         raise type(error)(f"{model.path} could not be written ({error}): keep the model that was printed.") from None
     try:
-        report.write(models.page(content))
+        report.write(tables.page(content))
     except OSError as error:
         report.path.unlink(missing_ok=True)  # one that was to be replaced is about another model
         raise type(error)(f"{model.path} was written, but not {report.path} ({error}).") from None
@@ -209,11 +209,11 @@ def _projected(found: SchemaCheck) -> str:
 
 def _run(
     planned: es.Plan | PublishedPlan, declared: Schema, table: Any, seed: int | None, account: _Account | None
-) -> models.Model:
+) -> tables.Model:
     """Run behind a progress bar that counts the plan's steps, which are public."""
     total = planned.iterations if isinstance(planned, es.Plan) else 1
     with progress_bar("fit", total) as advance:
-        model = models.fit_model(
+        model = tables.fit_model(
             planned, declared, table, seed=seed, ledger=account, on_step=_counted(advance) if total > 1 else None
         )
         if total == 1:

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import typer
 
+from epsteps import tables
 from epsteps.cli import files
 from epsteps.cli.common import clean_errors
 from epsteps.cli.schema import DelimiterName
-from epsteps.tables import models
 
 
 @clean_errors
@@ -28,7 +28,7 @@ def predict(
     """
     if out is not None:
         files.require_free([out], force)
-    fitted = models.load(model)
+    fitted = tables.load_model(model)
     if fitted.seeded:
         typer.echo("NOT PRIVATE: the model was fitted with a seed.", err=True)
     schema = fitted.schema

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from epsteps.cli import files
 from epsteps.cli.common import clean_errors, print_table, shown
-from epsteps.tables.schema import Schema, SchemaCheck, draft, read_columns
+from epsteps.tables import Schema, SchemaCheck, draft, read_columns
 
 schema = typer.Typer(
     name="schema",

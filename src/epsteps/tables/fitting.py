@@ -12,7 +12,7 @@ from epsteps.plans.planning import Plan
 from epsteps.problem import memory
 from epsteps.problem.problem import Problem
 from epsteps.running.running import run
-from epsteps.tables.models.model import Model
+from epsteps.tables.model import Model
 from epsteps.tables.schema import Schema
 
 # Points are held within this, so that what is computed from them stays finite.

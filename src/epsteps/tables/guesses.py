@@ -24,7 +24,8 @@ from epsteps.methods import (
 from epsteps.plans.planning import Plan
 from epsteps.problem.losses import Logistic
 from epsteps.problem.problem import Problem
-from epsteps.tables.schema import Numeric, Schema
+from epsteps.tables.columns import Numeric
+from epsteps.tables.schema import Schema
 
 # Beyond this many numbers in a model, their covariance is not worth its time.
 _LARGEST = 500

@@ -13,9 +13,10 @@ from epsteps.budgets import Approximate
 from epsteps.methods import CurvaturePlan, ObjectivePlan, OutputPlan, PublishedPlan, StatisticsPlan
 from epsteps.plans.planning import Plan
 from epsteps.problem.extras import MissingExtraError
-from epsteps.tables.models.guesses import expected_error, finite, model_deviations
-from epsteps.tables.models.model import Model
-from epsteps.tables.schema import Numeric, Schema
+from epsteps.tables.columns import Numeric
+from epsteps.tables.guesses import expected_error, finite, model_deviations
+from epsteps.tables.model import Model
+from epsteps.tables.schema import Schema
 
 FILE = "model.json"
 INTERCEPT = "(intercept)"
@@ -29,7 +30,7 @@ class ModelFormatError(ValueError):
     """The file is no model, or was changed after it was written."""
 
 
-def to_dict(
+def model_to_dict(
     model: Model,
     *,
     curve: Sequence[tuple[float, float]] = (),
@@ -143,8 +144,8 @@ def releases(plan: Plan | PublishedPlan) -> list[dict[str, Any]]:
     ]
 
 
-def from_dict(content: Any) -> Model:
-    """Return the model that ``to_dict`` wrote, or raise if the plan does not certify what the file says."""
+def model_from_dict(content: Any) -> Model:
+    """Return the model that ``model_to_dict`` wrote, or raise if the plan does not certify what the file says."""
     try:
         with np.errstate(all="ignore"):
             return _from_dict(content)
@@ -173,14 +174,14 @@ def _from_dict(content: Any) -> Model:
     return model
 
 
-def load(path: str | Path) -> Model:
+def load_model(path: str | Path) -> Model:
     """Return the model in a folder that ``epsteps fit`` wrote, or in its model.json."""
     path = Path(path)
     path = path / FILE if path.is_dir() else path
     if not path.is_file():
         raise FileNotFoundError(f"there is no model {path}: name the folder that epsteps fit wrote.")
     try:
-        return from_dict(json.loads(path.read_text(encoding="utf-8"), parse_constant=_refused))
+        return model_from_dict(json.loads(path.read_text(encoding="utf-8"), parse_constant=_refused))
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
         raise ModelFormatError(f"{path} is not JSON: name the model.json that epsteps fit wrote.") from None
     except ValueError as error:

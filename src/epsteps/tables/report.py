@@ -4,8 +4,8 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from epsteps.tables.models import svg
-from epsteps.tables.models.markup import Numbers, bullets, chart, frame, paragraph, table
+from epsteps.tables import svg
+from epsteps.tables.markup import Numbers, bullets, chart, frame, paragraph, table
 
 # Up to so many releases are listed with a bar each; more are drawn as columns.
 _LISTED = 12

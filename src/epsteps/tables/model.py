@@ -8,7 +8,8 @@ from scipy.special import expit, softmax
 
 from epsteps.methods import PublishedPlan
 from epsteps.plans.planning import Plan
-from epsteps.tables.schema import Category, Numeric, Schema
+from epsteps.tables.columns import Category, Numeric
+from epsteps.tables.schema import Schema
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from epsteps.tables.models.model import Model
-from epsteps.tables.schema import Category
-from epsteps.tables.schema.frames import columns_of
+from epsteps.tables.columns import Category
+from epsteps.tables.frames import columns_of
+from epsteps.tables.model import Model
 
 NOTE = (
     "The guarantee covers the records of the fit. The records that the model was scored on were read without "
