@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 import epsteps as es
 from epsteps import tables
-from epsteps.tables import Category, Numeric, Schema, fitting
+from epsteps.tables import Category, Numeric, Schema
+from epsteps.tables.model import centred, held
 
 N = 2000
 TARGETS = {"two": Category(["no", "yes"]), "three": Category(["a", "b", "c"]), "number": Numeric(-50, 50)}
@@ -249,7 +250,7 @@ def test_whatever_was_published_is_written(data):
     plan, schema = planned(name), schema_of(kind)
     shape = (data.draw(st.integers(1, 3)), plan.problem.loss.outputs, plan.problem.width)
     drawn = data.draw(st.lists(st.sampled_from(EXTREMES), min_size=int(np.prod(shape)), max_size=int(np.prod(shape))))
-    points = fitting.centred(fitting.held(np.reshape(drawn, shape)))
+    points = centred(held(np.reshape(drawn, shape)))
     model = tables.Model(schema, plan, points, False)
     content, page = written(model, scores=tables.score(model, table_of(kind, 20, seed=2)))
     assert tables.model_from_dict(content).plan == plan
@@ -287,7 +288,7 @@ def test_columns_of_any_range_are_described(name, ends):
         return  # refused when it is declared
     plan = es.plan(tables.problem_of(schema, N, ridge=1e-3), es.Pure(1.0), name)
     for size in EXTREMES:
-        points = fitting.held(np.full((1, 1, 2), size))
+        points = held(np.full((1, 1, 2), size))
         written(tables.Model(schema, plan, points, False))
 
 

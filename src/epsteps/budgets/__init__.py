@@ -26,6 +26,11 @@ class Budget(Protocol):
         """What may be spent: epsilon or rho."""
         ...
 
+    @property
+    def delta(self) -> float:
+        """The chance with which nothing is promised; 0 where there is none."""
+        ...
+
     def unit(self, sampling: Sampling) -> str:
         """Return the unit of the costs that this budget is best spent in: "epsilon" or "rho"."""
         ...

@@ -36,6 +36,11 @@ class Concentrated:
         """Return rho."""
         return self.rho
 
+    @property
+    def delta(self) -> float:
+        """Return 0: nothing is left to chance."""
+        return 0.0
+
     def unit(self, sampling: Sampling) -> str:
         """Return "rho"."""
         return "rho"

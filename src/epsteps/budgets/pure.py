@@ -38,6 +38,11 @@ class Pure:
         """Return epsilon."""
         return self.epsilon
 
+    @property
+    def delta(self) -> float:
+        """Return 0: nothing is left to chance."""
+        return 0.0
+
     def unit(self, sampling: Sampling) -> str:
         """Return "epsilon"."""
         return "epsilon"

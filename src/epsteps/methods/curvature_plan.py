@@ -12,8 +12,9 @@ from epsteps.budgets.spending import of_pure
 from epsteps.methods import designs
 from epsteps.methods.designs import Columns, Division, Model, Moments, Spread, Statistic
 from epsteps.methods.limits import require_drawable, require_units
+from epsteps.plans import covariances
 from epsteps.plans.planning import OverspentError
-from epsteps.plans.published import Item, describe, dumps, loads, problem_fact
+from epsteps.plans.published import Charge, Item, charges, describe, dumps, loads, problem_fact
 from epsteps.problem import memory, validate
 from epsteps.problem.losses import Logistic, Squared
 from epsteps.problem.problem import Problem
@@ -240,6 +241,26 @@ class CurvaturePlan:
 
     def __str__(self) -> str:
         return describe(self)
+
+    @property
+    def charges(self) -> tuple[Charge, ...]:
+        """What is released, in order, with costs as values."""
+        return charges(self.items)
+
+    @property
+    def points(self) -> int:
+        """How many points are published at most, besides the first."""
+        return len(self.items) + 4
+
+    @property
+    def guessed_error(self) -> float:
+        """A public guess of how far the model's objective is above its minimum."""
+        return self.error
+
+    def noise_covariance(self, curvature: np.ndarray) -> np.ndarray:
+        """Return the covariance of the noise in the last published point, if F has this curvature: a guess."""
+        scale = self.scale(self.expected.gradients[-1]) / self.problem.n
+        return covariances.through(curvature, covariances.of_noise(self.noise, scale, self.problem))
 
 
 def require_covered(problem: Problem) -> None:

@@ -14,14 +14,17 @@ from epsteps.methods import minima
 from epsteps.methods.minima import Corners, Saturation
 from epsteps.methods.minimised import Minimised, saturation_of
 from epsteps.methods.precision import Goal, grid_step, tilt_length
+from epsteps.plans import covariances
 from epsteps.plans.planning import OverspentError
-from epsteps.plans.published import Item, describe, dumps, loads, problem_fact
+from epsteps.plans.published import Charge, Item, charges, describe, dumps, loads, problem_fact
 from epsteps.problem import memory, validate
 from epsteps.problem.problem import Problem
 
 # Bits of the integers that the tilt and the noise on the output are drawn in.
 TILT_BITS, _OUTPUT_BITS = 36, 28
 _OUTWARD = 1 + 1e-12
+# What predictions assume of the solution's norm. Never privacy.
+SOLUTION_NORM = 3.0
 
 
 @dataclass(frozen=True)
@@ -240,6 +243,31 @@ class ObjectivePlan:
 
     def __str__(self) -> str:
         return describe(self)
+
+    @property
+    def charges(self) -> tuple[Charge, ...]:
+        """What is released, in order, with costs as values."""
+        return charges(self.items)
+
+    @property
+    def points(self) -> int:
+        """How many points are published at most, besides the first."""
+        return len(self.items) + 4
+
+    @property
+    def guessed_error(self) -> float:
+        """A public guess of the excess risk: what the noise costs through the guessed curvature, and the ridge."""
+        noise = [mechanisms.risk(self.noise, scale, self.minimised) for scale in self.scales]
+        more = (self.ridge - self.problem.ridge) * SOLUTION_NORM**2 / 2
+        return float(np.sum(self.weights**2 * noise)) + more
+
+    def noise_covariance(self, curvature: np.ndarray) -> np.ndarray:
+        """Return the covariance of the noise in the last published point, if F has this curvature: a guess."""
+        squares, problem = self.weights**2, self.problem
+        tilt = float(np.sqrt(squares @ np.square(self.scales)))
+        outputs = float(squares @ np.square(self.output_scales)) * (problem.dimension + 1)
+        noise = covariances.of_noise(self.noise, tilt / problem.n, problem)
+        return covariances.through(curvature, noise) + outputs * np.eye(problem.dimension)
 
 
 _OUTPUT = "output: l2"

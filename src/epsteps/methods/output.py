@@ -12,8 +12,9 @@ from epsteps.budgets.mechanisms import Mechanism
 from epsteps.methods import minima
 from epsteps.methods.minimised import Minimised
 from epsteps.methods.precision import LEAST_BITS, LONG, Goal, grid_step, least_tolerance, rounding
+from epsteps.plans import covariances
 from epsteps.plans.planning import OverspentError
-from epsteps.plans.published import Item, describe, dumps, loads, problem_fact
+from epsteps.plans.published import Charge, Item, charges, describe, dumps, loads, problem_fact
 from epsteps.problem import memory, validate
 from epsteps.problem.problem import Problem
 
@@ -163,6 +164,25 @@ class OutputPlan:
 
     def __str__(self) -> str:
         return describe(self)
+
+    @property
+    def charges(self) -> tuple[Charge, ...]:
+        """What is released, in order, with costs as values."""
+        return charges(self.items)
+
+    @property
+    def points(self) -> int:
+        """How many points are published at most, besides the first."""
+        return len(self.items) + 4
+
+    @property
+    def guessed_error(self) -> float:
+        """A public guess of how far the model's objective is above its minimum."""
+        return predicted_risk(self)
+
+    def noise_covariance(self, curvature: np.ndarray) -> np.ndarray:
+        """Return the covariance of the noise in the last published point, if F has this curvature: a guess."""
+        return covariances.of_noise(self.noise, self.scale, self.problem)
 
 
 def plan_output(problem: Problem, budget: Budget, *, mechanism: str = "auto") -> OutputPlan:

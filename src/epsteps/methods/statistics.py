@@ -10,8 +10,9 @@ from epsteps.budgets import Approximate, Budget, Concentrated, Pure, spending
 from epsteps.budgets.conversions import gaussian_mu
 from epsteps.methods.limits import require_units
 from epsteps.methods.vectors import Vectors, chosen_vectors
+from epsteps.plans import covariances
 from epsteps.plans.planning import OverspentError
-from epsteps.plans.published import Item, describe, dumps, loads, problem_fact
+from epsteps.plans.published import Charge, Item, charges, describe, dumps, loads, problem_fact
 from epsteps.problem import memory, validate
 from epsteps.problem.grid import STEPS
 from epsteps.problem.losses import Squared
@@ -161,6 +162,33 @@ class StatisticsPlan:
 
     def __str__(self) -> str:
         return describe(self)
+
+    @property
+    def charges(self) -> tuple[Charge, ...]:
+        """What is released, in order, with costs as values."""
+        return charges(self.items)
+
+    @property
+    def points(self) -> int:
+        """How many points are published at most, besides the first."""
+        return len(self.items) + 4
+
+    @property
+    def guessed_error(self) -> float:
+        """A public guess of how far the model's objective is above its minimum."""
+        return predicted_risk(self)
+
+    def noise_covariance(self, curvature: np.ndarray) -> np.ndarray:
+        """Return the covariance of the noise in the last published point, if F has this curvature: a guess."""
+        # H⁻¹ T' E[Nθθ'N] T H⁻¹ for noise N on the moments, as ``predicted_risk`` weighs it; small eigenvalues of H are
+        # raised as those of the sums are.
+        vectors, problem = self.vectors, self.problem
+        units, slopes = vectors.model_units, vectors.slopes
+        values, directions = np.linalg.eigh(curvature * np.outer(units, units))
+        raised = np.hypot(values, self.floor / problem.n)
+        length = 2 * (squared(problem).bound / vectors.weights[-1]) ** 2
+        moments = (self.deviation / problem.n) ** 2 / 2 * length * slopes.T @ slopes
+        return covariances.through((directions * raised) @ directions.T, moments) * np.outer(units, units)
 
 
 def plan_statistics(problem: Problem, budget: Budget, *, mechanism: str = "auto") -> StatisticsPlan:

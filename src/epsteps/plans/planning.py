@@ -11,8 +11,9 @@ from epsteps.bounds import Bound, ExactError, NoBoundError
 from epsteps.bounds.steps import Steps
 from epsteps.budgets import Budget, Expense, mechanisms
 from epsteps.budgets.mechanisms import Mechanism
-from epsteps.plans import plan_json, plan_table
+from epsteps.plans import covariances, plan_json, plan_table
 from epsteps.plans.plan_json import PlanFormatError
+from epsteps.plans.published import Charge, Item, charges
 from epsteps.problem import memory, validate
 from epsteps.problem.bodies import Body, Ellipsoid
 from epsteps.problem.extras import MissingExtraError
@@ -207,6 +208,28 @@ class Plan:
 
     def __hash__(self) -> int:
         return hash(self.to_json())
+
+    @property
+    def charges(self) -> tuple[Charge, ...]:
+        """What is released, in order, with costs as values: a gradient in each step."""
+        name, unit = self.mechanism.name, self.mechanism.unit
+        pairs = enumerate(zip(self.costs, self.scales, strict=True), start=1)
+        return charges(Item(f"step {t}", float(cost), unit, float(scale), name) for t, (cost, scale) in pairs)
+
+    @property
+    def points(self) -> int:
+        """How many points are published, besides the first."""
+        return self.iterations
+
+    @property
+    def guessed_error(self) -> float | None:
+        """A public guess of how far the model's objective is above its minimum; None where there is none."""
+        return self.error
+
+    def noise_covariance(self, curvature: np.ndarray) -> np.ndarray:
+        """Return the covariance of the noise in the last published point, if F has this curvature: a guess."""
+        noise = covariances.of_noise(self.mechanism, 1.0, self.problem)
+        return covariances.of_steps(self.steps, self.scales, noise, curvature)
 
 
 def assumed_spectrum(problem: Problem, spectrum: np.ndarray | None) -> np.ndarray:

@@ -1,11 +1,14 @@
 """What the plans share that are not a sequence of steps: a list of what is released, as text and as JSON."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
+
 from epsteps.budgets import Budget
+from epsteps.budgets.costs import Cost, Epsilon, Mu, Rho
 from epsteps.plans import plan_json
 from epsteps.plans.plan_json import PlanFormatError
 from epsteps.problem.problem import Problem
@@ -22,6 +25,24 @@ class Item:
     unit: str
     scale: float
     noise: str
+
+
+@dataclass(frozen=True)
+class Charge:
+    """One release: what it is, what it costs, and the scale and the name of its noise."""
+
+    what: str
+    cost: Cost
+    scale: float
+    noise: str
+
+
+_COSTS: dict[str, type[Cost]] = {kind.unit: kind for kind in (Epsilon, Rho, Mu)}
+
+
+def charges(items: Iterable[Item]) -> tuple[Charge, ...]:
+    """Return releases with their costs as values."""
+    return tuple(Charge(item.what, _COSTS[item.unit](item.cost), item.scale, item.noise) for item in items)
 
 
 class PublishedPlan(Protocol):
@@ -50,6 +71,25 @@ class PublishedPlan(Protocol):
     @property
     def facts(self) -> dict[str, str]:
         """Lines of the plan's page: what each release does, and what error is expected."""
+        ...
+
+    @property
+    def charges(self) -> Sequence[Charge]:
+        """What is released, in order, with costs as values."""
+        ...
+
+    @property
+    def points(self) -> int:
+        """How many points are published at most, besides the first."""
+        ...
+
+    @property
+    def guessed_error(self) -> float | None:
+        """A public guess of how far the model's objective is above its minimum; None where there is none."""
+        ...
+
+    def noise_covariance(self, curvature: np.ndarray) -> np.ndarray:
+        """Return the covariance of the noise in the last published point, if F has this curvature: a guess."""
         ...
 
     def to_json(self) -> str:

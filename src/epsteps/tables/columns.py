@@ -108,6 +108,10 @@ class Numeric:
         """Return the loss that fits a target of this kind."""
         return Squared(1.0)
 
+    def even_curvature(self) -> np.ndarray:
+        """Return the loss's curvature over the outputs, where this is the target."""
+        return np.array([[self.loss().curvature]])
+
     def even_moments(self) -> tuple[np.ndarray, np.ndarray]:
         """Return E u and E uu' of its features in records that fill the range evenly: a guess."""
         known = 1 - _MISSING * self.missing
@@ -123,6 +127,10 @@ class Numeric:
         values = cells.numbers(column)
         below, above = int(np.sum(values < self.low)), int(np.sum(values > self.high))
         return _checked(name, column, np.isnan(values), below, above)
+
+    def unknown(self, column: np.ndarray) -> np.ndarray:
+        """Mark the cells that are no numbers. Reads data: for its holder's eyes."""
+        return np.isnan(cells.numbers(column))
 
     def encode(self, column: np.ndarray) -> np.ndarray:
         """Return the features of each cell, in [0, 1] and with a sum of at most 1."""
@@ -207,6 +215,11 @@ class Category:
         """Return the loss that fits a target of this kind: logistic for two classes, softmax for more."""
         classes = self.classes
         return Logistic((classes[0], classes[1])) if len(classes) == 2 else Softmax(classes)
+
+    def even_curvature(self) -> np.ndarray:
+        """Return half of the loss's curvature over the outputs where all classes are equally probable: a guess."""
+        k = len(self.values)
+        return np.array([[self.loss().curvature / 2]]) if k == 2 else (np.eye(k) - np.ones((k, k)) / k) / (2 * k)
 
     def even_moments(self) -> tuple[np.ndarray, np.ndarray]:
         """Return E u and E uu' of its features in records that have each category as often: a guess."""

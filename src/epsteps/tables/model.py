@@ -1,20 +1,76 @@
-"""A linear model of a table: the schema that encodes it, the plan that it came from, and the published points."""
+"""Linear models: the plan that they came from and the points that were published; of tables, with their schema."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.special import expit, softmax
 
+from epsteps.budgets import Budget
+from epsteps.data.records import Rows
+from epsteps.ledger.accounts import Account
 from epsteps.methods import PublishedPlan
 from epsteps.plans.planning import Plan
-from epsteps.tables.columns import Category, Numeric
+from epsteps.problem import memory
+from epsteps.problem.problem import Problem
+from epsteps.running.running import run
 from epsteps.tables.schema import Schema
+
+# Points are held within this, so that what is computed from them stays finite.
+LARGEST = 1e150
+
+
+def published(plan: Plan | PublishedPlan, rows: Rows, **options: Any) -> tuple[np.ndarray, bool]:
+    """Execute a plan on records, with the options of ``epsteps.run``: return its points, and whether noise has a seed.
+
+    Points are (point, output, coordinate), in the units of the plan's domain: coefficients, then the intercept if there
+    is one. The last point is the model.
+    """
+    result = run(plan, rows, **options)
+    return result.path.reshape(len(result.path), plan.problem.loss.outputs, plan.problem.width), result.seeded
+
+
+def unscaled(
+    problem: Problem, points: np.ndarray, shift: np.ndarray, unit: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return coefficients (point, output, column) and constants (point, output) for records shift + unit u."""
+    coefficients = points[..., : problem.d] / unit
+    constants = points[..., -1] if problem.intercept else np.zeros(points.shape[:2])
+    return coefficients, constants - coefficients @ shift
+
+
+def certificate(
+    budget: Budget, spent: float, method: str, *, unprotected: str | None, when: str = ""
+) -> dict[str, Any]:
+    """Return what a fit guarantees, as plain values; ``unprotected`` says why nothing, if the noise has a seed."""
+    promise = f"differential privacy with {budget}, when one record is replaced{when}"
+    return {
+        "guarantee": promise if unprotected is None else unprotected,
+        "epsilon": float(budget.amount),
+        "delta": float(budget.delta),
+        "spent": float(spent),
+        "seeded": unprotected is not None,
+        "adjacency": "one record is replaced; the number of records is public",
+        "method": method,
+    }
+
+
+def probabilities(margins: np.ndarray) -> np.ndarray:
+    """Return the probability of each class from margins: of the second of two classes, or of each of more."""
+    if margins.ndim == 1:
+        return np.column_stack([expit(-margins), expit(margins)])
+    return softmax(margins, axis=1)
+
+
+def likeliest(margins: np.ndarray) -> np.ndarray:
+    """Return the place of the likeliest class from such margins; the first among equals."""
+    return (margins > 0).astype(int) if margins.ndim == 1 else margins.argmax(axis=1)
 
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """What a fit published.
+    """A linear model of a table: what a fit published.
 
     Parameters
     ----------
@@ -47,8 +103,7 @@ class Model:
     @property
     def classes(self) -> tuple[Any, ...] | None:
         """The declared classes; None for a target of numbers."""
-        column = self.schema.target_column
-        return tuple(column.values) if isinstance(column, Category) else None
+        return self.schema.target_column.classes
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -58,32 +113,64 @@ class Model:
         listed = self.classes[1:] if len(self.classes) == 2 else self.classes
         return tuple(f"{self.schema.target}={label}" for label in listed)
 
-    @property
-    def target_scale(self) -> tuple[float, float]:
-        """Middle and half width of a numeric target's range, in whose units coefficients are told; else 0 and 1."""
-        column = self.schema.target_column
-        if not isinstance(column, Numeric):
-            return 0.0, 1.0
-        return column.low / 2 + column.high / 2, column.high / 2 - column.low / 2
-
     def margins(self, frame: Any) -> np.ndarray:
-        """Return the model's values at a table's rows, one column for each output."""
+        """Return the model's values at a table's rows, one for each output; of one output, as a single column."""
         x = self.points[-1]
-        return self.schema.encode(frame) @ x[:, :-1].T + x[:, -1]
+        margins = self.schema.encode(frame) @ x[:, :-1].T + x[:, -1]
+        return margins[:, 0] if len(x) == 1 else margins
 
     def predict(self, frame: Any) -> np.ndarray:
         """Return each row's class, or its number in the target's own unit, within the declared range."""
         margins = self.margins(frame)
         if self.classes is None:
-            return self.schema.decode_target(margins[:, 0])
-        places = (margins[:, 0] > 0).astype(int) if margins.shape[1] == 1 else margins.argmax(axis=1)
-        return np.array(self.classes)[places]
+            return self.schema.decode_target(margins)
+        return np.array(self.classes)[likeliest(margins)]
 
     def probabilities(self, frame: Any) -> np.ndarray:
         """Return each row's probability of each class, in the order of their declaration."""
         if self.classes is None:
             raise ValueError(f"the target {self.schema.target!r} is a number: there are no probabilities of classes.")
-        margins = self.margins(frame)
-        if margins.shape[1] == 1:
-            return np.column_stack([expit(-margins[:, 0]), expit(margins[:, 0])])
-        return softmax(margins, axis=1)
+        return probabilities(self.margins(frame))
+
+
+def problem_of(schema: Schema, n: int, ridge: float) -> Problem:
+    """Return the problem of a schema's target and n records, with an intercept: public facts alone."""
+    return Problem(schema.loss(), schema.domain(), ridge=ridge, n=n, d=schema.d, intercept=True)
+
+
+def fit_model(
+    plan: Plan | PublishedPlan,
+    schema: Schema,
+    table: Any,
+    *,
+    seed: int | None = None,
+    ledger: Account | None = None,
+    on_step: Callable[[int], None] | None = None,
+) -> Model:
+    """Execute a plan on a table.
+
+    Formal guarantee: without ``seed``, the model with all its points is private as ``plan.spending()`` says when one
+    row of the table is replaced: each row is encoded by the schema alone, and what follows the run is post-processing.
+    """
+    rows = Rows(plan.problem, schema.encode(table), schema.encode_target(table))
+    points, seeded = published(plan, rows, seed=seed, ledger=ledger, on_step=on_step)
+    return Model(schema, plan, centred(held(points)), seeded)
+
+
+def rehearsal(plan: Plan | PublishedPlan, schema: Schema) -> Model:
+    """Return a model of zeros: what can be said of any model of this plan can be said of it, before there is one.
+
+    Raises if the file of such a model would be too large.
+    """
+    memory.require_file(plan.problem, plan.points + 1)
+    return Model(schema, plan, np.zeros((1, plan.problem.loss.outputs, plan.problem.width)), True)
+
+
+def held(points: np.ndarray) -> np.ndarray:
+    """Return finite points: noise beyond what floats hold, or what comes of it, is held at their end."""
+    return np.clip(np.nan_to_num(points, nan=0.0, posinf=LARGEST, neginf=-LARGEST), -LARGEST, LARGEST)
+
+
+def centred(points: np.ndarray) -> np.ndarray:
+    """Return points whose coefficients add up to 0 over several classes: noise that all share changes no prediction."""
+    return points if points.shape[1] == 1 else points - points.mean(axis=1, keepdims=True)

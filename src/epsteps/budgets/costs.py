@@ -1,0 +1,159 @@
+"""Costs as values: what a release costs, in which currency, and how costs of one currency add up.
+
+The classes are the currencies: ``mechanism.kind`` is one of them, a budget lists those that it is made for, and what a
+method needs to know of one is an attribute here. ``unit`` is its name for people and for JSON; nothing compares it.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from epsteps.budgets.conversions import gaussian_epsilon
+from epsteps.problem import validate
+
+_UP = 1 + 1e-12
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a release costs. ``ratio`` is sensitivity over scale, the size of its noise without units.
+
+    ``power`` is how the scale of noise falls with the amount: as amount^-power.
+    """
+
+    amount: float
+    unit: ClassVar[str]
+    ratio_unit: ClassVar[str]
+    power: ClassVar[float]
+
+    def __post_init__(self) -> None:
+        validate.number(self.unit, self.amount)
+
+    @staticmethod
+    def amount_of(ratio: np.ndarray | float) -> np.ndarray | float:
+        """Return what noise costs of which the sensitivity is so many scales."""
+        raise NotImplementedError
+
+    @property
+    def ratio(self) -> float:
+        """Sensitivity over scale of noise that costs this much."""
+        raise NotImplementedError
+
+    @property
+    def additive(self) -> float:
+        """What adds up over releases."""
+        return self.amount
+
+    @property
+    def pure(self) -> float | None:
+        """The pure epsilon that this is, if it is one."""
+        return None
+
+    @property
+    def rho(self) -> float:
+        """The rho of concentrated privacy that this is, rounded up."""
+        raise NotImplementedError
+
+    def epsilon(self, delta: float) -> float:
+        """Return the epsilon that this is at a delta above 0, rounded up."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Epsilon(Cost):
+    """Pure epsilon, which noise of a norm costs."""
+
+    unit: ClassVar[str] = "epsilon"
+    ratio_unit: ClassVar[str] = "epsilon"
+    power: ClassVar[float] = 1.0
+
+    @staticmethod
+    def amount_of(ratio: np.ndarray | float) -> np.ndarray | float:
+        """Return the ratio itself."""
+        return ratio
+
+    @property
+    def ratio(self) -> float:
+        """Sensitivity over scale: epsilon."""
+        return self.amount
+
+    @property
+    def pure(self) -> float:
+        """Epsilon."""
+        return self.amount
+
+    @property
+    def rho(self) -> float:
+        """epsilon²/2 (Bun, Steinke 2016)."""
+        return self.amount**2 / 2 * _UP
+
+    def epsilon(self, delta: float) -> float:
+        """Return epsilon, whatever delta."""
+        return self.amount
+
+
+@dataclass(frozen=True)
+class Rho(Cost):
+    """Rho of zero-concentrated privacy, which Gaussian noise costs; rhos of a composition add up."""
+
+    unit: ClassVar[str] = "rho"
+    ratio_unit: ClassVar[str] = "mu"
+    power: ClassVar[float] = 0.5
+
+    @staticmethod
+    def amount_of(ratio: np.ndarray | float) -> np.ndarray | float:
+        """Return ratio²/2."""
+        return ratio**2 / 2
+
+    @property
+    def ratio(self) -> float:
+        """Sensitivity over standard deviation: the mu of Gaussian privacy."""
+        return math.sqrt(2 * self.amount)
+
+    @property
+    def rho(self) -> float:
+        """Rho."""
+        return self.amount
+
+    def epsilon(self, delta: float) -> float:
+        """Return the exact epsilon of Gaussian noise with this rho."""
+        return gaussian_epsilon(self.ratio, delta)
+
+
+@dataclass(frozen=True)
+class Mu(Cost):
+    """The mu of Gaussian privacy (Dong, Roth, Su 2022): rho is mu²/2, and squares add up."""
+
+    unit: ClassVar[str] = "mu"
+    ratio_unit: ClassVar[str] = "mu"
+    power: ClassVar[float] = 1.0
+
+    @staticmethod
+    def amount_of(ratio: np.ndarray | float) -> np.ndarray | float:
+        """Return the ratio itself."""
+        return ratio
+
+    @property
+    def ratio(self) -> float:
+        """Sensitivity over standard deviation: mu."""
+        return self.amount
+
+    @property
+    def additive(self) -> float:
+        """mu²."""
+        return self.amount**2
+
+    @property
+    def rho(self) -> float:
+        """mu²/2."""
+        return self.amount**2 / 2 * _UP
+
+    def epsilon(self, delta: float) -> float:
+        """Return the exact epsilon."""
+        return gaussian_epsilon(self.amount, delta)
+
+
+# The currencies that expenses of a plan are paid in, by the name that JSON has for them.
+BY_UNIT: dict[str, type[Cost]] = {kind.unit: kind for kind in (Epsilon, Rho)}
