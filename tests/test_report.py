@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jinja2 import UndefinedError
 
 import epsteps as es
 from epsteps import tables
@@ -163,6 +164,39 @@ def test_the_page_loads_nothing_and_escapes_names(fitted):
     for loaded in ("http:", "https:", "@import", "url("):
         assert loaded not in page
     assert html.escape("job <b>=x & y") in page
+
+
+HOSTILE = """</pre></style><script>alert('x')</script><img src=x onerror="y">{{ card }}"""
+
+
+def hostile(value):
+    """The same content with markup in every text that a page may show, and in the names of columns."""
+    if isinstance(value, dict):
+        return {key: hostile(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [hostile(entry) for entry in value]
+    return value + HOSTILE if isinstance(value, str) and value not in ("numeric", "category") else value
+
+
+def test_no_text_becomes_markup(fitted):
+    _, content, page = fitted
+    other = hostile(content)
+    columns = other["schema"]["columns"]
+    other["schema"]["columns"] = {name + HOSTILE: column for name, column in columns.items()}
+    other["made"] = {"by" + HOSTILE: "x"}
+    attacked = read(tables.page(other))
+    tags = [(tag, attributes) for tag, attributes in attacked.tags if tag != "data"]
+    assert tags == [(tag, attributes) for tag, attributes in read(page).tags if tag != "data"]
+    assert "".join(attacked.texts).count("onerror") >= 10
+
+
+def test_content_that_is_not_complete_has_no_page(fitted):
+    _, content, _ = fitted
+    for part, name in (("certificate", "method"), ("schema", "columns")):
+        other = copy.deepcopy(content)
+        del other[part][name]
+        with pytest.raises(UndefinedError, match=name):
+            tables.page(other)
 
 
 def test_the_split_of_the_budget_is_drawn_to_scale(fitted):

@@ -1,264 +1,160 @@
-"""The privacy card: one page that tells a data holder what was promised, spent and published."""
+"""The privacy card: one page that tells a data holder what was promised, spent and published.
+
+What it says stands in ``report.html.jinja``, where every text is escaped. Here is what it is told: the content of
+model.json, whose numbers are written with their place, so that a page can be held against it, and the shapes of its
+pictures. Those hold no text and stretch to any width.
+"""
 
 import html
-from collections.abc import Mapping, Sequence
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
-
-from epsteps.tables import svg
-from epsteps.tables.markup import Numbers, bullets, chart, frame, paragraph, table
 
 # Up to so many releases are listed with a bar each; more are drawn as columns.
 _LISTED = 12
 _LINES = 8
-_ASSUMPTIONS = (
-    "One record is all that one person has in the data. Who has several is protected less.",
-    "Ranges, categories and classes in the schema are public knowledge, and were not read off these records.",
-    "The number of records, the columns and everything in the plan are public.",
-    "The noise came from this machine's operating system, and nobody has seen it, the records, or how long it took.",
-    "Whatever else is published about the same records adds to what was spent. A ledger adds it up.",
-)
-_MAY = (
-    "What is true of people in general: a model that says smokers fall ill says so of those who took no part, too.",
-    "Everything on this page and in model.json: it is what the promise is about. (Scores tell about the records that "
-    "were scored, which the promise does not cover.)",
-    "Something about a large group: the promise to many people together is weaker, by their number.",
-)
-_MAY_NOT = (
-    "Whether one person's record was among these, or what stands in it, beyond what the factor above allows. "
-    "It does not matter what else they know, how they compute, or whether they know every other record.",
-    "How many values were outside the schema: such values were moved inside, and nothing says so.",
-)
-_EFFECTS = (
-    "An effect is that of a number's whole declared range, or of a category. The intercept is the value where all "
-    "numbers are at the low end of their ranges and no category is set. "
-)
-_NOISE = (
-    "The noise is a standard deviation, guessed from public numbers for records that fill ranges and categories evenly "
-    "(the bars are two of them to each side). What few records have, such as a rare category, has more noise: up to "
-    "the next column, which is for what no record has."
-)
-_NO_NOISE = "The scale of the noise is not guessed for a model of so many numbers."
-_NOT_PRIVATE = (
-    "NOT PRIVATE. The noise of this model came from a seed, so that it can be drawn again and taken off. "
-    "It is an experiment: treat the model as you treat the records."
-)
-
-
-_NO_ODDS = (
-    "So large an epsilon promises nothing: what someone might conclude from this model may be more times as probable "
-    "with your record, as with any other in its place, than a computer's numbers can say."
-)
+_WIDTH, _HEIGHT = 600.0, 160.0
 
 
 def page(content: Mapping[str, Any]) -> str:
     """Return report.html for the content of a model.json: every number in it stands there."""
-    number = Numbers(content)
-    seeded = not content["private"]
-    title = f"Privacy card of a model for {number.text('schema', 'target')}"
-    if seeded:
-        title += " – NOT PRIVATE"
-    parts = [
-        ("", _opening(number, seeded)),
-        ("What was promised", _promise(number, seeded)),
-        ("What someone who sees it may learn, and may not", _learning(seeded)),
-        ("The model", _coefficients(number)),
-        ("How the budget was split", _split(number)),
-        ("The published path", _path(number, seeded)),
-        ("How good it is expected to be", _prediction(number)),
-        ("Scores on other records", _scores(number)),
-        ("The ledger", _ledger(number)),
-        ("What was declared of the columns", _schema(number)),
-        ("The plan", f"<pre>{number.text('plan_text')}</pre>"),
-    ]
-    return frame(title, [(heading, body) for heading, body in parts if body])
-
-
-def _opening(number: Numbers, seeded: bool) -> str:
-    made = ", ".join(f"{name} {number.text('made', name)}" for name in number.at("made"))
-    if seeded:
-        return paragraph(_NOT_PRIVATE, "warn") + paragraph(made, "soft")
-    return paragraph(f"Guarantee: {number.text('certificate', 'guarantee')}.", "promise") + paragraph(made, "soft")
-
-
-def _promise(number: Numbers, seeded: bool) -> str:
-    delta = number.at("certificate", "delta")
-    more = f", plus {number('certificate', 'delta')}" if delta else ""
-    if number.at("certificate", "odds") is None:
-        words = _NO_ODDS
-    else:
-        words = (
-            "Take anything that someone might conclude from this model. It is at most "
-            f"{number('certificate', 'odds')} times as probable with your record as with any other in its place{more}."
-        )
-    facts = [
-        ["epsilon allowed", number("certificate", "epsilon")],
-        ["delta allowed", number("certificate", "delta")],
-        ["epsilon spent", number("certificate", "spent")],
-        ["records", number("certificate", "records")],
-        ["features", number("certificate", "features")],
-        ["points published", number("certificate", "points")],
-        ["method", number.text("certificate", "method")],
-        ["neighbours", number.text("certificate", "adjacency")],
-        ["records lie in", number.text("certificate", "domain")],
-    ]
-    promised = "Nothing: without the seed the plan would have meant this. " if seeded else ""
-    return (
-        paragraph(promised + words)
-        + table(["", ""], facts)
-        + paragraph("This holds under these assumptions:")
-        + bullets(_ASSUMPTIONS)
+    card = Entry(content)
+    return _template().render(
+        card=card,
+        seeded=not content["private"],
+        intervals=_intervals(content["coefficients"]),
+        columns=_columns(card["releases"]) if len(card["releases"]) > _LISTED else None,
+        points=_path(card) if len(card["points"]) > 1 else None,
+        curve=_curve(card),
     )
 
 
-def _learning(seeded: bool) -> str:
-    if seeded:
-        return paragraph("Everything, possibly: whoever has the seed can take the noise off the model.")
-    return paragraph("They may learn:") + bullets(_MAY) + paragraph("They may not learn:") + bullets(_MAY_NOT)
+@cache
+def _template() -> Any:
+    import jinja2  # plans and runs do not wait for it
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["as_written"] = lambda value: value.styled(".12g") if isinstance(value, Entry) else value
+    return environment.get_template("report.html.jinja")
 
 
-def _coefficients(number: Numbers) -> str:
-    entries = number.at("coefficients")
-    known = any(entry["noise"] is not None for entry in entries)
-    intervals = _intervals(entries)
-    several = len({entry["output"] for entry in entries}) > 1
-    rows = []
-    for place in range(len(entries)):
-        spot = ("coefficients", place)
-        names = [number.text(*spot, "feature")] + [number.text(*spot, "output")] * several
-        numbers = [number(*spot, name) for name in ("per_unit", "effect", "noise", "noise_if_never")]
-        rows.append([*names, *numbers, intervals[place]])
-    about = "" if several else f"All numbers speak for {number.text('coefficients', 0, 'output')}. "
-    header = ["feature", *["speaks for"] * several, ">per unit", ">effect", ">noise", ">if in no record", ""]
-    return paragraph(about + _EFFECTS + (_NOISE if known else _NO_NOISE)) + table(header, rows)
+class Entry:
+    """A number of model.json, or a list or table of them, that knows its place; texts in it are texts.
+
+    A page has a number as HTML that says where it stands, and a dash where there is none.
+    """
+
+    def __init__(self, raw: Any, place: tuple[str | int, ...] = (), style: str = ".4g") -> None:
+        self.raw, self._place, self._style = raw, place, style
+
+    def __getitem__(self, key: str | int) -> Any:
+        value = self.raw[key]
+        return value if isinstance(value, str | bool) else Entry(value, (*self._place, key))
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate over the entries of a list, or the keys of a table."""
+        return iter(self.raw) if isinstance(self.raw, Mapping) else (self[place] for place in range(len(self.raw)))
+
+    def __reversed__(self) -> Iterator[Any]:
+        return (self[place] for place in reversed(range(len(self.raw))))
+
+    def __len__(self) -> int:
+        return len(self.raw)
+
+    def styled(self, style: str) -> "Entry":
+        """Return the same number, to be written in this style."""
+        return Entry(self.raw, self._place, style)
+
+    def __html__(self) -> str:
+        if self.raw is None:
+            return "–"
+        shown = str(self.raw) if isinstance(self.raw, int) else format(self.raw, self._style)
+        return f'<data data-key="{html.escape(json.dumps(self._place))}" value="{self.raw!r}">{shown}</data>'
 
 
-def _intervals(entries: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a picture of each effect that has a guessed noise, all to one scale; nothing of the others."""
-    drawn = [(entry["effect"], entry["noise"]) for entry in entries if None not in (entry["effect"], entry["noise"])]
+def _intervals(entries: Sequence[Mapping[str, Any]]) -> list[tuple[float, ...] | None]:
+    """Return where the ends and the middle of each effect with twice its noise are drawn, all to one scale."""
+    pairs = [(entry["effect"], entry["noise"]) for entry in entries]
+    known = [pair for pair in pairs if None not in pair]
     # Relative to the largest, sums of large numbers are not too large.
-    top = max((abs(number) for pair in drawn for number in pair), default=0.0) or 1.0
-    reach = max((abs(effect) / top + 2 * (noise / top) for effect, noise in drawn), default=0.0) or 1.0
-    return [
-        ""
-        if entry["effect"] is None or entry["noise"] is None
-        else svg.interval(entry["effect"] / top, entry["noise"] / top, reach)
-        for entry in entries
+    top = max((abs(number) for pair in known for number in pair), default=0.0) or 1.0
+    reach = max((abs(effect) / top + 2 * (noise / top) for effect, noise in known), default=0.0) or 1.0
+
+    def drawn(effect: float, noise: float) -> tuple[float, ...]:
+        places = (effect / top + times * (noise / top) for times in (-2, 2, 0))
+        return tuple(50 + 48 * min(max(place / reach, -1.0), 1.0) for place in places)
+
+    return [None if None in pair else drawn(*pair) for pair in pairs]
+
+
+def _columns(releases: Entry) -> dict[str, Any]:
+    """Return place, top, width and height of a column for each share, the largest of full height."""
+    shares = [entry["share"] for entry in releases.raw]
+    step, top = _WIDTH / len(shares), max(shares) or 1.0
+    bars = [
+        (place * step, _HEIGHT * (1 - share / top), 0.9 * step, _HEIGHT * share / top)
+        for place, share in enumerate(shares)
     ]
+    return {"bars": bars, "largest": releases[shares.index(max(shares))]}
 
 
-def _split(number: Numbers) -> str:
-    entries = number.at("releases")
-    if len(entries) <= _LISTED:
-        rows = [
-            [
-                number.text("releases", place, "what"),
-                f"{number('releases', place, 'cost')} {number.text('releases', place, 'unit')}",
-                number("releases", place, "share", style=".1%"),
-                svg.share_bar(entry["share"]),
-            ]
-            for place, entry in enumerate(entries)
-        ]
-        return table(["release", ">cost", ">share", ""], rows)
-    shares = [entry["share"] for entry in entries]
-    top, last = shares.index(max(shares)), len(shares) - 1
-    unit = number.text("releases", 0, "unit")
-    return chart(
-        svg.columns(shares, "cost of each step"),
-        (f"largest: {number('releases', top, 'cost')} {unit}, {number.text('releases', top, 'what')}", ""),
-        [f"{number.text('releases', t, 'what')}: {number('releases', t, 'cost')}" for t in (0, last)],
-        f"Cost of each step, in {unit}: all of them together spend the budget.",
-    )
-
-
-def _path(number: Numbers, seeded: bool) -> str:
-    points = number.at("points")
-    if len(points) < 2:
-        return ""
+def _path(card: Entry) -> dict[str, Any]:
+    """Return the numbers of the model that are largest at the end: their lines, names, and highest and lowest."""
+    points = card["points"].raw
     width = len(points[0][0])
     spots = [(row, column) for row in range(len(points[0])) for column in range(width)]
     shown = sorted(spots, key=lambda spot: -abs(points[-1][spot[0]][spot[1]]))[:_LINES]
-    series = [[point[row][column] for point in points] for row, column in shown]
     flat = [(point[row][column], t, row, column) for t, point in enumerate(points) for row, column in shown]
-    corners = [("points", *extreme[1:]) for extreme in (max(flat), min(flat))]
-    keys = "".join(
-        f'<span class="key"><svg viewBox="0 0 10 4" aria-hidden="true"><path class="line c{place}" d="M0 2H10"/></svg>'
-        f"{number.text('coefficients', row * width + column, 'feature')}"
-        + (f" ({number.text('coefficients', row * width + column, 'output')})" if len(points[0]) > 1 else "")
-        + "</span>"
-        for place, (row, column) in enumerate(shown)
+    (high, *highest), (low, *lowest) = max(flat), min(flat)
+    times = _scaled(range(len(points)), 0, len(points) - 1)
+    return {
+        "lines": [_line(times, _scaled([point[row][column] for point in points], low, high)) for row, column in shown],
+        "zero": _line([0.0, 1.0], _scaled([0.0, 0.0], low, high)) if low < 0 < high else None,
+        "named": [card["coefficients"][row * width + column] for row, column in shown],
+        "several": len(points[0]) > 1,
+        "highest": card["points"][highest[0]][highest[1]][highest[2]],
+        "lowest": card["points"][lowest[0]][lowest[1]][lowest[2]],
+    }
+
+
+def _curve(card: Entry) -> dict[str, Any] | None:
+    """Return the expected error over epsilon, both logarithmic; None where there is too little to draw."""
+    entries = card["prediction"]["curve"]
+    if len(entries) < 2 or not all(entry["error"] > 0 for entry in entries.raw):
+        return None
+    epsilons, errors = ([entry[name] for entry in entries.raw] for name in ("epsilon", "error"))
+    across, up = (
+        _scaled(logs, min(logs), max(logs))
+        for logs in ([math.log(value) for value in values] for values in (epsilons, errors))
     )
-    caption = (
-        "Numbers of the model that are largest at the end, in the order of publication; for features, and a target of "
-        f"numbers, that are scaled by their ranges. {keys}"
+    spent = card["certificate"]["epsilon"].raw
+    return {
+        "line": _line(across, up),
+        "dots": [_line([a, a], [b, b]) for a, b in zip(across, up, strict=True)],
+        "marked": epsilons.index(spent) if spent in epsilons else None,
+        "highest": entries[errors.index(max(errors))]["error"],
+        "lowest": entries[errors.index(min(errors))]["error"],
+    }
+
+
+def _line(across: Sequence[float], up: Sequence[float]) -> str:
+    """Return the path of a line through points of the unit square, a little inside the picture."""
+    points = (
+        f"{10 + (_WIDTH - 20) * a:.6g} {10 + (_HEIGHT - 20) * (1 - b):.6g}" for a, b in zip(across, up, strict=True)
     )
-    ends = ("first", "last, which is the model")
-    return chart(
-        svg.lines(series, "path of the published points"),
-        (f"highest {number(*corners[0])}", f"lowest {number(*corners[1])}"),
-        ends,
-        caption,
-    ) + ("" if seeded else paragraph("All of these points are public, and the promise covers them together."))
+    return "M" + "L".join(points)
 
 
-def _prediction(number: Numbers) -> str:
-    curve = number.at("prediction", "curve")
-    text = paragraph(
-        "Expected excess of the objective over its minimum, loss and ridge together: "
-        f"{number('prediction', 'error')}. A guess from public numbers; the plan below says what is proved."
-    )
-    if len(curve) < 2 or not all(entry["error"] > 0 for entry in curve):
-        return text
-    epsilons, errors = ([entry[name] for entry in curve] for name in ("epsilon", "error"))
-    spent = number.at("certificate", "epsilon")
-    marked = epsilons.index(spent) if spent in epsilons else None
-    last, top, low = len(curve) - 1, errors.index(max(errors)), errors.index(min(errors))
-    rows = [
-        [number("prediction", "curve", place, "epsilon"), number("prediction", "curve", place, "error")]
-        for place in range(len(curve))
-    ]
-    return (
-        text
-        + chart(
-            svg.log_curve(epsilons, errors, "expected error over epsilon", marked=marked),
-            (
-                f"highest {number('prediction', 'curve', top, 'error')}",
-                f"lowest {number('prediction', 'curve', low, 'error')}",
-            ),
-            [f"epsilon {number('prediction', 'curve', place, 'epsilon')}" for place in (0, last)],
-            "Expected excess over epsilon, both logarithmic; the large dot is this fit.",
-        )
-        + table([">epsilon", ">expected excess"], rows)
-    )
-
-
-def _scores(number: Numbers) -> str:
-    scores = number.at("scores")
-    if scores is None:
-        return ""
-    rows = [[name.replace("_", " "), number("scores", name)] for name in scores if name != "note"]
-    return table(["", ">"], rows) + paragraph(number.text("scores", "note"), "soft")
-
-
-def _ledger(number: Numbers) -> str:
-    if number.at("ledger") is None:
-        return paragraph(
-            "No ledger was named: nobody adds this fit up with what else was, or will be, published of these records."
-        )
-    return table(["", ""], [[name, number.declared("ledger", name)] for name in number.at("ledger")])
-
-
-def _schema(number: Numbers) -> str:
-    rows = []
-    for name in number.at("schema", "columns"):
-        spot = ("schema", "columns", name)
-        column = number.at(*spot)
-        if column["type"] == "numeric":
-            text = f"number from {number.declared(*spot, 'low')} to {number.declared(*spot, 'high')}"
-        else:
-            text = ", ".join(number.declared(*spot, "values", place) for place in range(len(column["values"])))
-        text += ", or missing" if column.get("missing") else ""
-        mark = " (target)" if name == number.at("schema", "target") else ""
-        rows.append([html.escape(name) + mark, text])
-    return table(["column", "declared"], rows) + paragraph(
-        "Values outside were moved to the nearest declared one, or counted as missing.", "soft"
-    )
+def _scaled(values: Sequence[float], low: float, high: float) -> list[float]:
+    span = high / 2 - low / 2  # a difference of floats may be too large for one
+    return [(value / 2 - low / 2) / span if span > 0 else 0.5 for value in values]
