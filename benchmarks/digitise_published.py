@@ -1,7 +1,7 @@
 """Read the curves of the paper's figures 3 and 4 out of the authors' EPS files.
 
 `python benchmarks/digitise_published.py --repository PATH` takes PATH, a checkout or git directory of
-https://github.com/sibirbil/DPAccGradMethods, and writes src/epsteps/experiments/published_curves.csv (a few seconds).
+https://github.com/sibirbil/DPAccGradMethods, and writes src/epsteps/paper/published_curves.csv (a few seconds).
 What the numbers are, and how exact, stands beside it in published_curves.md.
 
 MATLAB wrote every curve as one vector path with a vertex per iteration and coordinates of three decimals, so nothing
@@ -188,7 +188,7 @@ def write(curves: dict[tuple[int, float, str, int], np.ndarray], out: Path) -> i
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repository", type=Path, required=True, help="checkout or git directory of DPAccGradMethods")
-    parser.add_argument("--out", type=Path, default=Path("src/epsteps/experiments/published_curves.csv"))
+    parser.add_argument("--out", type=Path, default=Path("src/epsteps/paper/published_curves.csv"))
     arguments = parser.parse_args()
     curves = digitise(arguments.repository)
     rows = write(curves, arguments.out)

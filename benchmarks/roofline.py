@@ -33,7 +33,7 @@ from epsteps.data.engines.dense_sums import DenseSums
 from epsteps.data.engines.fast import FastEngine, FastSums, _lanes, _layouts, _slopes
 from epsteps.noise import Source
 from epsteps.problem.grid import STEPS, Grid
-from epsteps.running.experimental_runs import FloatDraws
+from epsteps.running.floats import FloatDraws
 
 SHAPES, QUICK_SHAPES = ((1_000_000, 20), (1_000_000, 100), (200_000, 1000)), ((100_000, 20), (30_000, 100))
 BATCH_SHAPE, R = (100_000, 20), 20

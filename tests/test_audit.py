@@ -22,7 +22,8 @@ from epsteps.auditing.worst_case import worst_pair
 from epsteps.cli import app
 from epsteps.methods import plan_objective
 from epsteps.noise import Source, source
-from epsteps.problem.losses import PseudoHuber, SmoothedHinge, Softmax
+from epsteps.problem.losses import PseudoHuber, SmoothedHinge
+from epsteps.problem.softmax import Softmax
 
 CUBE = es.Ball(1, norm=np.inf)
 

@@ -18,7 +18,7 @@ from conftest import records, small_problem
 
 import epsteps as es
 from epsteps.ledger import databases
-from epsteps.running.checkpoints import CheckpointError
+from epsteps.running.checkpoint import CheckpointError
 
 PROBLEM = small_problem(n=100)
 

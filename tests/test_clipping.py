@@ -14,7 +14,8 @@ import epsteps as es
 from epsteps.data.engines import DenseEngine, DenseSums, encoding
 from epsteps.data.engines.slopes import steepest
 from epsteps.problem.grid import STEPS, Grid
-from epsteps.problem.losses import PseudoHuber, SmoothedHinge, Softmax
+from epsteps.problem.losses import PseudoHuber, SmoothedHinge
+from epsteps.problem.softmax import Softmax
 
 LOSSES = [
     es.Logistic(),

@@ -17,7 +17,7 @@ from epsteps.data.engines.cluster import connection
 from epsteps.data.engines.cluster import parts as cluster_parts
 from epsteps.data.engines.selftest import SelfTestError
 from epsteps.problem.grid import Grid
-from epsteps.problem.losses import Softmax
+from epsteps.problem.softmax import Softmax
 
 distributed = pytest.importorskip("distributed", reason="the dask engine needs distributed")
 da = pytest.importorskip("dask.array", reason="the dask engine needs dask")

@@ -7,6 +7,10 @@ import re
 
 import numpy as np
 import pytest
+from epsteps.running.releases.curvature import following, release_curvature
+from epsteps.running.releases.moments import StatisticRelease, moment_releases
+from epsteps.running.releases.second_moment import STEPS as LENGTH
+from epsteps.running.releases.second_moment import SecondMomentRelease
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
@@ -26,12 +30,8 @@ from epsteps.methods.designs import (
     whitening_of,
 )
 from epsteps.noise import Source
-from epsteps.plans.planning import OverspentError
+from epsteps.plans.plan import OverspentError
 from epsteps.problem.grid import STEPS
-from epsteps.running.releases.curvature import following, release_curvature
-from epsteps.running.releases.moments import StatisticRelease, moment_releases
-from epsteps.running.releases.second_moment import STEPS as LENGTH
-from epsteps.running.releases.second_moment import SecondMomentRelease
 
 DOMAINS = {
     "box": es.Box(0, 1),

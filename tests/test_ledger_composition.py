@@ -13,16 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import epsteps as es
-from epsteps.ledger.accountants import tally
-from epsteps.ledger.amounts import exact, round_down, round_up, total
-from epsteps.ledger.renyi import accounts, pure_divergence
-from epsteps.ledger.terms import Terms, dump_cost, load_cost
-from epsteps.methods.minima import Corners, calibrated, composed
-from epsteps.methods.minima.saturations import Flat, Sigmoid, Softmax
+from epsteps.budgets.corners import Corners, composed
+from epsteps.budgets.filters import accounts, pure_divergence
+from epsteps.budgets.prices import exact, round_down, round_up, total
+from epsteps.ledger.chain import Terms, dump_cost, load_cost
+from epsteps.methods.minima import calibrated
+from epsteps.problem.saturations import Flat, Sigmoid, Softmax
 
 AMOUNTS = st.floats(1e-12, 2.0)
 BUDGET = es.Approximate(1.0, 1e-6)
 EVERY_KIND = (es.Pure(0.2), es.Concentrated(1e-3), es.Approximate(0.1, 1e-8))
+
+
+def tally(terms, costs):
+    return terms.tally(costs)
 
 
 def spend(terms, costs):

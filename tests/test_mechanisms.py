@@ -14,7 +14,8 @@ from epsteps.budgets import mechanisms
 from epsteps.noise import Source
 from epsteps.problem.bodies import Body, Ellipsoid
 from epsteps.problem.grid import Grid
-from epsteps.problem.losses import PseudoHuber, SmoothedHinge, Softmax
+from epsteps.problem.losses import PseudoHuber, SmoothedHinge
+from epsteps.problem.softmax import Softmax
 
 DOMAINS = {
     "cube": es.Ball(0.7, norm=np.inf),

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 
 import epsteps as es
 from epsteps.methods.objective import ObjectivePlan
-from epsteps.running.releases.certified import certified_gradient
+from epsteps.running.solver import certified_gradient
 
 LEVEL = 1e-4
 BUDGETS = (es.Pure(1.0), es.Approximate(1.0, 1e-6), es.Concentrated(0.5))

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from epsteps.running.releases.output import NoisyMinimum, release_output
 from scipy import stats
 
 import epsteps as es
 from epsteps.methods import minima
 from epsteps.methods.output import OutputPlan, plan_output
 from epsteps.noise import Source
-from epsteps.plans.plan_json import PlanFormatError
-from epsteps.plans.planning import OverspentError
-from epsteps.running.releases.output import NoisyMinimum, release_output
+from epsteps.plans.notation import PlanFormatError
+from epsteps.plans.plan import OverspentError
 
 # Statistical tests accept at p > 1e-4: on right code they would fail for one seed in ten thousand. Seeds are fixed.
 LEVEL = 1e-4

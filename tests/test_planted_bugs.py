@@ -110,6 +110,13 @@ import test_release_laws as laws
 import test_replay
 import test_solver
 from conftest import records, small_problem
+from epsteps.running.releases import certified, second_moment, smoothness
+from epsteps.running.releases import curvature as curvature_release
+from epsteps.running.releases import objective as objective_release
+from epsteps.running.releases.objective import TiltedMinimum
+from epsteps.running.releases.output import NoisyMinimum
+from epsteps.running.releases.second_moment import SecondMomentRelease
+from epsteps.running.releases.statistics import NoisyMoments
 from scipy import stats
 
 import epsteps as es
@@ -122,20 +129,11 @@ from epsteps.methods import ObjectivePlan, OutputPlan, designs, minima, minimise
 from epsteps.methods.minima import pure, saturations
 from epsteps.methods.minimised import Minimised
 from epsteps.noise import Source, source, wishart
-from epsteps.plans import plan_json
 from epsteps.problem import grid, levels
 from epsteps.problem.bodies import Body, Ellipsoid
 from epsteps.problem.losses import PseudoHuber, SmoothedHinge, Softmax
 from epsteps.problem.sampling import Sampling
-from epsteps.running.releases import certified, second_moment, smoothness
-from epsteps.running.releases import curvature as curvature_release
-from epsteps.running.releases import objective as objective_release
-from epsteps.running.releases.certified import TreeSum
-from epsteps.running.releases.objective import TiltedMinimum
-from epsteps.running.releases.output import NoisyMinimum
-from epsteps.running.releases.second_moment import SecondMomentRelease
-from epsteps.running.releases.solving import Tilted
-from epsteps.running.releases.statistics import NoisyMoments
+from epsteps.running.solver import Tilted, TreeSum
 from epsteps.testing import replay
 
 LEVEL = 1e-4

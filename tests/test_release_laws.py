@@ -14,6 +14,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from epsteps.running.releases import certified, objective, output, solving
 from scipy import stats
 from scipy.special import expit, softmax
 
@@ -22,8 +23,8 @@ from epsteps.budgets import mechanisms
 from epsteps.methods import ObjectivePlan, OutputPlan, plan_objective
 from epsteps.methods.minimised import Minimised
 from epsteps.noise import Source
-from epsteps.problem.losses import PseudoHuber, SmoothedHinge, Softmax
-from epsteps.running.releases import certified, objective, output, solving
+from epsteps.problem.losses import PseudoHuber, SmoothedHinge
+from epsteps.problem.softmax import Softmax
 from epsteps.testing import replay
 
 LEVEL = 1e-5

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import epsteps as es
 from epsteps.cli import app
-from epsteps.paper.document import Document
+from epsteps.paper.report import Document
 from epsteps.paper.statements import verdicts
 from epsteps.paper.sweep import PUBLISHED, Configuration, Curve, Sweep, values
 

@@ -12,7 +12,7 @@ from epsteps.data import engines
 from epsteps.data.engines import encoding, stream
 from epsteps.data.sources import streamed
 from epsteps.problem.grid import STEPS, Grid
-from epsteps.problem.losses import Softmax
+from epsteps.problem.softmax import Softmax
 
 BALLS = [es.Ball(0.7, norm=np.inf), es.Ball(2.5, norm=2), es.Ball(1, norm=1)]
 NAMES = ("a", "b", "c", "d")

@@ -8,6 +8,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from epsteps.running.releases.objective import TiltedMinimum
+from epsteps.running.releases.output import NoisyMinimum
 from scipy import stats
 
 import epsteps as es
@@ -17,11 +19,8 @@ from epsteps.methods import plan_objective
 from epsteps.methods.minimised import Minimised
 from epsteps.methods.precision import LONG, Goal, least_tolerance, rounding, tilt_length
 from epsteps.noise import Source
-from epsteps.running.releases import solving
-from epsteps.running.releases.certified import TreeSum, certified_gradient
-from epsteps.running.releases.objective import TiltedMinimum
-from epsteps.running.releases.output import NoisyMinimum
-from epsteps.running.releases.solving import Tilted, grid_minimum
+from epsteps.running import solver as solving
+from epsteps.running.solver import Tilted, TreeSum, certified_gradient, grid_minimum
 
 KINDS = (np.float64, np.longdouble)
 LOSSES = (

@@ -7,18 +7,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from epsteps.running.releases.statistics import NoisyMoments, release_statistics, solved, uncentred
 from scipy import stats
 from scipy.sparse import csr_array
 
 import epsteps as es
 from epsteps.budgets import gaussian_mu
-from epsteps.methods import minima
 from epsteps.methods.statistics import StatisticsPlan, plan_statistics, predicted_risk
 from epsteps.noise import Source
-from epsteps.plans.plan_json import PlanFormatError
-from epsteps.plans.planning import OverspentError
+from epsteps.plans.notation import PlanFormatError
+from epsteps.plans.plan import OverspentError
 from epsteps.problem.grid import STEPS
-from epsteps.running.releases.statistics import NoisyMoments, release_statistics, solved, uncentred
 
 # Statistical tests accept at p > 1e-4: on right code they would fail for one seed in ten thousand. Seeds are fixed.
 LEVEL = 1e-4
@@ -127,15 +126,21 @@ def test_sparse_records_give_the_same_integers():
 
 
 def test_gaussian_costs_are_those_of_moments_and_products_together():
-    """The matrix of (features, target) is the joint release that ``minima.statistics_mu`` certifies, at the same mu."""
+    """The matrix of (features, target) is that of moments and products together, at the same mu.
+
+    Replacing (u, y) by (v, w) changes the moments by uu' - vv', whose squared Frobenius norm is |u|⁴ + |v|⁴ - 2 (u'v)²,
+    and the products by yu - wv: A (1 - c²) + Q (1 + c) at full length, for u'v = c |u|², largest at c = min(Q/2A, 1).
+    """
     problem = problem_of("l2", n=50)
     plan = plan_statistics(problem, es.Approximate(1.0, 1e-5))
     constant, *features, target = plan.weights
     size = math.hypot(constant, max(features))  # in units of the matrix
-    scales = minima.StatisticsScales(moments=plan.scale, products=plan.scale * math.sqrt(0.5))
-    assert plan.cost == pytest.approx(minima.statistics_mu(size, target, scales), rel=1e-6)
+    A, Q = 2 * (size**2 / plan.scale) ** 2, 4 * (size * target / plan.scale) ** 2
+    c = min(Q / (2 * A), 1.0)
+    mu = math.sqrt(A * (1 - c**2) + Q * (1 + c))
+    assert plan.cost == pytest.approx(mu, rel=1e-6)
     assert plan.cost == pytest.approx(gaussian_mu(1.0, 1e-5), rel=1e-6)
-    assert plan.cost >= minima.statistics_mu(size, target, scales) * (1 - 1e-9)
+    assert plan.cost >= mu * (1 - 1e-9)
 
 
 def test_sums_are_exact_and_do_not_depend_on_order_or_layout():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import epsteps as es
+from epsteps.problem.sampling import Sampling
 
 
 def close(value, rel=1e-9):
@@ -65,7 +66,7 @@ def test_epsilon_that_the_authors_code_really_spends(n, m, T, expected):
     [(40, 100_000, 1000, 0.39600396), (40, 100_000, 100_000, 0.0), (1, 10, 3, 0.06481481481)],
 )
 def test_sampling_variance(sensitivity, n, m, expected):
-    assert es.sampling.Sampling(n, m).variance(sensitivity / 2) == close(expected)
+    assert Sampling(n, m).variance(sensitivity / 2) == close(expected)
 
 
 @pytest.mark.parametrize(

@@ -10,17 +10,21 @@ from epsteps.bounds.steps import Steps, gd, heavy_ball, multistage, nesterov, re
 from epsteps.budgets import Approximate, Concentrated, Expense, Pure
 from epsteps.data.records import Rows, check
 from epsteps.ledger import BudgetExceededError, Ledger, LedgerError
-from epsteps.methods import CurvaturePlan, ObjectivePlan, OutputPlan, StatisticsPlan, plan
+from epsteps.methods import CurvaturePlan, ObjectivePlan, OutputPlan, StatisticsPlan, StepsPlan, plan
+from epsteps.methods.smoothness import SmoothnessEstimate
 from epsteps.methods.targets import UnreachableError, required_epsilon, required_n
-from epsteps.plans.plan_json import PlanFormatError
-from epsteps.plans.planning import OverspentError, Plan
-from epsteps.problem.domain import Ball, Box
+from epsteps.plans.notation import PlanFormatError
+from epsteps.plans.plan import Charge, OverspentError, Plan, Published
+from epsteps.plans.requests import Gradient, Sum
+from epsteps.problem.ball import Ball
+from epsteps.problem.box import Box
 from epsteps.problem.extras import MissingExtraError
-from epsteps.problem.losses import Logistic, PseudoHuber, SmoothedHinge, Softmax, Squared
+from epsteps.problem.losses import Logistic, PseudoHuber, SmoothedHinge, Squared
 from epsteps.problem.problem import Problem
-from epsteps.running.checkpoints import CheckpointError
-from epsteps.running.releases.smoothness import SmoothnessEstimate, estimate_smoothness
-from epsteps.running.running import Run, run
+from epsteps.problem.softmax import Softmax
+from epsteps.running.checkpoint import CheckpointError
+from epsteps.running.run import Run, run
+from epsteps.running.smoothness import estimate_smoothness
 from epsteps.tables import Category, Numeric, Schema
 
 if TYPE_CHECKING:
@@ -57,10 +61,12 @@ __all__ = [
     "Box",
     "BudgetExceededError",
     "Category",
+    "Charge",
     "CheckpointError",
     "Concentrated",
     "CurvaturePlan",
     "Expense",
+    "Gradient",
     "Ledger",
     "LedgerError",
     "Logistic",
@@ -79,6 +85,7 @@ __all__ = [
     "PrivateSearch",
     "Problem",
     "PseudoHuber",
+    "Published",
     "Pure",
     "Rows",
     "Run",
@@ -89,6 +96,8 @@ __all__ = [
     "Squared",
     "StatisticsPlan",
     "Steps",
+    "StepsPlan",
+    "Sum",
     "UnreachableError",
     "audit",
     "bounds",

@@ -12,8 +12,7 @@ from epsteps.auditing.releasing import audit_objective
 from epsteps.auditing.report import Audit, StepBound
 from epsteps.budgets import Approximate
 from epsteps.budgets.conversions import gaussian_epsilon
-from epsteps.methods import CurvaturePlan, ObjectivePlan, OutputPlan, PublishedPlan, StatisticsPlan
-from epsteps.plans.planning import Plan
+from epsteps.methods import CurvaturePlan, ObjectivePlan, OutputPlan, StatisticsPlan, StepsPlan
 from epsteps.problem import validate
 
 # Noise values of a step on each dataset, over coordinates and repetitions, unless told otherwise.
@@ -24,7 +23,7 @@ _VECTORS = 1000
 
 
 def audit(
-    plan: Plan | PublishedPlan,
+    plan: StepsPlan,
     *,
     repetitions: int | None = None,
     confidence: float = 0.95,
@@ -68,7 +67,7 @@ def audit(
         return audit_objective(plan, repetitions, confidence, seed)
     if isinstance(plan, OutputPlan | StatisticsPlan | CurvaturePlan):
         return audit_additive(plan, repetitions, confidence, seed)
-    if not isinstance(plan, Plan):
+    if not isinstance(plan, StepsPlan):
         raise TypeError(
             f"plan must come from epsteps.plan, got {type(plan).__name__}. Check others by epsteps.testing.replay."
         )
@@ -97,7 +96,7 @@ def audit(
     )
 
 
-def _enough(plan: Plan) -> int:
+def _enough(plan: StepsPlan) -> int:
     """Return how many runs give bounds within about a tenth of the truth."""
     if plan.mechanism.name != "laplace":
         return _GAUSSIAN if plan.mechanism.unit == "rho" else _VECTORS
@@ -176,7 +175,7 @@ def _confused(design: Design, trial: Measured, part: slice) -> tuple[tuple[int, 
     return (int(np.sum(first < least)), int(np.sum(second > -least))), len(first)
 
 
-def _step_bounds(plan: Plan, bounds: np.ndarray, counts: np.ndarray) -> tuple[StepBound, ...]:
+def _step_bounds(plan: StepsPlan, bounds: np.ndarray, counts: np.ndarray) -> tuple[StepBound, ...]:
     rows = zip(plan.costs, bounds, counts.tolist(), strict=True)
     return tuple(StepBound(float(cost), float(bound), *numbers) for cost, bound, numbers in rows)
 
@@ -195,7 +194,7 @@ def _independence(design: Design, measured: dict[int, Measured]) -> float:
     return min(1.0, 2 * min(over_steps, over_coordinates))
 
 
-def _assumptions(plan: Plan) -> tuple[str, ...]:
+def _assumptions(plan: StepsPlan) -> tuple[str, ...]:
     """Return what the lower bound rests on besides the counts."""
     found = ["repetitions are independent", "group privacy: k records cost k times what one does"]
     if plan.mechanism.unit == "rho":
@@ -212,13 +211,13 @@ def _assumptions(plan: Plan) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _unit(plan: Plan) -> str:
+def _unit(plan: StepsPlan) -> str:
     if not isinstance(plan.budget, Approximate):
         return plan.mechanism.unit
     return f"epsilon at delta = {plan.budget.delta:g}" if plan.mechanism.unit == "rho" else "sum of the steps' epsilons"
 
 
-def _claimed(plan: Plan) -> float:
+def _claimed(plan: StepsPlan) -> float:
     """Return what the steps are said to spend, in the audit's unit; earlier expenses are not audited."""
     if isinstance(plan.budget, Approximate) and plan.mechanism.unit == "epsilon":
         return math.fsum(plan.costs)

@@ -19,9 +19,9 @@ from epsteps.auditing.worst_case import Pair, noise_norm, worst_pair
 from epsteps.bounds.steps import Steps
 from epsteps.budgets import Concentrated, Pure
 from epsteps.data.records import Rows
-from epsteps.plans.planning import Plan
+from epsteps.methods import StepsPlan
 from epsteps.problem.sampling import Sampling
-from epsteps.running.running import Run, run
+from epsteps.running.run import Run, run
 
 # Steps share trials whose numbers of records are so many times apart; more records than the last would take too long.
 _RATIO = 3.0
@@ -45,7 +45,7 @@ class Cell:
 class Design:
     """Which pair, how many records for which step: decided from the plan alone, before anything is drawn."""
 
-    plan: Plan
+    plan: StepsPlan
 
     @cached_property
     def pair(self) -> Pair:
@@ -153,7 +153,7 @@ def measure(design: Design, records: int, repetitions: int, seed: int, on_step: 
     return Measured(*found, distance=records * pair.difference[None, :] / scales)
 
 
-def audited_plan(design: Design, records: int, steps: int) -> Plan:
+def audited_plan(design: Design, records: int, steps: int) -> StepsPlan:
     """Return the plan's first steps for so many records: the same noise on a sum of gradients, tiny step sizes."""
     plan = design.plan
     if plan.sampling.is_full:
@@ -180,7 +180,7 @@ def audited_plan(design: Design, records: int, steps: int) -> Plan:
     )
 
 
-def _tiny(plan: Plan, pair: Pair, scales: np.ndarray) -> Steps:
+def _tiny(plan: StepsPlan, pair: Pair, scales: np.ndarray) -> Steps:
     """Return the first steps with sizes so small that the run stays where it starts."""
     count, problem = len(scales), plan.problem
     alpha, beta = plan.steps.alpha[:count], plan.steps.beta[:count]
@@ -192,7 +192,7 @@ def _tiny(plan: Plan, pair: Pair, scales: np.ndarray) -> Steps:
     return Steps(alpha * factor, beta, plan.steps.gamma[:count], plan.steps.restart[:count])
 
 
-def released_gradients(plan: Plan, result: Run) -> np.ndarray:
+def released_gradients(plan: StepsPlan, result: Run) -> np.ndarray:
     """Return the noisy gradients that a published path consists of, without the ridge's part: (T, d, repetitions)."""
     path, steps = result.path, plan.steps
     found = np.empty((len(steps), *path.shape[1:]))

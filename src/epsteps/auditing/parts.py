@@ -17,18 +17,18 @@ from epsteps.auditing.crowds import Crowd, crowds_of
 from epsteps.auditing.extremes import records_of, widest_matrices, widest_vectors
 from epsteps.auditing.laws import Gaussians, Law, Traces, Vectors
 from epsteps.auditing.worst_case import Stated, noise_norm, worst_pair
+from epsteps.budgets import Epsilon
 from epsteps.data.records import Rows
 from epsteps.methods import CurvaturePlan, OutputPlan, StatisticsPlan
-from epsteps.methods.designs import Moments, Statistic, Whitening, whitening_of
-from epsteps.methods.statistics import WISHART
+from epsteps.methods.curvature_sums import ColumnMeans, SecondMoment, column_means
+from epsteps.methods.designs import MATRIX_STEPS, Moments, Statistic, Whitening, whitening_of
+from epsteps.methods.minimum import Minimum
+from epsteps.methods.statistics import WISHART, SecondMoments
 from epsteps.noise import Source
+from epsteps.plans.requests import Gradient
 from epsteps.problem import grid
 from epsteps.problem.sampling import Sampling
-from epsteps.running.oracles import noisy_gradient
-from epsteps.running.releases.moments import StatisticRelease, moment_releases
-from epsteps.running.releases.output import NoisyMinimum
-from epsteps.running.releases.second_moment import STEPS, SecondMomentRelease
-from epsteps.running.releases.statistics import NoisyMoments
+from epsteps.running.loop import Reader
 
 _MOST_RECORDS = 2**14
 _FULL = Sampling(1, 1)
@@ -65,12 +65,12 @@ def _minimum(plan: OutputPlan) -> Part:
     crowd, found = max(
         ((crowd, _minima(crowd)) for crowd in islice(crowds_of(plan, _SPREAD), _CROWDS)), key=_moved_most
     )
-    release = NoisyMinimum(crowd.audited)
+    release = crowd.audited.minimum
     centre, other = (_point(release, minimum) for minimum in found)
     moved = other - centre
 
     def draw(which: int, source: Source) -> np.ndarray:
-        return (release.model(found[which], release.noise(source)) - centre) / plan.scale
+        return (release.publish(found[which], release.draw(source)) - centre) / plan.scale
 
     share = float(np.linalg.norm(moved)) / (crowd.replaced * plan.cost * plan.scale)
     law = Vectors(Attack(plan.noise, plan.problem, moved))
@@ -78,11 +78,11 @@ def _minimum(plan: OutputPlan) -> Part:
 
 
 def _minima(crowd: Crowd[OutputPlan]) -> list[np.ndarray]:
-    return [NoisyMinimum(crowd.audited).minimum(crowd.rows(which)) for which in (0, 1)]
+    return [crowd.audited.minimum.read(Reader(crowd.rows(which)), {}) for which in (0, 1)]
 
 
-def _point(release: NoisyMinimum, minimum: np.ndarray) -> np.ndarray:
-    return release.model(minimum, np.zeros(len(minimum), dtype=int))
+def _point(release: Minimum, minimum: np.ndarray) -> np.ndarray:
+    return release.publish(minimum, {"noise": np.zeros(len(minimum), dtype=int)})
 
 
 def _moved_most(found: tuple[Crowd[OutputPlan], list[np.ndarray]]) -> float:
@@ -92,16 +92,16 @@ def _moved_most(found: tuple[Crowd[OutputPlan], list[np.ndarray]]) -> float:
 
 def _sufficient(plan: StatisticsPlan) -> Part:
     """Return second moments of the whole records: two of them nearly at right angles."""
-    release = NoisyMoments(plan)
+    release = SecondMoments(plan)
     features, targets = records_of(plan.problem)
-    vectors = release.vectors(features, targets) * np.array(plan.weights, dtype=float)
+    vectors = release.encode(features, targets) * np.array(plan.weights, dtype=float)
     chosen = widest_matrices(vectors)
 
     def sums(which: int, records: int) -> np.ndarray:
         few = replace(plan.problem, n=records)
         index = np.full(records, chosen[which])
         rows = Rows(few, features[index], targets[index], engine="numpy")
-        return NoisyMoments(replace(plan, problem=few)).moments(rows)
+        return SecondMoments(replace(plan, problem=few)).read(Reader(rows), {})
 
     law = Traces(len(plan.weights) + 1) if plan.mechanism == WISHART else Gaussians()
     return _matrix(release, law, plan.cost, plan.scale / plan.step, sums)
@@ -109,23 +109,23 @@ def _sufficient(plan: StatisticsPlan) -> Part:
 
 def _second_moment(plan: CurvaturePlan) -> Part:
     """Return the second moment of whitened records, shortened to what the longest of them reach."""
-    whitening, cost, unit = _whitening(plan), plan.expected.curvature, plan.noise.unit
+    whitening, cost, kind = _whitening(plan), plan.expected.curvature, plan.noise.kind
     features, targets = records_of(plan.problem)
-    release = SecondMomentRelease(whitening, unit, plan.problem.n, cost)
+    release = SecondMoment(plan.problem, whitening, kind, cost)
     chosen = widest_matrices(release.encode(features))
 
     def sums(which: int, records: int) -> np.ndarray:
         index = np.full(records, chosen[which])
         rows = Rows(replace(plan.problem, n=records), features[index], targets[index], engine="numpy")
-        return replace(release, n=records).sums(rows)
+        return replace(release, problem=rows.problem).read(Reader(rows), {})
 
-    if unit == "epsilon":
-        return _matrix(release, Traces(release.k + 1), cost, STEPS**2 / cost, sums)
-    return _matrix(release, Gaussians(), math.sqrt(2 * cost), STEPS**2 / math.sqrt(cost), sums)
+    if kind is Epsilon:
+        return _matrix(release, Traces(release.k + 1), cost, MATRIX_STEPS**2 / cost, sums)
+    return _matrix(release, Gaussians(), math.sqrt(2 * cost), MATRIX_STEPS**2 / math.sqrt(cost), sums)
 
 
 def _matrix(
-    release: NoisyMoments | SecondMomentRelease,
+    release: SecondMoments | SecondMoment,
     law: Traces | Gaussians,
     claimed: float,
     scale: float,
@@ -141,7 +141,7 @@ def _matrix(
     read = partial(_trace, _sign(change)) if traces else _entries
 
     def draw(which: int, source: Source) -> np.ndarray:
-        return read((found[which] - found[0] + release.noise(source)).astype(float)) / scale
+        return read((found[which] - found[0] + release.draw(source)["noise"]).astype(float)) / scale
 
     return Part(law, claimed, records, cost / claimed, read(change) / scale, draw)
 
@@ -169,7 +169,7 @@ def _whitening(plan: CurvaturePlan) -> Whitening:
     """
     mean, variance = plan.problem.domain.even_moments(plan.problem.d)
     moments, n = Moments(mean, variance, np.zeros_like(mean), np.zeros_like(mean)), plan.problem.n
-    weigh, cost = partial(whitening_of, moments, plan.noise.unit, plan.curvature, plan.ridge), plan.expected.curvature
+    weigh, cost = partial(whitening_of, moments, plan.noise.kind, plan.curvature, plan.ridge), plan.expected.curvature
     while (found := weigh(n, cost)) is None:
         n *= 2
     features, _ = records_of(plan.problem)
@@ -179,10 +179,10 @@ def _whitening(plan: CurvaturePlan) -> Whitening:
 
 def _moments(plan: CurvaturePlan) -> list[Part]:
     """Return means of the columns, and their squares."""
-    return [_statistic(plan, release) for release in moment_releases(plan.columns, plan.statistics)]
+    return [_statistic(plan, release) for release in column_means(plan.problem, plan.columns, plan.statistics)]
 
 
-def _statistic(plan: CurvaturePlan, release: StatisticRelease) -> Part:
+def _statistic(plan: CurvaturePlan, release: ColumnMeans) -> Part:
     statistic: Statistic = release.statistic
     features, targets = records_of(plan.problem)
     encoded = release.encode(features).astype(float)
@@ -192,10 +192,11 @@ def _statistic(plan: CurvaturePlan, release: StatisticRelease) -> Part:
     records = _group(law, wide / scale)
     few, sums = replace(plan.problem, n=records), []
     for place in chosen:
-        sums.append(release.sums(Rows(few, features[[place] * records], targets[[place] * records], engine="numpy")))
+        rows = Rows(few, features[[place] * records], targets[[place] * records], engine="numpy")
+        sums.append(release.read(Reader(rows), {}))
 
     def draw(which: int, source: Source) -> np.ndarray:
-        return (sums[which] - sums[0] + release.noise(source)).astype(float) / scale
+        return (sums[which] - sums[0] + release.draw(source)["noise"]).astype(float) / scale
 
     claimed = math.sqrt(2 * statistic.cost) if law.unit == "mu" else statistic.cost
     return Part(law, claimed, records, wide / scale / claimed, (sums[1] - sums[0]).astype(float) / scale, draw)
@@ -216,7 +217,9 @@ def _gradient(plan: CurvaturePlan, cost: float) -> Part:
     ]
 
     def draw(which: int, source: Source) -> np.ndarray:
-        found = noisy_gradient(few, noise, cost, pair.x, rows[which], source) - problem.ridge * pair.x
+        request = Gradient.at(few, noise, pair.x, cost)
+        drawn = request.draw(source)
+        found = request.publish(request.read(Reader(rows[which]), drawn), drawn) - problem.ridge * pair.x
         return records * (found - pair.gradients[:, 0]) / scale
 
     claimed = math.sqrt(2 * cost) if law.unit == "mu" else cost

@@ -10,9 +10,10 @@ from epsteps.auditing import confidence as intervals
 from epsteps.auditing.crowds import Crowd, crowded, log_ratio, recovered_tilts
 from epsteps.auditing.report import Audit, StepBound
 from epsteps.budgets import Approximate
+from epsteps.budgets.corners import composed
 from epsteps.methods import minima
 from epsteps.methods.objective import ObjectivePlan
-from epsteps.running.running import run
+from epsteps.running.run import run
 
 _RUNS = 1000
 # Thresholds that are tried on the first runs, as shares of the scores, and how many runs these are.
@@ -110,7 +111,7 @@ def _mu(crowd: Crowd[ObjectivePlan], hits: int, misses: int, trials: int, level:
 
     def refuted(mu: float) -> bool:
         for epsilon in epsilons:
-            corners = plan.saturation.corners(k * plan.kappa, k * mu, epsilon)
+            corners = minima.best_corners(plan.saturation, k * plan.kappa, k * mu, epsilon)
             if p > math.exp(epsilon + outputs) * q + corners.delta(k * mu, epsilon):
                 return True
         return False
@@ -131,8 +132,8 @@ def _total(plan: ObjectivePlan, bounds: list[float]) -> float:
     mus = [mu for mu in bounds if mu > 0]
     if not mus:
         return 0.0
-    corners = [plan.saturation.corners(plan.kappa, mu, plan.budget.epsilon).scaled(mu) for mu in mus]
-    return minima.composed(corners).epsilon(1.0, plan.budget.delta)
+    corners = [minima.best_corners(plan.saturation, plan.kappa, mu, plan.budget.epsilon).scaled(mu) for mu in mus]
+    return composed(corners).epsilon(1.0, plan.budget.delta)
 
 
 def _independence(plan: ObjectivePlan, tilts: np.ndarray) -> float:

@@ -3,8 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from epsteps.methods import PublishedPlan
-from epsteps.plans.planning import Plan
+from epsteps.plans.plan import Plan
 
 # Right code fails the test of independence once in a million audits.
 _INDEPENDENCE_LEVEL = 1e-6
@@ -43,7 +42,7 @@ class Audit:
         p-value for noise that is independent over steps and coordinates.
     """
 
-    plan: Plan | PublishedPlan
+    plan: Plan
     unit: str
     step_unit: str
     claimed: float
@@ -106,7 +105,7 @@ class Audit:
     def __str__(self) -> str:
         verdict = "consistent with the claim" if self.consistent else "VIOLATED: " + "; ".join(self.violations)
         lines = [
-            f"Audit of {self.plan.method}, {len(self.steps)} {'steps' if isinstance(self.plan, Plan) else 'releases'}, "
+            f"Audit of {self.plan.method}, {len(self.steps)} {'steps' if self.plan.has_floats else 'releases'}, "
             f"{self.noise} noise: {verdict}",
             f"  claimed      {self.unit} = {self.claimed:.6g}",
             f"  lower bound  {self.unit} >= {self.lower_bound:.6g} ({self.confidence:.3g} confidence, "

@@ -188,8 +188,4 @@ def _pair(plan: Noised, x: np.ndarray, features: np.ndarray, targets: np.ndarray
 
 def extreme_targets(problem: Problem) -> np.ndarray:
     """Return the targets at the ends of what the loss declares."""
-    classes = getattr(problem.loss, "classes", None)
-    if classes is not None:
-        return np.array(classes[:2])
-    bound = getattr(problem.loss, "bound", 1.0)
-    return np.array([-bound, bound])
+    return problem.loss.targets.extremes

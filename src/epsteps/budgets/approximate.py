@@ -8,10 +8,14 @@ import numpy as np
 from scipy.optimize import root_scalar
 
 from epsteps.bounds import Prediction
-from epsteps.budgets import additive
+from epsteps.budgets import filters
+from epsteps.budgets.budget import FULL, Budget, total
 from epsteps.budgets.composition import composed_epsilon
+from epsteps.budgets.concentrated import Concentrated
 from epsteps.budgets.conversions import checked_delta, gaussian_epsilon, gaussian_mu
+from epsteps.budgets.costs import Cost, Epsilon, Rho
 from epsteps.budgets.mechanisms import Gaussian, Mechanism
+from epsteps.budgets.prices import Parts, Price, Tally
 from epsteps.problem import validate
 from epsteps.problem.sampling import Sampling
 
@@ -21,7 +25,7 @@ _UPWARD = 1 + 2.0**-50
 
 
 @dataclass(frozen=True)
-class Approximate:
+class Approximate(Budget):
     """A budget of (epsilon, delta)-differential privacy.
 
     Gaussian noise is accounted for exactly: steps whose rhos sum to rho are √(2 rho)-Gaussian-DP. Pure noise, which
@@ -40,6 +44,9 @@ class Approximate:
     epsilon: float
     delta: float
 
+    kinds = (Epsilon, Rho)
+    compositions = ("adaptive", "plain", "numerical")
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", validate.positive("epsilon", self.epsilon))
         object.__setattr__(self, "delta", checked_delta(self.delta))
@@ -57,22 +64,32 @@ class Approximate:
         """Rhos of Gaussian steps may sum to this much."""
         return gaussian_mu(self.epsilon, self.delta) ** 2 / 2
 
-    def unit(self, sampling: Sampling) -> str:
-        """Return "rho" for full batches, and "epsilon", whose amplification is known, for samples."""
-        return "rho" if sampling.is_full else "epsilon"
+    def kind(self, sampling: Sampling) -> type[Cost]:
+        """Return rhos for full batches, and epsilons, whose amplification is known, for samples."""
+        return Rho if sampling.is_full else Epsilon
+
+    def capacity(self, kind: type[Cost]) -> float:
+        """Return the epsilon, or the rho or mu of Gaussian noise that has it at this delta."""
+        if kind is Epsilon:
+            return self.epsilon
+        return self.rho if kind is Rho else gaussian_mu(self.epsilon, self.delta)
+
+    def of(self, cost: Cost) -> "Approximate":
+        """Return the cost's epsilon at this delta as a budget."""
+        return Approximate(cost.epsilon(self.delta), self.delta)
 
     def split(self, weights: np.ndarray) -> np.ndarray:
         """Return the rhos of Gaussian steps, one per step, that make ``sum weights_t variance_t`` smallest."""
-        return Gaussian().split(weights, self.rho, additive.FULL)
+        return Gaussian().split(weights, self.rho, FULL)
 
     def allocate(
         self, weights: np.ndarray | None, T: int, mechanism: Mechanism, sampling: Sampling, reserved: float = 0.0
     ) -> np.ndarray:
         """Return the costs of T steps, in the mechanism's unit."""
-        if mechanism.unit == "rho":
-            return additive.allocate(self.rho * _INWARD - reserved, weights, T, mechanism, sampling)
+        if mechanism.kind is Rho:
+            return Concentrated(self.rho * _INWARD).allocate(weights, T, mechanism, sampling, reserved)
         # Composed many times, a step of pure epsilon_t counts nearly as rho_t = epsilon_t²/2: so it is split as that.
-        shape = np.ones(T) if weights is None else np.sqrt(Gaussian().split(weights, 1.0, additive.FULL))
+        shape = np.ones(T) if weights is None else np.sqrt(Gaussian().split(weights, 1.0, FULL))
         return shape * self._without(reserved)._stretch(shape)
 
     def _without(self, reserved: float) -> "Approximate":
@@ -106,13 +123,13 @@ class Approximate:
         For pure noise it is an estimate that only serves to choose the number of steps: epsilon_t² counts as
         2 rho_t, and amplification as perfect.
         """
-        if mechanism.unit == "rho":
-            return additive.noise_by_horizon(self.rho - reserved, prediction, allocation, mechanism, sampling)
-        full = Sampling(sampling.n, sampling.n)
-        return additive.noise_by_horizon(self._without(reserved).rho, prediction, allocation, Gaussian(), full)
+        if mechanism.kind is Rho:
+            return Concentrated(self.rho).noise_by_horizon(prediction, allocation, mechanism, sampling, reserved)
+        left = Concentrated(self._without(reserved).rho)
+        return left.noise_by_horizon(prediction, allocation, Gaussian(), Sampling(sampling.n, sampling.n))
 
     def spending(
-        self, costs: np.ndarray, mechanism: Mechanism, expenses: Sequence[float] | np.ndarray = ()
+        self, costs: np.ndarray, kind: type[Cost], expenses: Sequence[float] | np.ndarray = ()
     ) -> "Approximate":
         """Return the epsilon of expenses, and of steps that were planned after them, at the declared delta: rounded up.
 
@@ -120,11 +137,19 @@ class Approximate:
         P(S) = ∫ P(do) P(S_o|o) <= ∫ P(do) min(1, e^ε P'(S_o|o)) + δ <= e^(e + ε) P'(S) + δ, however the steps depend
         on o. Gaussian expenses are √(2 rho)-Gaussian-DP, and so are the steps for every o: their rhos add.
         """
-        if mechanism.unit == "rho":
-            rho = additive.total(np.concatenate([expenses, costs]))
-            epsilon = gaussian_epsilon(math.sqrt(2 * rho) * _UPWARD, self.delta)
+        if kind is Rho:
+            epsilon = gaussian_epsilon(math.sqrt(2 * total(expenses, costs)) * _UPWARD, self.delta)
         else:
             epsilon = composed_epsilon(np.asarray(costs, dtype=float), self.delta)
             if len(expenses):
-                epsilon = additive.total(np.append(expenses, epsilon))
+                epsilon = total(expenses, [epsilon])
         return Approximate(max(epsilon, 1e-12), self.delta)
+
+    @property
+    def parts(self) -> Parts:
+        """Return a pure epsilon, except for a chance of delta (Kairouz, Oh, Viswanath 2015)."""
+        return Parts(epsilon=self.epsilon, delta=self.delta)
+
+    def tally(self, prices: Sequence[Price], composition: str, amounts: str) -> Tally:
+        """Compose prices of every kind by the rule of this name: see ``epsteps.budgets.filters``."""
+        return filters.tally(self, prices, composition, amounts)

@@ -1,19 +1,23 @@
 """Zero-concentrated differential privacy: rhos add over the steps (Bun, Steinke 2016)."""
 
+import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
-from epsteps.bounds import Prediction
-from epsteps.budgets import additive
-from epsteps.budgets.mechanisms import Gaussian, Mechanism
+from epsteps.budgets.budget import FULL, Budget, total
+from epsteps.budgets.costs import Cost, Rho
+from epsteps.budgets.mechanisms import Gaussian
+from epsteps.budgets.prices import Parts, Price, Tally, exact, require_parts
+from epsteps.budgets.prices import total as exact_total
 from epsteps.problem import validate
-from epsteps.problem.sampling import Sampling
 
 
 @dataclass(frozen=True)
-class Concentrated:
+class Concentrated(Budget):
     """A budget of rho-zero-concentrated differential privacy, spent through Gaussian noise.
 
     The noise variance of a step falls as 1/rho_t, so that the best split of steps with error weights a_t is
@@ -24,6 +28,10 @@ class Concentrated:
     """
 
     rho: float
+
+    delta = 0.0
+    kinds = (Rho,)
+    unit = "rho"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rho", validate.positive("rho", self.rho))
@@ -36,35 +44,41 @@ class Concentrated:
         """Return rho."""
         return self.rho
 
-    @property
-    def delta(self) -> float:
-        """Return 0: nothing is left to chance."""
-        return 0.0
+    def capacity(self, kind: type[Cost]) -> float:
+        """Return rho, or the mu or the pure epsilon √(2 rho) that has it."""
+        return self.rho if kind is Rho else math.sqrt(2 * self.rho)
 
-    def unit(self, sampling: Sampling) -> str:
-        """Return "rho"."""
-        return "rho"
+    def of(self, cost: Cost) -> "Concentrated":
+        """Return the cost's rho as a budget."""
+        return Concentrated(cost.rho)
 
     def split(self, weights: np.ndarray) -> np.ndarray:
         """Return the rhos, one per step, that make ``sum weights_t variance_t`` smallest."""
-        return Gaussian().split(weights, self.rho, additive.FULL)
-
-    def allocate(
-        self, weights: np.ndarray | None, T: int, mechanism: Mechanism, sampling: Sampling, reserved: float = 0.0
-    ) -> np.ndarray:
-        """Return the rhos of T steps."""
-        additive.require_unit(self, mechanism, "rho", "mechanism='auto', or an Approximate budget")
-        return additive.allocate(self.rho - reserved, weights, T, mechanism, sampling)
-
-    def noise_by_horizon(
-        self, prediction: Prediction, allocation: str, mechanism: Mechanism, sampling: Sampling, reserved: float = 0.0
-    ) -> np.ndarray:
-        """Return the noise of the split, for every number of steps."""
-        return additive.noise_by_horizon(self.rho - reserved, prediction, allocation, mechanism, sampling)
+        return Gaussian().split(weights, self.rho, FULL)
 
     def spending(
-        self, costs: np.ndarray, mechanism: Mechanism, expenses: Sequence[float] | np.ndarray = ()
+        self, costs: np.ndarray, kind: type[Cost], expenses: Sequence[float] | np.ndarray = ()
     ) -> "Concentrated":
-        """Return the sum of the rhos, rounded up. It holds for steps that were planned after the expenses, too."""
-        additive.require_unit(self, mechanism, "rho", "mechanism='auto', or an Approximate budget")
-        return Concentrated(additive.total(np.concatenate([expenses, costs])))
+        """Return the sum of the rhos, rounded up. It holds for steps that were planned after the expenses, too.
+
+        Epsilons add up before they become a rho, so that they may depend on what was released, too.
+        """
+        return self.of(kind(total(expenses, costs)))
+
+    @property
+    def parts(self) -> Parts:
+        """Return the rho."""
+        return Parts(rho=self.rho)
+
+    def tally(self, prices: Sequence[Price], composition: str, amounts: str) -> Tally:
+        """Add up rhos, where a pure price counts epsilon²/2 (Bun, Steinke 2016).
+
+        It also holds for prices chosen by earlier releases (Feldman, Zrnic 2021).
+        """
+        remedy = "Plan with Concentrated(rho), or use an Approximate dataset"
+        require_parts(self, prices, {"epsilon", "rho"}, remedy)
+        parts = [price.parts for price in prices]
+        epsilons = Counter(part.epsilon for part in parts if part.epsilon is not None)
+        halves = sum((count * exact(epsilon, amounts) ** 2 / 2 for epsilon, count in epsilons.items()), Fraction(0))
+        rhos = exact_total((part.rho for part in parts if part.rho is not None), amounts)
+        return Tally(halves + rhos, exact(self.rho, amounts))

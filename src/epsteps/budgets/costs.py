@@ -6,7 +6,7 @@ method needs to know of one is an attribute here. ``unit`` is its name for peopl
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from epsteps.budgets.conversions import gaussian_epsilon
 from epsteps.problem import validate
 
 _UP = 1 + 1e-12
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -27,14 +29,25 @@ class Cost:
     unit: ClassVar[str]
     ratio_unit: ClassVar[str]
     power: ClassVar[float]
+    is_pure: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         validate.number(self.unit, self.amount)
+
+    @classmethod
+    def either(cls, pure: T, gaussian: T) -> T:
+        """Return what holds for noise of this currency: pure noise, or Gaussian."""
+        return pure if cls.is_pure else gaussian
 
     @staticmethod
     def amount_of(ratio: np.ndarray | float) -> np.ndarray | float:
         """Return what noise costs of which the sensitivity is so many scales."""
         raise NotImplementedError
+
+    @classmethod
+    def of_ratio(cls, ratio: float) -> "Cost":
+        """Return the same as a value in which a single release is told: epsilon or mu."""
+        return cls(ratio)
 
     @property
     def ratio(self) -> float:
@@ -45,6 +58,10 @@ class Cost:
     def additive(self) -> float:
         """What adds up over releases."""
         return self.amount
+
+    def repeated(self, times: int) -> "Cost":
+        """Return what so many releases of this cost amount to together, rounded up."""
+        return type(self)(self.amount * times * _UP)
 
     @property
     def pure(self) -> float | None:
@@ -68,6 +85,7 @@ class Epsilon(Cost):
     unit: ClassVar[str] = "epsilon"
     ratio_unit: ClassVar[str] = "epsilon"
     power: ClassVar[float] = 1.0
+    is_pure: ClassVar[bool] = True
 
     @staticmethod
     def amount_of(ratio: np.ndarray | float) -> np.ndarray | float:
@@ -107,6 +125,11 @@ class Rho(Cost):
         """Return ratio²/2."""
         return ratio**2 / 2
 
+    @classmethod
+    def of_ratio(cls, ratio: float) -> "Cost":
+        """Return the mu of Gaussian privacy."""
+        return Mu(ratio)
+
     @property
     def ratio(self) -> float:
         """Sensitivity over standard deviation: the mu of Gaussian privacy."""
@@ -144,6 +167,10 @@ class Mu(Cost):
     def additive(self) -> float:
         """mu²."""
         return self.amount**2
+
+    def repeated(self, times: int) -> "Mu":
+        """Return √times mu, rounded up."""
+        return Mu(self.amount * math.sqrt(times) * _UP)
 
     @property
     def rho(self) -> float:

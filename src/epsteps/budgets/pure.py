@@ -5,9 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from epsteps.bounds import Prediction
-from epsteps.budgets import additive
-from epsteps.budgets.mechanisms import KNorm, Mechanism
+from epsteps.budgets.budget import FULL, Budget, total
+from epsteps.budgets.costs import Cost, Epsilon
+from epsteps.budgets.mechanisms import KNorm
+from epsteps.budgets.prices import Parts, Price, Tally, exact, require_parts
+from epsteps.budgets.prices import total as exact_total
 from epsteps.problem import validate
 from epsteps.problem.sampling import Sampling
 
@@ -15,7 +17,7 @@ LAPLACE = KNorm("laplace")
 
 
 @dataclass(frozen=True)
-class Pure:
+class Pure(Budget):
     """A budget of pure epsilon-differential privacy, spent through noise of a norm, such as Laplace noise.
 
     The noise variance of a step falls as 1/epsilon_t², so that the best split of full-batch steps with error weights
@@ -26,6 +28,9 @@ class Pure:
     """
 
     epsilon: float
+
+    delta = 0.0
+    kinds = (Epsilon,)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", validate.positive("epsilon", self.epsilon))
@@ -38,39 +43,40 @@ class Pure:
         """Return epsilon."""
         return self.epsilon
 
-    @property
-    def delta(self) -> float:
-        """Return 0: nothing is left to chance."""
-        return 0.0
+    def capacity(self, kind: type[Cost]) -> float:
+        """Return epsilon, of which no Gaussian noise can be had."""
+        return self.epsilon if kind is Epsilon else 0.0
 
-    def unit(self, sampling: Sampling) -> str:
-        """Return "epsilon"."""
-        return "epsilon"
+    def of(self, cost: Cost) -> "Pure":
+        """Return a pure cost as a budget."""
+        if cost.pure is None:
+            raise ValueError(f"{self!r} does not cover Gaussian noise. Use mechanism='auto', or an Approximate budget.")
+        return Pure(cost.pure)
 
     def split(self, weights: np.ndarray, n: int | None = None, m: int | None = None) -> np.ndarray:
         """Return the epsilons, one per step, that make ``sum weights_t scale_t²`` smallest.
 
         Exact: in closed form for full batches, by the convex dual when each step samples m of n records.
         """
-        return LAPLACE.split(weights, self.epsilon, additive.sampling_of(n, m))
+        if (n is None) != (m is None):
+            raise ValueError(f"n and m go together: got n={n!r}, m={m!r}.")
+        sampling = FULL if n is None or m is None else Sampling(n, m)
+        return LAPLACE.split(weights, self.epsilon, sampling)
 
-    def allocate(
-        self, weights: np.ndarray | None, T: int, mechanism: Mechanism, sampling: Sampling, reserved: float = 0.0
-    ) -> np.ndarray:
-        """Return the epsilons of T steps."""
-        additive.require_unit(self, mechanism, "epsilon", "mechanism='auto', or an Approximate budget")
-        return additive.allocate(self.epsilon - reserved, weights, T, mechanism, sampling)
-
-    def noise_by_horizon(
-        self, prediction: Prediction, allocation: str, mechanism: Mechanism, sampling: Sampling, reserved: float = 0.0
-    ) -> np.ndarray:
-        """Return the noise of the split, for every number of steps."""
-        return additive.noise_by_horizon(self.epsilon - reserved, prediction, allocation, mechanism, sampling)
-
-    def spending(self, costs: np.ndarray, mechanism: Mechanism, expenses: Sequence[float] | np.ndarray = ()) -> "Pure":
+    def spending(self, costs: np.ndarray, kind: type[Cost], expenses: Sequence[float] | np.ndarray = ()) -> "Pure":
         """Return the sum of the epsilons, rounded up. It holds for steps that were planned after the expenses, too."""
-        additive.require_unit(self, mechanism, "epsilon", "mechanism='auto', or an Approximate budget")
-        return Pure(additive.total(np.concatenate([expenses, costs])))
+        return self.of(kind(total(expenses, costs)))
+
+    @property
+    def parts(self) -> Parts:
+        """Return the epsilon."""
+        return Parts(epsilon=self.epsilon)
+
+    def tally(self, prices: Sequence[Price], composition: str, amounts: str) -> Tally:
+        """Add up epsilons, which also holds for prices chosen by earlier releases (Rogers et al. 2016)."""
+        require_parts(self, prices, {"epsilon"}, "Plan with Pure(epsilon), or use a dataset with another budget")
+        epsilons = [price.parts.epsilon or 0.0 for price in prices]
+        return Tally(exact_total(epsilons, amounts), exact(self.epsilon, amounts))
 
 
 def epsilon_of(sensitivity: float, scale: float, n: int, m: int) -> float:

@@ -1,15 +1,12 @@
-"""The command line: one module for each command."""
+"""The command line."""
 
 import typer
 
 import epsteps
-from epsteps.cli.audit import audit
-from epsteps.cli.compare import compare
-from epsteps.cli.fit import fit
+from epsteps.cli.fit import fit, predict
 from epsteps.cli.ledger import ledger
-from epsteps.cli.plan import plan
-from epsteps.cli.predict import predict
-from epsteps.cli.reproduce import reproduce
+from epsteps.cli.paper import compare, reproduce
+from epsteps.cli.plan import audit, plan
 from epsteps.cli.schema import schema
 
 app = typer.Typer(

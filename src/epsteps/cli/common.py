@@ -1,92 +1,47 @@
-"""What the commands share: clean errors, and options that turn into public objects."""
+"""What the commands share: options, how these turn into public objects, clean errors, and how results are printed."""
 
 import functools
+import json
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from enum import StrEnum
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from typer import Argument, Option
 
 import epsteps as es
 from epsteps.bounds.steps import Method
 from epsteps.budgets import Budget
 
+LossName = Literal["logistic", "squared"]
+MethodName = Literal["gd", "heavy-ball", "nesterov", "multistage", "restarted-nesterov"]
+NormName = Literal["1", "2", "inf"]
 
-class LossName(StrEnum):
-    """Losses on the command line."""
+# Options that several commands have, with the same words; what is not here belongs to one command.
+Delta = Annotated[float | None, Option(help="Makes the budget (epsilon, delta), with Gaussian noise.")]
+Rho = Annotated[float | None, Option(help="A budget of rho (zero-concentrated privacy) instead of epsilon.")]
+Features = Annotated[int, Option(help="Number of features.")]
+Loss = Annotated[LossName, Option(help="Loss of the linear model.")]
+TargetBound = Annotated[float, Option(help="Squared loss: targets lie within this bound of 0.")]
+Norm = Annotated[NormName, Option(help="Norm of that bound.")]
+Ridge = Annotated[float, Option(help="Ridge: F = mean loss + ridge/2 |x|^2.")]
+Intercept = Annotated[bool, Option("--intercept", help="Add an intercept.")]
+MethodOption = Annotated[MethodName, Option(help="Optimisation method.")]
+Batch = Annotated[int | None, Option("--batch", "--m", help="Records per step; all by default.")]
+StepFactor = Annotated[float, Option(help="The step size is c/L.")]
+TableFile = Annotated[Path, Argument(metavar="DATA", help="The table: a .csv or .parquet file.", show_default=False)]
+Delimiter = Annotated[Literal["comma", "semicolon", "tab"], Option(help="What stands between the fields of a .csv.")]
+InsteadOfScreen = Annotated[Path | None, Option(help="Write to this file instead of the screen.")]
+Force = Annotated[
+    bool, Option("--force", help="Replace files that are there already (never a ledger or a checkpoint).")
+]
 
-    logistic = "logistic"
-    squared = "squared"
-
-
-class MethodName(StrEnum):
-    """Methods on the command line."""
-
-    gd = "gd"
-    heavy_ball = "heavy-ball"
-    nesterov = "nesterov"
-    multistage = "multistage"
-    restarted_nesterov = "restarted-nesterov"
-
-    @property
-    def function(self) -> Method:
-        """The method itself."""
-        return getattr(es, self.name)
-
-
-class AllocationName(StrEnum):
-    """Allocations on the command line."""
-
-    optimal = "optimal"
-    uniform = "uniform"
-
-
-class MechanismName(StrEnum):
-    """Noise on the command line."""
-
-    auto = "auto"
-    laplace = "laplace"
-    l2 = "l2"
-    linf = "linf"
-    blocks = "blocks"
-    hull = "hull"
-    gaussian = "gaussian"
-    ellipsoid = "ellipsoid"
-
-
-class EngineName(StrEnum):
-    """Engines on the command line."""
-
-    auto = "auto"
-    numpy = "numpy"
-    fast = "fast"
-    gpu = "gpu"
-    dask = "dask"
-
-
-class ObjectiveName(StrEnum):
-    """What predicts the error, on the command line."""
-
-    bound = "bound"
-    exact = "exact"
-
-
-class NormName(StrEnum):
-    """Norms on the command line."""
-
-    one = "1"
-    two = "2"
-    inf = "inf"
-
-    @property
-    def number(self) -> float:
-        """The norm as a number."""
-        return math.inf if self is NormName.inf else int(self.value)
+DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t"}
 
 
 def clean_errors(command: Callable[..., None]) -> Callable[..., None]:
@@ -115,6 +70,33 @@ def _ended(message: str, code: int) -> typer.Exit:
     return typer.Exit(code)
 
 
+def make_budget(epsilon: float, delta: float | None, rho: float | None = None) -> Budget:
+    """Return the budget that the options declare."""
+    if rho is not None:
+        if delta is not None:
+            raise ValueError("--rho and --delta do not go together: a budget is epsilon, epsilon with delta, or rho.")
+        return es.Concentrated(rho)
+    return es.Pure(epsilon) if delta is None else es.Approximate(epsilon, delta)
+
+
+def make_problem(
+    loss: LossName, target_bound: float, radius: float, norm: NormName, *, classes: str = "-1,1", **facts: Any
+) -> es.Problem:
+    """Return the problem that the options declare; ``facts`` are those of ``Problem`` itself."""
+    domain = es.Ball(radius, norm=math.inf if norm == "inf" else int(norm))
+    if loss == "squared":
+        return es.Problem(es.Squared(target_bound), domain, **facts)
+    labels = [float(label) for label in classes.split(",")]
+    if len(labels) != 2:
+        raise ValueError(f"--classes must be two numbers with a comma, such as 0,1; got {classes!r}.")
+    return es.Problem(es.Logistic((labels[0], labels[1])), domain, **facts)
+
+
+def method_named(name: MethodName) -> Method:
+    """Return the method of this name on the command line."""
+    return getattr(es, name.replace("-", "_"))
+
+
 @contextmanager
 def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show progress on a terminal, and nothing in a pipe; yields a function that is told of finished work."""
@@ -125,35 +107,17 @@ def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]
         yield lambda steps: progress.advance(task, steps)
 
 
-def make_budget(epsilon: float, delta: float | None, rho: float | None) -> Budget:
-    """Return the budget that the options declare."""
-    if rho is not None:
-        if delta is not None:
-            raise ValueError("--rho and --delta do not go together: a budget is epsilon, epsilon with delta, or rho.")
-        return es.Concentrated(rho)
-    return es.Pure(epsilon) if delta is None else es.Approximate(epsilon, delta)
-
-
-def make_loss(name: LossName, classes: str, target_bound: float) -> es.Logistic | es.Squared:
-    """Return the loss that the options declare."""
-    if name is LossName.squared:
-        return es.Squared(target_bound)
-    labels = [float(label) for label in classes.split(",")]
-    if len(labels) != 2:
-        raise ValueError(f"--classes must be two numbers with a comma, such as 0,1; got {classes!r}.")
-    return es.Logistic((labels[0], labels[1]))
-
-
-def make_problem(
-    loss: LossName, target_bound: float, radius: float, norm: NormName, *, classes: str = "-1,1", **facts: Any
-) -> es.Problem:
-    """Return the problem that the options declare; ``facts`` are those of ``Problem`` itself."""
-    return es.Problem(make_loss(loss, classes, target_bound), es.Ball(radius, norm=norm.number), **facts)
-
-
 def shown(text: str) -> str:
     """Return text that cannot steer a terminal."""
     return text if text.isprintable() else ascii(text)
+
+
+def make_table(*headings: str) -> Table:
+    """Return a table with these columns; those that begin with > are set to the right."""
+    table = Table()
+    for heading in headings:
+        table.add_column(heading.lstrip(">"), justify="right" if heading.startswith(">") else "left")
+    return table
 
 
 def print_table(table: Table) -> None:
@@ -162,3 +126,8 @@ def print_table(table: Table) -> None:
     if not console.is_terminal:
         console = Console(width=200)
     console.print(table)
+
+
+def print_json(value: Any) -> None:
+    """Print plain data as JSON."""
+    typer.echo(json.dumps(value, indent=1))

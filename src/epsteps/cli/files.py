@@ -9,11 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import typer
-
 from epsteps.ledger import databases
-
-FORCE = typer.Option(False, "--force", help="Replace files that are there already (never a ledger or a checkpoint).")
 
 
 class Output:
@@ -54,13 +50,15 @@ class Output:
             self._part.unlink(missing_ok=True)
 
 
-def require_free(paths: Sequence[Path], force: bool, *, never: Path | None = None) -> None:
+def require_free(paths: Sequence[Path | None], force: bool, *, never: Path | None = None) -> None:
     """Raise if one of the files is there already, and is not to be replaced, or cannot be; best asked before long work.
+
+    None stands for the screen, which is always free.
 
     Formal guarantee: with ``force`` or without, no file of SQLite that is a ledger or a checkpoint is replaced, and
     neither is ``never``, whatever names they go by.
     """
-    for path in paths:
+    for path in filter(None, paths):
         if path.is_dir():
             raise IsADirectoryError(f"{path} is a folder: name another place with --out, or remove it first.")
         if _holds_state(path, never):
@@ -81,11 +79,11 @@ def _is_device(path: Path) -> bool:
 
 def _holds_state(path: Path, never: Path | None) -> bool:
     """Whether this is a ledger, a checkpoint or a file beside one."""
-    found = databases.real_path(path)
-    if never is not None and found.exists() and never.exists() and os.path.samefile(found, never):
+    file = databases.real_path(path)
+    if never is not None and file.exists() and never.exists() and os.path.samefile(file, never):
         return True
-    owners = [found.with_name(found.name.removesuffix(end)) for end in databases.SIDECARS if found.name.endswith(end)]
-    return any(owner.is_file() and _is_state(owner) for owner in (found, *owners))
+    owners = [file.with_name(file.name.removesuffix(end)) for end in databases.SIDECARS if file.name.endswith(end)]
+    return any(owner.is_file() and _is_state(owner) for owner in (file, *owners))
 
 
 def _is_state(path: Path) -> bool:

@@ -1,68 +1,51 @@
-"""``epsteps fit``: from a table and its schema to a private model and a report for the data holder."""
+"""``epsteps fit`` and ``epsteps predict``: from a table and its schema to a private model and its report, and on."""
 
+import csv
+import io
 import json as json_module
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import numpy as np
 import typer
+from typer import Argument, Option
 
 import epsteps as es
 from epsteps import tables
 from epsteps.budgets import Budget
-from epsteps.cli import files
-from epsteps.cli.common import clean_errors, progress_bar
-from epsteps.cli.schema import DelimiterName
-from epsteps.methods import PublishedPlan
-from epsteps.methods.minima import Corners
+from epsteps.budgets.prices import Price
+from epsteps.cli import common, files
 from epsteps.tables import Schema, SchemaCheck
 
 MODEL, REPORT = "model.json", "report.html"
 _MOST_COLUMNS = 12
 
 
-class FitMethodName(StrEnum):
-    """Methods that make their own choices."""
-
-    auto = "auto"
-    objective = "objective"
-    output = "output"
-    statistics = "statistics"
-    sequential = "sequential"
-    curvature = "curvature"
-    descent = "descent"
-
-
-class ReleaseName(StrEnum):
-    """What is published."""
-
-    final = "final"
-    iterates = "iterates"
-
-
-@clean_errors
+@common.clean_errors
 def fit(
-    data: Path = typer.Argument(..., metavar="DATA", help="The table: a .csv or .parquet file.", show_default=False),
-    schema: Path = typer.Option(..., help="What is declared of its columns: a .toml file.", show_default=False),
-    epsilon: float = typer.Option(..., help="Privacy budget, for one record replaced.", show_default=False),
-    target: str | None = typer.Option(None, help="The column to predict, if the schema does not name it."),
-    delta: float | None = typer.Option(None, help="Makes the budget (epsilon, delta) instead of pure epsilon."),
-    ridge: float = typer.Option(1e-4, help="Ridge: mean loss + ridge/2 |x|^2, for features scaled to [0, 1]."),
-    release: ReleaseName = typer.Option(ReleaseName.final, help="Publish the model alone, or every point on the way."),
-    method: FitMethodName = typer.Option(FitMethodName.auto, help="auto is the most accurate one for the release."),
-    ledger: Path | None = typer.Option(None, help="Charge this ledger before noise is drawn; see epsteps ledger."),
-    dataset: str | None = typer.Option(None, help="The ledger's name for these records; goes with --ledger."),
-    test: Path | None = typer.Option(None, help="Score on this table of other records, which it does not protect."),
-    delimiter: DelimiterName = typer.Option(DelimiterName.comma, help="What stands between the fields of a .csv."),
-    seed: int | None = typer.Option(None, help="Makes the fit repeatable and NOT private: for experiments."),
-    yes: bool = typer.Option(False, "--yes", help="Run the plan without asking."),
-    json: bool = typer.Option(False, "--json", help="Print model.json to stdout, and the plan to stderr."),
-    out: Path = typer.Option(Path("model"), help="Folder for model.json and report.html."),
-    force: bool = files.FORCE,
+    data: common.TableFile,
+    schema: Annotated[Path, Option(help="What is declared of its columns: a .toml file.", show_default=False)],
+    epsilon: Annotated[float, Option(help="Privacy budget, for one record replaced.", show_default=False)],
+    target: str | None = Option(None, help="The column to predict, if the schema does not name it."),
+    delta: float | None = Option(None, help="Makes the budget (epsilon, delta) instead of pure epsilon."),
+    ridge: float = Option(1e-4, help="Ridge: mean loss + ridge/2 |x|^2, for features scaled to [0, 1]."),
+    release: Literal["final", "iterates"] = Option("final", help="Publish the model alone, or every point on the way."),
+    method: Literal["auto", "objective", "output", "statistics", "sequential", "curvature", "descent"] = Option(
+        "auto", help="auto is the most accurate one for the release."
+    ),
+    ledger: Path | None = Option(None, help="Charge this ledger before noise is drawn; see epsteps ledger."),
+    dataset: str | None = Option(None, help="The ledger's name for these records; goes with --ledger."),
+    test: Path | None = Option(None, help="Score on this table of other records, which it does not protect."),
+    delimiter: common.Delimiter = "comma",
+    seed: int | None = Option(None, help="Makes the fit repeatable and NOT private: for experiments."),
+    yes: bool = Option(False, "--yes", help="Run the plan without asking."),
+    json: bool = Option(False, "--json", help="Print model.json to stdout, and the plan to stderr."),
+    out: Path = Option(Path("model"), help="Folder for model.json and report.html."),
+    force: common.Force = False,
 ) -> None:
     """Fit a private linear model to a table: logistic for two classes, softmax for more, least squares for numbers.
 
@@ -70,14 +53,14 @@ def fit(
     their values. Values outside the schema never stop a fit: they are moved inside.
     """
     declared = _with_target(Schema.read(schema), target)
-    budget = es.Pure(epsilon) if delta is None else es.Approximate(epsilon, delta)
+    budget = common.make_budget(epsilon, delta)
     account = _account(ledger, dataset)
     paths = [out / name for name in (MODEL, REPORT)]
     files.require_free(paths, force)
-    table, tested = _tables(declared, data, test, delimiter.character)
+    table, tested = _tables(declared, data, test, common.DELIMITERS[delimiter])
     say = partial(typer.echo, err=json)
     problem = tables.problem_of(declared, len(next(iter(table.values()))), ridge)
-    replan = partial(_plan, problem, method.value, release.value)
+    replan = partial(_plan, problem, method, release)
     planned = replan(budget)
     say(f"{planned}\n")
     if seed is not None:
@@ -139,11 +122,11 @@ class _Account:
         self._ledger.account(dataset)  # raises if there is none
         self.described: dict[str, Any] | None = None
 
-    def charge(self, cost: Budget | Corners, *, note: str = "", key: str | None = None) -> None:
+    def charge(self, cost: Price, *, note: str = "", key: str | None = None) -> None:
         """Charge the dataset, durably, or raise."""
         entry = self._ledger.charge(self._dataset, cost, note=note, key=key)
-        shown = {name: getattr(entry, name) for name in ("dataset", "seq", "time", "terms", "note", "hash")}
-        self.described = {"file": self._ledger.path.name, **shown}
+        facts = {name: getattr(entry, name) for name in ("dataset", "seq", "time", "terms", "note", "hash")}
+        self.described = {"file": self._ledger.path.name, **facts}
 
 
 def _account(path: Path | None, dataset: str | None) -> _Account | None:
@@ -177,7 +160,7 @@ def _tables(declared: Schema, data: Path, test: Path | None, delimiter: str) -> 
     return table, None if test is None else declared.load(test, delimiter=delimiter)
 
 
-def _plan(problem: es.Problem, method: str, release: str, budget: Budget) -> es.Plan | PublishedPlan:
+def _plan(problem: es.Problem, method: str, release: str, budget: Budget) -> es.Plan:
     return es.plan(problem, budget, method, release=release)
 
 
@@ -190,9 +173,9 @@ def _require_consent(yes: bool, quiet: bool) -> None:
     typer.confirm("Run this plan?", abort=True, err=quiet)
 
 
-def _projected(found: SchemaCheck) -> str:
+def _projected(check: SchemaCheck) -> str:
     """Say what the schema will change in the table: for the data holder's eyes, on a terminal only."""
-    changed = [column for column in found.columns if column.outside or column.empty]
+    changed = [column for column in check.columns if column.outside or column.empty]
     if not changed:
         return "For your eyes only: every value is inside the schema.\n"
     lines = ["For your eyes only, of the values in the table:"]
@@ -200,29 +183,21 @@ def _projected(found: SchemaCheck) -> str:
         counts = {"empty": column.empty, "not as declared": column.unknown}
         counts |= {"below the range": column.below, "above the range": column.above}
         listed = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-        lines.append(f"  {column.name if column.name.isprintable() else ascii(column.name)}: {listed}")
+        lines.append(f"  {common.shown(column.name)}: {listed}")
     if len(changed) > _MOST_COLUMNS:
         lines.append(f"  and {len(changed) - _MOST_COLUMNS} more columns: see epsteps schema check")
     lines.append("A fit moves them inside. If that is a mistake in the file or the schema, correct it first.\n")
     return "\n".join(lines)
 
 
-def _run(
-    planned: es.Plan | PublishedPlan, declared: Schema, table: Any, seed: int | None, account: _Account | None
-) -> tables.Model:
-    """Run behind a progress bar that counts the plan's steps, which are public."""
-    total = planned.iterations if isinstance(planned, es.Plan) else 1
-    with progress_bar("fit", total) as advance:
-        model = tables.fit_model(
-            planned, declared, table, seed=seed, ledger=account, on_step=_counted(advance) if total > 1 else None
-        )
-        if total == 1:
-            advance(1)
-    return model
+def _run(planned: es.Plan, declared: Schema, table: Any, seed: int | None, account: _Account | None) -> tables.Model:
+    """Run behind a progress bar that counts the answers of the plan, which are public."""
+    with common.progress_bar("fit", planned.requests) as advance:
+        return tables.fit_model(planned, declared, table, seed=seed, ledger=account, on_step=_counted(advance))
 
 
 def _counted(advance: Callable[[int], None]) -> Callable[[int], None]:
-    """Return what hears of the number of finished steps, and tells of the new ones."""
+    """Return what hears of the number of finished answers, and tells of the new ones."""
     done = 0
 
     def heard(finished: int) -> None:
@@ -236,10 +211,50 @@ def _counted(advance: Callable[[int], None]) -> Callable[[int], None]:
 def _summary(content: dict[str, Any], out: Path) -> str:
     lines = [f"Guarantee: {content['certificate']['guarantee']}; spent {content['certificate']['spent']:.6g}."]
     if content["scores"] is not None:
-        found = {name: value for name, value in content["scores"].items() if name != "note"}
-        shown = (f"{name} {'–' if value is None else format(value, '.4g')}" for name, value in found.items())
-        lines.append("Scores: " + ", ".join(shown) + ".")
+        scores = {name: value for name, value in content["scores"].items() if name != "note"}
+        texts = (f"{name} {'–' if value is None else format(value, '.4g')}" for name, value in scores.items())
+        lines.append("Scores: " + ", ".join(texts) + ".")
         lines.append(content["scores"]["note"])
     if content["ledger"] is not None:
         lines.append(f"Charged to {content['ledger']['dataset']} in {content['ledger']['file']}.")
     return "\n".join([*lines, f"Wrote {out / MODEL} and {out / REPORT}."])
+
+
+@common.clean_errors
+def predict(
+    model: Annotated[Path, Argument(metavar="MODEL", help="Folder that epsteps fit wrote.", show_default=False)],
+    data: common.TableFile,
+    proba: bool = Option(False, "--proba", help="Add the probability of each class."),
+    delimiter: common.Delimiter = "comma",
+    out: Path | None = Option(None, help="Write to this .csv file instead of the screen."),
+    force: common.Force = False,
+) -> None:
+    """Predict the target for each row of a table, which needs the model's columns but not the target.
+
+    Predictions for private records tell about those records, whatever the model's guarantee.
+    """
+    files.require_free([out], force)
+    fitted = tables.load_model(model)
+    if fitted.seeded:
+        typer.echo("NOT PRIVATE: the model was fitted with a seed.", err=True)
+    schema = fitted.schema
+    table = schema.load_features(data, delimiter=common.DELIMITERS[delimiter])
+    header, columns = [str(schema.target)], [fitted.predict(table)]
+    if proba:
+        probabilities = fitted.probabilities(table)
+        header += [f"{schema.target}={label}" for label in fitted.classes or ()]
+        columns += list(probabilities.T)
+    text = _csv(header, columns)
+    if out is None:
+        typer.echo(text, nl=False)
+        return
+    files.write(out, text, force=force)
+    typer.echo(f"Wrote {len(columns[0])} predictions to {out}.")
+
+
+def _csv(header: list[str], columns: list[np.ndarray]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(zip(*(column.tolist() for column in columns), strict=True))
+    return text.getvalue()

@@ -2,16 +2,16 @@
 
 import json as json_module
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
+from typer import Argument, Option
 
 import epsteps as es
-from epsteps.cli import files
-from epsteps.cli.common import clean_errors, make_budget, print_table, shown
-from epsteps.ledger import Book, Entry
+from epsteps.cli import common, files
+from epsteps.cli.common import clean_errors, make_table, print_json, print_table, shown
+from epsteps.ledger import Book
 
 ledger = typer.Typer(
     name="ledger",
@@ -19,48 +19,48 @@ ledger = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-_PATH = typer.Argument(..., metavar="PATH", help="The ledger's file.", show_default=False)
-_NAME = typer.Argument(..., metavar="NAME", help="The dataset.", show_default=False)
-_JSON = typer.Option(False, "--json", help="Print JSON instead of a table.")
+LedgerFile = Annotated[Path, Argument(metavar="PATH", help="The ledger's file.", show_default=False)]
+DatasetName = Annotated[str, Argument(metavar="NAME", help="The dataset.", show_default=False)]
+Json = Annotated[bool, Option("--json", help="Print JSON instead of a table.")]
 _BAR = 20
 
 
 @ledger.command()
 @clean_errors
 def create(
-    path: Path = _PATH,
-    name: str = _NAME,
-    epsilon: float | None = typer.Option(None, help="The whole budget: pure epsilon unless --delta."),
-    delta: float | None = typer.Option(None, help="Makes the budget (epsilon, delta)."),
-    rho: float | None = typer.Option(None, help="A budget of rho (zero-concentrated privacy) instead of epsilon."),
-    composition: str = typer.Option(
+    path: LedgerFile,
+    name: DatasetName,
+    epsilon: float | None = Option(None, help="The whole budget: pure epsilon unless --delta."),
+    delta: float | None = Option(None, help="Makes the budget (epsilon, delta)."),
+    rho: common.Rho = None,
+    composition: str = Option(
         "adaptive",
         help="With --delta: adaptive, plain (add up epsilons and deltas), or numerical (sharpest, and only valid "
         "if all costs are fixed before the first release).",
     ),
-    note: str = typer.Option("", help="A remark that is stored with the budget."),
-    json: bool = _JSON,
+    note: str = Option("", help="A remark that is stored with the budget."),
+    json: Json = False,
 ) -> None:
     """Declare a dataset and its whole budget, once and for all; makes the file if there is none."""
     if (epsilon is None) == (rho is None):
         raise ValueError("declare the budget by either --epsilon or --rho, e.g. --epsilon 1.")
-    budget = make_budget(0.0 if epsilon is None else epsilon, delta, rho)
+    budget = common.make_budget(0.0 if epsilon is None else epsilon, delta, rho)
     entry = es.Ledger(path).create(name, budget, composition=composition, note=note)
     if json:
-        _print_json(entry.to_dict())
+        print_json(entry.to_dict())
         return
     typer.echo(f"{path}: dataset {shown(name)} may spend {budget}, for one record replaced.")
 
 
 @ledger.command()
 @clean_errors
-def show(path: Path = _PATH, json: bool = _JSON) -> None:
+def show(path: LedgerFile, json: Json = False) -> None:
     """Show what each dataset has spent, and what remains."""
     books = es.Ledger(path).books()
     if json:
-        _print_json([_summary(book) for book in books])
+        print_json([_summary(book) for book in books])
         return
-    table = _table("dataset", "budget", ">charges", ">spent", ">remaining", "used")
+    table = make_table("dataset", "budget", ">charges", ">spent", ">remaining", "used")
     for book in books:
         share = book.spent / book.budget.amount
         table.add_row(
@@ -76,13 +76,13 @@ def show(path: Path = _PATH, json: bool = _JSON) -> None:
 
 @ledger.command()
 @clean_errors
-def history(path: Path = _PATH, name: str = _NAME, json: bool = _JSON) -> None:
+def history(path: LedgerFile, name: DatasetName, json: Json = False) -> None:
     """List the charges of a dataset."""
     book = es.Ledger(path).book(name)
     if json:
-        _print_json(_summary(book) | {"history": [entry.to_dict() for entry in book.charges]})
+        print_json(_summary(book) | {"history": [entry.to_dict() for entry in book.charges]})
         return
-    table = _table(">entry", "time (UTC)", "cost", "note", "key")
+    table = make_table(">entry", "time (UTC)", "cost", "note", "key")
     for entry in book.charges:
         time = entry.time[:19].replace("T", " ")
         table.add_row(str(entry.seq), time, str(entry.cost), Text(shown(entry.note)), Text(shown(entry.key or "")))
@@ -93,15 +93,14 @@ def history(path: Path = _PATH, name: str = _NAME, json: bool = _JSON) -> None:
 @ledger.command()
 @clean_errors
 def verify(
-    path: Path = _PATH,
-    head: str | None = typer.Option(None, help="A head that export or verify printed earlier: it must still be there."),
-    json: bool = _JSON,
+    path: LedgerFile,
+    head: str | None = Option(None, help="A head that export or verify printed earlier: it must still be there."),
+    json: Json = False,
 ) -> None:
     """Check every entry and every budget; the exit code is 1 if the ledger was changed by hand."""
-    found = es.Ledger(path)
-    last = found.verify(head)
+    last = es.Ledger(path).verify(head)
     if json:
-        _print_json({"valid": True, "head": last})
+        print_json({"valid": True, "head": last})
         return
     typer.echo(f"{path} is valid; its head is {last}.")
 
@@ -109,48 +108,32 @@ def verify(
 @ledger.command()
 @clean_errors
 def export(
-    path: Path = _PATH,
-    out: Path | None = typer.Option(None, help="Write to this file instead of the screen."),
-    force: bool = files.FORCE,
-    json: bool = typer.Option(False, "--json", help="With --out: print the head as JSON. The export always is JSON."),
+    path: LedgerFile,
+    out: common.InsteadOfScreen = None,
+    force: common.Force = False,
+    json: bool = Option(False, "--json", help="With --out: print the head as JSON. The export always is JSON."),
 ) -> None:
     """Export every entry and the head, as JSON; keep the head elsewhere to notice later if the ledger was cut off."""
     entries = es.Ledger(path).entries()
-    head = _head(entries)
+    head = entries[-1].hash if entries else None
     document = {"ledger": str(path), "head": head, "entries": [entry.to_dict() for entry in entries]}
     if out is None:
-        _print_json(document)
+        print_json(document)
         return
     files.write(out, json_module.dumps(document, indent=1) + "\n", force=force, never=path)
     if json:
-        _print_json({"out": str(out), "entries": len(entries), "head": head})
+        print_json({"out": str(out), "entries": len(entries), "head": head})
         return
     typer.echo(f"Wrote {len(entries)} entries to {out}; the head is {head}.")
-
-
-def _head(entries: list[Entry]) -> str | None:
-    return entries[-1].hash if entries else None
 
 
 def _summary(book: Book) -> dict[str, Any]:
     return {
         "dataset": book.name,
-        "budget": {"kind": type(book.budget).__name__.lower()} | vars(book.budget),
+        "budget": book.budget.to_dict(),
         "composition": book.terms.composition,
         "charges": len(book.charges),
         "unit": book.unit,
         "spent": book.spent,
         "remaining": book.remaining,
     }
-
-
-def _table(*headings: str) -> Table:
-    """Return a table with these columns; those that begin with > are set to the right."""
-    table = Table()
-    for heading in headings:
-        table.add_column(heading.lstrip(">"), justify="right" if heading.startswith(">") else "left")
-    return table
-
-
-def _print_json(value: Any) -> None:
-    typer.echo(json_module.dumps(value, indent=1))

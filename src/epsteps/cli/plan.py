@@ -1,77 +1,80 @@
-"""``epsteps plan``: everything that is decided before the data is opened."""
+"""``epsteps plan`` and ``epsteps audit``: what a run would do and spend, and whether it really spends no more."""
 
+import functools
+import json as json_module
 from pathlib import Path
+from typing import Annotated, Literal
 
 import typer
+from rich.console import Console
+from rich.table import Table
+from typer import Argument, Option
 
 import epsteps as es
-from epsteps.cli import files
-from epsteps.cli.common import (
-    AllocationName,
-    LossName,
-    MechanismName,
-    MethodName,
-    NormName,
-    ObjectiveName,
-    clean_errors,
-    make_budget,
-    make_problem,
-)
+from epsteps.auditing import Design, picture
+from epsteps.budgets import Budget
+from epsteps.cli import common, files
+from epsteps.cli.common import clean_errors, make_budget, make_problem, method_named
+
+# Longer plans are shown by as many of their steps, evenly spread.
+_SHOWN = 20
+_REPORT, _PICTURE = "report.json", "audit.png"
 
 
 @clean_errors
 def plan(
-    n: int = typer.Option(..., help="Number of records (public)."),
-    d: int = typer.Option(..., help="Number of features."),
-    epsilon: float = typer.Option(1.0, help="Privacy budget, for one record replaced: pure epsilon unless --delta."),
-    delta: float | None = typer.Option(None, help="Makes the budget (epsilon, delta), with Gaussian noise."),
-    rho: float | None = typer.Option(None, help="A budget of rho (zero-concentrated privacy) instead of epsilon."),
-    target_error: float | None = typer.Option(
+    n: Annotated[int, Option(help="Number of records (public).")],
+    d: common.Features,
+    epsilon: float = Option(1.0, help="Privacy budget, for one record replaced: pure epsilon unless --delta."),
+    delta: common.Delta = None,
+    rho: common.Rho = None,
+    target_error: float | None = Option(
         None, help="Ignore --epsilon and find the smallest one whose plan promises this error."
     ),
-    loss: LossName = typer.Option(LossName.logistic, help="Loss of the linear model."),
-    target_bound: float = typer.Option(1.0, help="Squared loss: targets lie within this bound of 0."),
-    radius: float = typer.Option(1.0, help="Public bound on a record's norm; records are projected."),
-    norm: NormName = typer.Option(NormName.inf, help="Norm of that bound."),
-    ridge: float = typer.Option(0.02, help="Ridge: F = mean loss + ridge/2 |x|^2."),
-    intercept: bool = typer.Option(False, "--intercept", help="Add an intercept."),
-    smoothness: float | None = typer.Option(None, help="A publicly known smoothness constant L."),
-    method: MethodName = typer.Option(MethodName.nesterov, help="Optimisation method."),
-    allocation: AllocationName = typer.Option(AllocationName.optimal, help="How epsilon is split over the steps."),
-    iterations: str = typer.Option("auto", "--iterations", "--T", help="Number of steps, or auto: the best bound."),
-    max_iterations: int = typer.Option(1000, help="Largest number of steps that auto may choose."),
-    batch: int | None = typer.Option(None, "--batch", "--m", help="Records per step; all by default."),
-    mechanism: MechanismName = typer.Option(MechanismName.auto, help="Noise; auto is what the budget is made for."),
-    objective: ObjectiveName = typer.Option(
-        ObjectiveName.bound, help="Predict the error by the proven bound, or exactly on an assumed quadratic."
+    loss: common.Loss = "logistic",
+    target_bound: common.TargetBound = 1.0,
+    radius: float = Option(1.0, help="Public bound on a record's norm; records are projected."),
+    norm: common.Norm = "inf",
+    ridge: common.Ridge = 0.02,
+    intercept: common.Intercept = False,
+    smoothness: float | None = Option(None, help="A publicly known smoothness constant L."),
+    method: common.MethodOption = "nesterov",
+    allocation: Literal["optimal", "uniform"] = Option("optimal", help="How epsilon is split over the steps."),
+    iterations: str = Option("auto", "--iterations", "--T", help="Number of steps, or auto: the best bound."),
+    max_iterations: int = Option(1000, help="Largest number of steps that auto may choose."),
+    batch: common.Batch = None,
+    mechanism: Literal["auto", "laplace", "l2", "linf", "blocks", "hull", "gaussian", "ellipsoid"] = Option(
+        "auto", help="Noise; auto is what the budget is made for."
     ),
-    c: float = typer.Option(1.0, help="The step size is c/L."),
-    start_gap: float = typer.Option(10.0, help="Public guess of F(x_0) - F*; never affects privacy."),
-    json: bool = typer.Option(False, "--json", help="Print the plan as JSON instead of a table."),
-    out: Path | None = typer.Option(None, help="Also write the plan's JSON to this file."),
-    force: bool = files.FORCE,
+    objective: Literal["bound", "exact"] = Option(
+        "bound", help="Predict the error by the proven bound, or exactly on an assumed quadratic."
+    ),
+    c: common.StepFactor = 1.0,
+    start_gap: float = Option(10.0, help="Public guess of F(x_0) - F*; never affects privacy."),
+    json: bool = Option(False, "--json", help="Print the plan as JSON instead of a table."),
+    out: Path | None = Option(None, help="Also write the plan's JSON to this file."),
+    force: common.Force = False,
 ) -> None:
     """Print what a private run would do and spend, from public numbers alone: no data is read."""
-    if out is not None:
-        files.require_free([out], force)
-    problem = make_problem(
-        loss, target_bound, radius, norm, ridge=ridge, n=n, d=d, intercept=intercept, smoothness=smoothness
-    )
+    files.require_free([out], force)
+    facts = {"ridge": ridge, "n": n, "d": d, "intercept": intercept, "smoothness": smoothness}
+    problem = make_problem(loss, target_bound, radius, norm, **facts)
     options = {
-        "allocation": allocation.value,
+        "allocation": allocation,
         "iterations": iterations if iterations == "auto" else _whole("iterations", iterations),
         "max_iterations": max_iterations,
         "batch": batch,
-        "mechanism": mechanism.value,
-        "objective": objective.value,
+        "mechanism": mechanism,
+        "objective": objective,
         "c": c,
         "start_gap": start_gap,
     }
+    steps = method_named(method)
     if target_error is not None:
         if rho is not None:
             raise ValueError("--target-error finds an epsilon, so that it does not go with --rho.")
-        epsilon = es.required_epsilon(problem, error=target_error, delta=delta, method=method.function, **options)
-    planned = es.plan(problem, make_budget(epsilon, delta, rho), method.function, **options)
+        epsilon = es.required_epsilon(problem, error=target_error, delta=delta, method=steps, **options)
+    planned = es.plan(problem, make_budget(epsilon, delta, rho), steps, **options)
     if out is not None:
         files.write(out, planned.to_json() + "\n", force=force)
     typer.echo(planned.to_json() if json else str(planned))
@@ -82,3 +85,85 @@ def _whole(name: str, text: str) -> int:
         return int(text)
     except ValueError:
         raise ValueError(f"--{name} must be a whole number or auto, got {text!r}.") from None
+
+
+@clean_errors
+def audit(
+    plan: Path | None = Argument(None, help="A plan's JSON, as epsteps plan writes it; or use the options."),
+    epsilon: float = Option(1.0, help="Privacy budget: pure epsilon unless --delta."),
+    delta: common.Delta = None,
+    rho: common.Rho = None,
+    n: int = Option(100_000, help="Number of records that the plan is for; the audit itself needs few."),
+    d: common.Features = 5,
+    loss: common.Loss = "logistic",
+    target_bound: common.TargetBound = 1.0,
+    radius: float = Option(1.0, help="Public bound on a record's norm."),
+    norm: common.Norm = "inf",
+    ridge: common.Ridge = 0.02,
+    intercept: common.Intercept = False,
+    method: common.MethodOption = "nesterov",
+    iterations: int = Option(30, "--iterations", "--T", help="Number of steps."),
+    batch: common.Batch = None,
+    repetitions: int | None = Option(None, help="Runs on each dataset; by default enough for a close bound."),
+    confidence: float = Option(0.95, help="Probability that right code is not accused."),
+    seed: int = Option(1, help="Seed of the audit's noise."),
+    json: bool = Option(False, "--json", help="Print the result as JSON instead of a table."),
+    out: Path | None = Option(None, help="Folder for report.json and audit.png."),
+    force: common.Force = False,
+) -> None:
+    """Bound from below what a plan spends when it is executed; the exit code is 1 if that exceeds its claim.
+
+    The plan is run on records made up for the audit: no data is read.
+    """
+    paths = [] if out is None else [out / _REPORT, out / _PICTURE]
+    files.require_free(paths, force)
+    if plan is not None:
+        planned = es.Plan.from_json(plan.read_text())
+    else:
+        problem = make_problem(loss, target_bound, radius, norm, ridge=ridge, n=n, d=d, intercept=intercept)
+        planned = _audited_plan(problem, make_budget(epsilon, delta, rho), method, iterations, batch)
+    with common.progress_bar("audit", Design(planned).work) as advance:
+        result = es.audit(planned, repetitions=repetitions, confidence=confidence, seed=seed, on_step=advance)
+    if paths:
+        files.write(paths[0], json_module.dumps(result.to_dict(), indent=1) + "\n", force=force)
+        picture.draw(paths[1], result)
+    if json:
+        common.print_json(result.to_dict())
+    else:
+        Console().print(_steps_table(result))
+        typer.echo(str(result))
+        if paths:
+            typer.echo(f"Wrote {', '.join(map(str, paths))}")
+    if not result.consistent:
+        typer.echo(f"Error: the audit refutes the plan's claim: {'; '.join(result.violations)}.", err=True)
+        raise typer.Exit(1)
+
+
+def _audited_plan(
+    problem: es.Problem, budget: Budget, method: common.MethodName, iterations: int, batch: int | None
+) -> es.Plan:
+    """Return the plan with the best known split: an even one where no theorem weighs the steps."""
+    make = functools.partial(es.plan, problem, budget, method_named(method), iterations=iterations, batch=batch)
+    try:
+        return make()
+    except es.NoBoundError:
+        return make(allocation="uniform")
+
+
+def _steps_table(result: es.Audit) -> Table:
+    unit = result.step_unit
+    table = common.make_table(
+        ">step", f">{unit} claimed", ">lower bound", ">share", ">records", ">hits", ">misses", ">of"
+    )
+    count = len(result.steps)
+    shown = range(count) if count <= _SHOWN else sorted({round(i * (count - 1) / (_SHOWN - 1)) for i in range(_SHOWN)})
+    for t in shown:
+        step = result.steps[t]
+        table.add_row(
+            str(t + 1),
+            f"{step.claimed:.6f}",
+            f"{step.lower_bound:.6f}",
+            f"{step.lower_bound / step.claimed:.1%}",
+            *(str(value) for value in (step.records, step.hits, step.misses, step.trials)),
+        )
+    return table

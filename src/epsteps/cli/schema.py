@@ -1,14 +1,15 @@
 """``epsteps schema``: what is declared of a table's columns."""
 
 import sys
-from enum import StrEnum
 from pathlib import Path
+from typing import Annotated
 
 import typer
 from rich.table import Table
 from rich.text import Text
+from typer import Argument, Option
 
-from epsteps.cli import files
+from epsteps.cli import common, files
 from epsteps.cli.common import clean_errors, print_table, shown
 from epsteps.tables import Schema, SchemaCheck, draft, read_columns
 
@@ -20,41 +21,22 @@ schema = typer.Typer(
 )
 
 
-class DelimiterName(StrEnum):
-    """Delimiters on the command line."""
-
-    comma = "comma"
-    semicolon = "semicolon"
-    tab = "tab"
-
-    @property
-    def character(self) -> str:
-        """The delimiter itself."""
-        return {"comma": ",", "semicolon": ";", "tab": "\t"}[self.value]
-
-
-_DATA = typer.Argument(..., metavar="DATA", help="The table: a .csv or .parquet file.", show_default=False)
-_SCHEMA = typer.Option(..., "--schema", help="The schema: a .toml file.", show_default=False)
-_DELIMITER = typer.Option(DelimiterName.comma, help="What stands between the fields of a .csv.")
-
-
 @schema.command("draft")
 @clean_errors
 def draft_schema(
-    data: Path = _DATA,
-    out: Path | None = typer.Option(None, help="Write to this file instead of the screen."),
-    target: str | None = typer.Option(None, help="The column to predict."),
-    delimiter: DelimiterName = _DELIMITER,
-    force: bool = files.FORCE,
+    data: common.TableFile,
+    out: common.InsteadOfScreen = None,
+    target: str | None = Option(None, help="The column to predict."),
+    delimiter: common.Delimiter = "comma",
+    force: common.Force = False,
 ) -> None:
     """Draft a schema from a table, to be corrected by hand: NOT private, since its ranges are read from the data.
 
     Replace every range and category by what is known without this data. The draft is refused until its line
     drafted_from_data is removed.
     """
-    if out is not None:
-        files.require_free([out], force)
-    text = draft(data, target=target, delimiter=delimiter.character)
+    files.require_free([out], force)
+    text = draft(data, target=target, delimiter=common.DELIMITERS[delimiter])
     if out is None:
         typer.echo(text)
         return
@@ -64,7 +46,7 @@ def draft_schema(
 
 @schema.command("show")
 @clean_errors
-def show_schema(path: Path = typer.Argument(..., metavar="SCHEMA", help="The schema: a .toml file.")) -> None:
+def show_schema(path: Annotated[Path, Argument(metavar="SCHEMA", help="The schema: a .toml file.")]) -> None:
     """Print what a schema declares, and how many features it makes. No data is read."""
     declared = Schema.read(path)
     print_table(_declared_table(declared))
@@ -74,7 +56,11 @@ def show_schema(path: Path = typer.Argument(..., metavar="SCHEMA", help="The sch
 
 @schema.command("check")
 @clean_errors
-def check_schema(data: Path = _DATA, path: Path = _SCHEMA, delimiter: DelimiterName = _DELIMITER) -> None:
+def check_schema(
+    data: common.TableFile,
+    path: Annotated[Path, Option("--schema", help="The schema: a .toml file.", show_default=False)],
+    delimiter: common.Delimiter = "comma",
+) -> None:
     """Count what of a table is outside what its schema declares: for the data holder's own eyes, on a terminal only.
 
     The counts tell about single records. A schema that is changed because of them is no longer public knowledge.
@@ -86,7 +72,9 @@ def check_schema(data: Path = _DATA, path: Path = _SCHEMA, delimiter: DelimiterN
             "and not written to a file or a pipe."
         )
     names = list(declared.columns)
-    print_table(_check_table(declared, declared.check(read_columns(data, names, delimiter=delimiter.character))))
+    print_table(
+        _check_table(declared, declared.check(read_columns(data, names, delimiter=common.DELIMITERS[delimiter])))
+    )
     typer.echo("For the data holder's own eyes: not private. A run clips and maps these values, and says nothing.")
 
 
@@ -104,13 +92,13 @@ def _declared_table(declared: Schema) -> Table:
     return table
 
 
-def _check_table(declared: Schema, found: SchemaCheck) -> Table:
-    table = Table("column", title=f"{found.rows} rows", title_justify="left")
+def _check_table(declared: Schema, check: SchemaCheck) -> Table:
+    table = Table("column", title=f"{check.rows} rows", title_justify="left")
     table.add_column("declared", no_wrap=True, overflow="ellipsis", max_width=24)
     for heading in ("empty", "unknown", "below", "above"):
         table.add_column(heading, justify="right")
     table.add_column("most frequent unknown values")
-    for column in found.columns:
+    for column in check.columns:
         counts = (column.empty, column.unknown, column.below, column.above)
         table.add_row(
             Text(shown(column.name)),

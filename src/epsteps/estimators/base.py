@@ -15,8 +15,8 @@ from epsteps.data.sources import Check
 from epsteps.estimators import _scikit
 from epsteps.estimators.declared import Declared, declare
 from epsteps.ledger.accounts import Account
-from epsteps.methods import PublishedPlan, plan
-from epsteps.plans.planning import Plan
+from epsteps.methods import plan
+from epsteps.plans.plan import Plan
 from epsteps.problem import validate
 from epsteps.problem.domain import Domain
 from epsteps.problem.losses import Loss
@@ -124,7 +124,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
         """Return the same for scikit-learn before 1.6."""
         return {"X_types": ["2darray", "sparse"], "allow_nan": True}
 
-    def plan(self, n: int, d: int) -> Plan | PublishedPlan:
+    def plan(self, n: int, d: int) -> Plan:
         """Return what a fit on n records with d columns would do: for the data holder to read before any data is."""
         problem = self._problem(n, d)
         budget: Budget = Pure(self.epsilon) if self.delta == 0 else Approximate(self.epsilon, self.delta)
@@ -193,7 +193,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
         self.coef_, self.intercept_ = coefficients[-1], constants[-1]
         return self
 
-    def _certificate(self, chosen: Plan | PublishedPlan, points: int, seeded: bool) -> dict[str, Any]:
+    def _certificate(self, chosen: Plan, points: int, seeded: bool) -> dict[str, Any]:
         unprotected = UNPROTECTED if seeded else None
         return certificate(chosen.budget, chosen.spending().amount, chosen.method, unprotected=unprotected) | {
             "published": f"{points} point(s) of path_, the last of which is the model",

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from epsteps.problem.domain import Ball, Box, Domain
+from epsteps.problem.ball import Ball
+from epsteps.problem.box import Box
+from epsteps.problem.domain import Domain
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,9 +17,8 @@ from epsteps.budgets.selection import FACTOR, Selection
 from epsteps.estimators import _scikit
 from epsteps.estimators.base import UNPROTECTED, PrivateLinearModel
 from epsteps.ledger.accounts import Account
-from epsteps.methods import PublishedPlan
 from epsteps.noise import Source
-from epsteps.plans.planning import Plan
+from epsteps.plans.plan import Plan
 from epsteps.problem import validate
 from epsteps.problem.sampling import Sampling
 from epsteps.tables.model import certificate
@@ -41,7 +40,7 @@ class SearchPlan:
     budget: Pure
     selection: Selection
     candidates: tuple[dict[str, Any], ...]
-    plans: tuple[Plan | PublishedPlan, ...]
+    plans: tuple[Plan, ...]
     held_out: int
     unit: int
     scale: float

@@ -1,15 +1,24 @@
-"""Books: the checked entries of a ledger, sorted by dataset, and what they amount to."""
+"""Books: the checked entries of a ledger, sorted by dataset, what they amount to, and how datasets may be named."""
 
-from collections.abc import Sequence
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from epsteps.budgets import Concentrated
-from epsteps.ledger.accountants import Tally, tally
-from epsteps.ledger.amounts import round_down, round_up
-from epsteps.ledger.chain import Entry
-from epsteps.ledger.errors import BudgetExceededError, LedgerError
-from epsteps.ledger.terms import Cost, Terms, load_terms
+from epsteps.budgets import Budget
+from epsteps.budgets.prices import Price, Tally, round_down, round_up
+from epsteps.ledger.chain import Entry, LedgerError, Terms, load_terms
+
+# Letters and marks that print nothing (Unicode's Default_Ignorable_Code_Point, and the empty braille cell), of those
+# that count as printable.
+_INVISIBLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+
+
+class BudgetExceededError(ValueError):
+    """The charge does not fit into what remains of the dataset's budget; it was not made."""
 
 
 @dataclass(frozen=True)
@@ -21,19 +30,19 @@ class Book:
     charges: tuple[Entry, ...] = ()
 
     @property
-    def budget(self) -> Cost:
+    def budget(self) -> Budget:
         """The whole budget."""
         return self.terms.budget
 
     @property
     def unit(self) -> str:
-        """What amounts are counted in: "epsilon" or "rho"."""
-        return "rho" if isinstance(self.budget, Concentrated) else "epsilon"
+        """What amounts are counted in, such as "epsilon" or "rho"."""
+        return self.budget.unit
 
     @property
     def tally(self) -> Tally:
         """What the charges amount to."""
-        return tally(self.terms, [entry.cost for entry in self.charges])
+        return self.terms.tally([entry.cost for entry in self.charges])
 
     @property
     def spent(self) -> float:
@@ -43,12 +52,12 @@ class Book:
     @property
     def remaining(self) -> float:
         """Epsilon or rho, rounded down."""
-        found = self.tally
-        return round_down(found.limit - found.spent, self.terms.amounts)
+        tally = self.tally
+        return round_down(tally.limit - tally.spent, self.terms.amounts)
 
-    def require_room(self, cost: Cost) -> None:
+    def require_room(self, cost: Price) -> None:
         """Refuse a cost that does not fit."""
-        after = tally(self.terms, [*(entry.cost for entry in self.charges), cost])
+        after = self.terms.tally([*(entry.cost for entry in self.charges), cost])
         if after.fits:
             return
         remaining = f"{self.unit} = {self.remaining!r} of {self.budget.amount!r}"
@@ -92,3 +101,36 @@ def find(books: dict[str, Book], name: str) -> Book:
         known = ", ".join(map(repr, list(books)[:5])) or "none"
         raise ValueError(f"the ledger has no dataset {name!r}; it has {known}. Make it with Ledger.create.")
     return books[name]
+
+
+def require_plain(name: str) -> None:
+    """Refuse a new name that has a second spelling: with spaces around it, composed otherwise, or not printable.
+
+    Two names that people cannot tell apart would be two budgets for the same records.
+    """
+    plain = unicodedata.normalize("NFC", name).strip()
+    if not plain.isprintable():
+        raise ValueError(f"name must have printable characters only, got {name!a}.")
+    if name != plain:
+        raise ValueError(
+            f"name must be composed (Unicode NFC) and have no spaces around it, got {name!a}. Use {plain!a} instead."
+        )
+
+
+def require_new(name: str, books: Mapping[str, Book]) -> None:
+    """Refuse a name that exists, or that looks like one that does."""
+    if name in books:
+        raise ValueError(f"dataset {name!r} exists, with {books[name].budget}: a budget is declared once.")
+    for other, book in books.items():
+        if _look(other) == _look(name):
+            raise ValueError(
+                f"dataset {name!a} looks like {other!a}, which exists, with {book.budget}: a budget is "
+                "declared once. Use a name that is easily told from it."
+            )
+
+
+def _look(name: str) -> str:
+    """Return what names have in common that look alike: compatibility forms, capitals, spaces and invisible marks."""
+    text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+    visible = "".join(character for character in text if character.isprintable() or character.isspace())
+    return " ".join(_INVISIBLE.sub("", visible).split())

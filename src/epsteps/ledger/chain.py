@@ -1,17 +1,95 @@
-"""The chain: each entry carries a SHA-256 of its content and of the entry before it."""
+"""Entries: budgets and prices as text that reads back bit for bit, in a chain of hashes.
+
+The text is canonical, so that it can be hashed: each entry carries a SHA-256 of its content and of the entry before it.
+"""
 
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from epsteps.ledger.terms import Cost, load_cost, load_terms
+from epsteps.budgets import Budget
+from epsteps.budgets.prices import AMOUNTS, Price, Tally
+from epsteps.problem import validate
 
 # What the first entry follows.
 GENESIS = "0" * 64
 ACTIONS = ("create", "charge")
+ADJACENCY = "replace-one"
+COMPOSITIONS = ("adaptive", "plain", "numerical")
+
+
+class LedgerError(OSError):
+    """The ledger's file cannot be used: missing, locked, full, read-only, broken, or changed by hand.
+
+    Nothing may be released after it: the charge is not known to be durable.
+    """
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a dataset was created with: its whole budget, how charges compose under it, and what floats stand for."""
+
+    budget: Budget
+    composition: str = "adaptive"
+    amounts: str = "decimal"
+
+    def __post_init__(self) -> None:
+        checked("budget", self.budget)
+        if not isinstance(self.budget, Budget):
+            raise TypeError(
+                f"budget must be Pure, Concentrated or Approximate, got {self.budget!r}. "
+                "Corners are the price of a release."
+            )
+        validate.choice("composition", self.composition, COMPOSITIONS)
+        validate.choice("amounts", self.amounts, AMOUNTS)
+        if self.composition not in self.budget.compositions:
+            raise ValueError(
+                f"composition={self.composition!r} is for Approximate(epsilon, delta), got {self.budget!r}: "
+                "its charges simply add up. Leave composition out."
+            )
+
+    def tally(self, prices: Sequence[Price]) -> Tally:
+        """Return what these prices, in this order, amount to; one that the budget cannot hold is refused."""
+        return self.budget.tally(prices, self.composition, self.amounts)
+
+
+def checked(name: str, price: Any) -> Any:
+    """Return the price if it is of a kind that ledgers know, or raise."""
+    if Price.tagged.get(getattr(price, "tag", "")) is not type(price):
+        raise TypeError(
+            f"{name} must be Pure(epsilon), Concentrated(rho), Approximate(epsilon, delta) or Corners, got {price!r}."
+        )
+    return price
+
+
+def dump_cost(cost: Price) -> str:
+    """Return the cost as text."""
+    return json.dumps(cost.to_dict(), sort_keys=True)
+
+
+@lru_cache(maxsize=4096)
+def load_cost(text: str) -> Price:
+    """Read a cost; floats have the shortest digits that give the same float again."""
+    return Price.from_dict(json.loads(text))
+
+
+def dump_terms(terms: Terms) -> str:
+    """Return the terms as text."""
+    described = {"adjacency": ADJACENCY, "amounts": terms.amounts, "composition": terms.composition}
+    return json.dumps(terms.budget.to_dict() | described, sort_keys=True)
+
+
+@lru_cache(maxsize=4096)
+def load_terms(text: str) -> Terms:
+    """Read terms, and refuse another adjacency than the library's; terms without a word on amounts are old ones."""
+    content = json.loads(text)
+    validate.choice("adjacency", content.pop("adjacency"), (ADJACENCY,))
+    composition, amounts = content.pop("composition"), content.pop("amounts", "binary")
+    return Terms(Price.from_dict(content), composition, amounts)  # pyright: ignore[reportArgumentType]
 
 
 class Entry(NamedTuple):
@@ -32,7 +110,7 @@ class Entry(NamedTuple):
     hash: str
 
     @property
-    def cost(self) -> Cost:
+    def cost(self) -> Price:
         """The budget or the price."""
         return load_terms(self.terms).budget if self.action == "create" else load_cost(self.terms)
 

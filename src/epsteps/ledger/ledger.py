@@ -3,13 +3,10 @@
 from os import PathLike
 
 from epsteps.budgets import Budget
+from epsteps.budgets.prices import Price
 from epsteps.ledger import databases, store
-from epsteps.ledger.books import Book, find, open_books
-from epsteps.ledger.chain import GENESIS, Entry, follow
-from epsteps.ledger.errors import LedgerError
-from epsteps.ledger.names import require_new, require_plain
-from epsteps.ledger.terms import Cost, Terms, checked, dump_cost, dump_terms
-from epsteps.methods.minima import Corners
+from epsteps.ledger.books import Book, find, open_books, require_new, require_plain
+from epsteps.ledger.chain import GENESIS, Entry, LedgerError, Terms, checked, dump_cost, dump_terms, follow
 
 _LONGEST_NAME = 200
 _LONGEST_NOTE = 2000
@@ -67,7 +64,7 @@ class Ledger:
         note : str
             For people.
         """
-        terms = Terms(checked("budget", budget), composition)
+        terms = Terms(budget, composition)
         _require_text("name", name, 1, _LONGEST_NAME)
         require_plain(name)
         _require_text("note", note, 0, _LONGEST_NOTE)
@@ -78,7 +75,7 @@ class Ledger:
 
         return store.append(self.path, decide, create=True)
 
-    def charge(self, name: str, cost: Budget | Corners, *, note: str = "", key: str | None = None) -> Entry:
+    def charge(self, name: str, cost: Price, *, note: str = "", key: str | None = None) -> Entry:
         """Charge a cost to a dataset, durably, or raise; there is no refund.
 
         Raises :class:`BudgetExceededError` if it does not fit, :class:`LedgerError` if the file cannot be used. After
@@ -182,12 +179,12 @@ class Account:
     def __repr__(self) -> str:
         return f"{self.ledger!r}.account({self.name!r})"
 
-    def charge(self, cost: Budget | Corners, *, note: str = "", key: str | None = None) -> None:
+    def charge(self, cost: Price, *, note: str = "", key: str | None = None) -> None:
         """Charge the dataset, durably, or raise: see :meth:`Ledger.charge`."""
         self.ledger.charge(self.name, cost, note=note, key=key)
 
 
-def _require_same(paid: Entry, name: str, cost: Cost) -> Entry:
+def _require_same(paid: Entry, name: str, cost: Price) -> Entry:
     """Refuse a key that was used for something else."""
     if (paid.dataset, paid.action, paid.terms) != (name, "charge", dump_cost(cost)):
         raise ValueError(

@@ -13,8 +13,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from epsteps.ledger import databases
-from epsteps.ledger.chain import Entry, fault
-from epsteps.ledger.errors import LedgerError
+from epsteps.ledger.chain import Entry, LedgerError, fault
 
 _SCHEMA_VERSION = 1
 _COLUMNS = ", ".join(Entry._fields)

@@ -1,4 +1,4 @@
-"""Plans whose releases are not a sequence of steps, and the choice among all methods."""
+"""The methods: each a kind of plan, what it asks for, and how it is chosen from public numbers."""
 
 from epsteps.methods.choice import plan
 from epsteps.methods.curvature import CurvaturePlan, plan_curvature, prefers_descent
@@ -6,19 +6,19 @@ from epsteps.methods.objective import ObjectivePlan
 from epsteps.methods.output import OutputPlan, plan_output
 from epsteps.methods.perturbing import plan_objective
 from epsteps.methods.statistics import StatisticsPlan, plan_statistics
-from epsteps.plans.published import Item, PublishedPlan
+from epsteps.methods.steps import StepsPlan, plan_steps
 
 __all__ = [
     "CurvaturePlan",
-    "Item",
     "ObjectivePlan",
     "OutputPlan",
-    "PublishedPlan",
     "StatisticsPlan",
+    "StepsPlan",
     "plan",
     "plan_curvature",
     "plan_objective",
     "plan_output",
     "plan_statistics",
+    "plan_steps",
     "prefers_descent",
 ]

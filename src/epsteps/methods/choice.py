@@ -6,17 +6,16 @@ from inspect import Parameter, signature
 from typing import Any, overload
 
 from epsteps.bounds.steps import Method, nesterov
-from epsteps.budgets import Approximate, Budget, mechanisms
+from epsteps.budgets import Budget, Rho, mechanisms
 from epsteps.methods import perturbing, statistics
-from epsteps.methods.choosing import plan_steps
 from epsteps.methods.curvature import plan_curvature, prefers_descent
 from epsteps.methods.output import plan_output
 from epsteps.methods.perturbing import HUBER_SHARE, minimax_ridge, plan_objective
 from epsteps.methods.statistics import plan_statistics
-from epsteps.plans.planning import Plan
-from epsteps.plans.published import PublishedPlan
-from epsteps.problem import memory, validate
-from epsteps.problem.losses import OWN, Logistic, Squared
+from epsteps.methods.steps import StepsPlan, plan_steps
+from epsteps.plans.plan import Plan
+from epsteps.problem import limits, validate
+from epsteps.problem.losses import Logistic, Squared
 from epsteps.problem.problem import Problem
 from epsteps.problem.sampling import Sampling
 
@@ -41,13 +40,15 @@ _PURE_SHARES, _GAUSSIAN_SHARES = (0.05, 0.1, 0.85), (1 / 3, 1 / 3, 1 / 3)
 
 
 @overload
-def plan(problem: Problem, budget: Budget, method: Method = ..., *, release: None = None, **options: Any) -> Plan: ...
+def plan(
+    problem: Problem, budget: Budget, method: Method = ..., *, release: None = None, **options: Any
+) -> StepsPlan: ...
 
 
 @overload
 def plan(
     problem: Problem, budget: Budget, method: Method | str | None = None, *, release: str | None = None, **options: Any
-) -> Plan | PublishedPlan: ...
+) -> Plan: ...
 
 
 def plan(
@@ -57,7 +58,7 @@ def plan(
     *,
     release: str | None = None,
     **options: Any,
-) -> Plan | PublishedPlan:
+) -> Plan:
     """Decide a private run from public numbers alone.
 
     Parameters
@@ -66,7 +67,7 @@ def plan(
         What is solved, and what may be spent: ``Pure``, ``Concentrated`` or ``Approximate``.
     method : callable or str, optional
         ``gd``, ``heavy_ball``, ``nesterov`` (the default), ``multistage`` or ``restarted_nesterov`` for the steps of
-        the paper, with the options of ``methods.choosing.plan_steps``. Or the name of a method that makes its own
+        the paper, with the options of ``methods.steps.plan_steps``. Or the name of a method that makes its own
         choices: "objective" (objective perturbation), "output" (noise on the minimum), "statistics" (noisy sufficient
         statistics, for squared loss); "sequential" (several tilted minima, all published), "curvature" (a private
         second moment, then three gradients), "descent" (Nesterov's method with noise of the domain's shape, scaled at
@@ -122,7 +123,7 @@ def _chosen(problem: Problem, budget: Budget, release: str) -> str:
         return _chosen_for_iterates(problem, budget)
     if isinstance(problem.loss, Squared):
         return _chosen_for_squares(problem, budget)
-    return "objective" if type(problem.loss) in OWN else "descent"
+    return "objective" if problem.loss.proved else "descent"
 
 
 def _chosen_for_iterates(problem: Problem, budget: Budget) -> str:
@@ -130,7 +131,7 @@ def _chosen_for_iterates(problem: Problem, budget: Budget) -> str:
 
     For squared loss with Gaussian noise clipped descent was better by far on real data, and for no other combination.
     """
-    if isinstance(problem.loss, Squared) and budget.unit(Sampling(problem.n, problem.n)) == "rho":
+    if isinstance(problem.loss, Squared) and budget.kind(Sampling(problem.n, problem.n)) is Rho:
         return "descent"
     covered = type(problem.loss) in (Logistic, Squared) and problem.clip is None and _has_room_for_moments(problem)
     return "curvature" if covered and not prefers_descent(problem, budget) else "descent"
@@ -148,13 +149,13 @@ def _chosen_for_squares(problem: Problem, budget: Budget) -> str:
 
 
 def _has_room_for_moments(problem: Problem) -> bool:
-    return problem.d <= memory.LARGEST_MOMENTS
+    return problem.d <= limits.LARGEST_MOMENTS
 
 
-def _plan_sequential(problem: Problem, budget: Budget, **options: Any) -> PublishedPlan:
+def _plan_sequential(problem: Problem, budget: Budget, **options: Any) -> Plan:
     chosen: dict[str, Any] = {"shares": _PURE_SHARES}
-    if isinstance(budget, Approximate):
-        chosen = {"shares": _GAUSSIAN_SHARES, "mechanism": mechanisms.smallest(problem, "rho").name}
+    if budget.delta:
+        chosen = {"shares": _GAUSSIAN_SHARES, "mechanism": mechanisms.smallest(problem, Rho).name}
     return plan_objective(problem, budget, **(chosen | options))
 
 
@@ -166,7 +167,7 @@ def _plan_descent(problem: Problem, budget: Budget, **options: Any) -> Plan:
     """
     if isinstance(problem.loss, Squared) and problem.clip is None:
         problem = replace(problem, clip=HUBER_SHARE * problem.loss.bound * problem.record_size(2))
-    noise = mechanisms.smallest(problem, budget.unit(Sampling(problem.n, problem.n)))
+    noise = mechanisms.smallest(problem, budget.kind(Sampling(problem.n, problem.n)))
     ridge = minimax_ridge(problem, budget, noise)
     chosen = {
         "sensitivity": "state",

@@ -4,11 +4,11 @@ import math
 
 import numpy as np
 
-from epsteps.budgets import Approximate, Budget, Concentrated, Pure, mechanisms
+from epsteps.budgets import Budget, mechanisms
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.methods.curvature_plan import CurvaturePlan, require_covered
-from epsteps.methods.limits import UndrawableError
-from epsteps.problem import memory, validate
+from epsteps.methods.designs import UndrawableError
+from epsteps.problem import limits, validate
 from epsteps.problem.problem import Problem
 from epsteps.problem.sampling import Sampling
 
@@ -16,15 +16,15 @@ from epsteps.problem.sampling import Sampling
 _MOMENTS = 0.03
 # How long the solution is taken to be when the ridge is chosen: noise/length is the ridge that is worth its bias. Pure
 # noise is divided over steps at a higher price, and counts double.
-_LENGTHS = {"epsilon": 1.5, "rho": 3.0}
+_LENGTHS = (1.5, 3.0)  # pure, Gaussian; as in the pairs below
 # Certificates are rounded up, so what may be spent is rounded down by more than that.
-_INWARD = {"epsilon": 1 - 1e-11, "rho": 1 - 1e-8}
+_INWARD = (1 - 1e-11, 1 - 1e-8)
 # Above this share of the start's error, noise leaves nothing for a curvature to improve.
-_HOPELESS = {"epsilon": 0.012, "rho": 0.05}
+_HOPELESS = (0.012, 0.05)
 # And above this share no gradient of the curvature method is followed, so that it ends at 0; descent ends above it.
 _LOST = 0.35
 # Gaussian noise is taken where it is guessed to be better by this much: the guesses are rough.
-_MARGIN = 0.9
+_MARGINS = (1.0, 0.9)
 
 
 def plan_curvature(problem: Problem, budget: Budget, *, mechanism: str = "auto") -> CurvaturePlan:
@@ -45,17 +45,16 @@ def plan_curvature(problem: Problem, budget: Budget, *, mechanism: str = "auto")
     ('hull', 3, True)
     """
     validate.choice("mechanism", mechanism, ("auto", *mechanisms.NAMES))
-    memory.require_moments(problem)
+    limits.require_moments(problem)
     require_covered(problem)
-    units = [unit for unit in ("epsilon", "rho") if _amount(budget, unit) > 0]
     if mechanism == "auto":
-        noises = [mechanisms.smallest(problem, unit) for unit in units]
+        noises = [mechanisms.smallest(problem, kind) for kind in budget.kinds]
     else:
         noises = [mechanisms.named(mechanism)]
-        if noises[0].unit not in units:
+        if noises[0].kind not in budget.kinds:
             raise ValueError(f"{budget} does not cover {mechanism} noise. Use mechanism='auto'.")
     plans = [_plan(problem, budget, noise) for noise in noises]
-    return min(plans, key=lambda plan: plan.error / (_MARGIN if plan.noise.unit == "rho" else 1))
+    return min(plans, key=lambda plan: plan.error / plan.noise.kind.either(*_MARGINS))
 
 
 def prefers_descent(problem: Problem, budget: Budget) -> bool:
@@ -75,11 +74,11 @@ def prefers_descent(problem: Problem, budget: Budget) -> bool:
     except UndrawableError:
         return True
     limit = mechanisms.risk(plan.noise, plan.scale(plan.moments + plan.rest), plan.minimised)
-    return _HOPELESS[plan.noise.unit] < limit / problem.start_gap <= _LOST
+    return plan.noise.kind.either(*_HOPELESS) < limit / problem.start_gap <= _LOST
 
 
 def _plan(problem: Problem, budget: Budget, noise: Mechanism) -> CurvaturePlan:
-    total = _amount(budget, noise.unit)
+    total = budget.capacity(noise.kind) * noise.kind.either(*_INWARD)
     return CurvaturePlan(
         problem=problem,
         budget=budget,
@@ -90,19 +89,12 @@ def _plan(problem: Problem, budget: Budget, noise: Mechanism) -> CurvaturePlan:
     )
 
 
-def _amount(budget: Budget, unit: str) -> float:
-    """Return what may be spent in this unit; 0 if the budget does not cover it."""
-    if unit == "rho":
-        return budget.rho * _INWARD[unit] if isinstance(budget, Approximate | Concentrated) else 0.0
-    return budget.epsilon * _INWARD[unit] if isinstance(budget, Approximate | Pure) else 0.0
-
-
 def _paying_ridge(problem: Problem, noise: Mechanism, total: float) -> float:
     """Return the ridge, at least the problem's, that is worth its bias."""
     sensitivity = problem.typical_sensitivity(noise.norm)
     scale = float(noise.scales(sensitivity, np.array(total), Sampling(1, 1)))
     size = math.sqrt(2 * float(noise.half_power(scale, problem))) / problem.n
-    return max(problem.ridge, size / _LENGTHS[noise.unit])
+    return max(problem.ridge, size / noise.kind.either(*_LENGTHS))
 
 
 __all__ = ["CurvaturePlan", "plan_curvature", "prefers_descent"]

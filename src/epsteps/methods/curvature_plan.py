@@ -6,30 +6,31 @@ from functools import cached_property
 
 import numpy as np
 
-from epsteps.budgets import Budget, mechanisms
+from epsteps.budgets import Budget, Cost, Epsilon, mechanisms
 from epsteps.budgets.mechanisms import Mechanism
-from epsteps.budgets.spending import of_pure
 from epsteps.methods import designs
-from epsteps.methods.designs import Columns, Division, Model, Moments, Spread, Statistic
-from epsteps.methods.limits import require_drawable, require_units
+from epsteps.methods.curvature_sums import SecondMoment, column_means
+from epsteps.methods.designs import Division, Model, Moments, Spread, Statistic, Whitening, require_drawable
 from epsteps.plans import covariances
-from epsteps.plans.planning import OverspentError
-from epsteps.plans.published import Charge, Item, charges, describe, dumps, loads, problem_fact
-from epsteps.problem import memory, validate
-from epsteps.problem.losses import Logistic, Squared
+from epsteps.plans.page import problem_fact
+from epsteps.plans.plan import Charge, Conversation, Plan, Published
+from epsteps.plans.requests import Gradient, Sum
+from epsteps.problem import limits, validate
+from epsteps.problem.domain import Columns
+from epsteps.problem.limits import require_units
 from epsteps.problem.problem import Problem
 from epsteps.problem.sampling import Sampling
 
 # A guess of how long the solution is: what a larger ridge costs.
 _LENGTH = 3.0
 _FULL = Sampling(1, 1)
-_OUTWARD = 1 + 1e-12
+_UP = 1 + 1e-12
 # A gradient is followed where its noise alone is expected to cost no more than this share of F(0).
 _FOLLOWED = 0.1
 
 
-@dataclass(frozen=True)
-class CurvaturePlan:
+@dataclass(frozen=True, eq=False, repr=False)
+class CurvaturePlan(Plan):
     """Curvature first, decided: what is released, what each release may cost, and the rule that divides the rest.
 
     Means and squares of the columns are released first; then the second moment of records that are whitened by them and
@@ -53,6 +54,9 @@ class CurvaturePlan:
         Cost of the moments, and of everything after them.
     """
 
+    reads = (Gradient, Sum)
+    method = "curvature first"
+
     problem: Problem
     budget: Budget
     mechanism: str
@@ -61,7 +65,7 @@ class CurvaturePlan:
     rest: float
 
     def __post_init__(self) -> None:
-        memory.require_moments(self.problem)
+        limits.require_moments(self.problem)
         for name in ("ridge", "moments", "rest"):
             validate.positive(name, getattr(self, name))
         require_covered(self.problem)
@@ -70,17 +74,8 @@ class CurvaturePlan:
         mechanisms.require_fit(self.noise, self.problem)
         if self.moments > self.rest:  # the curvature takes up to 30 % of both, and gradients need some of the rest
             raise ValueError(f"moments must cost no more than the rest, got {self.moments!r} and {self.rest!r}.")
-        require_drawable(self.problem.n, self.statistics, self.noise.unit, self.moments + self.rest, self.ridge)
-        if self.spent > self.budget.amount:
-            raise OverspentError(
-                f"the plan's costs are {self.spent!r}, more than its budget {self.budget.amount!r}. "
-                "Make the plan anew with epsteps.plan."
-            )
-
-    @property
-    def method(self) -> str:
-        """Name of the method, for people."""
-        return "curvature first"
+        require_drawable(self.problem.n, self.statistics, self.noise.kind, self.moments + self.rest, self.ridge)
+        super().__post_init__()
 
     @cached_property
     def noise(self) -> Mechanism:
@@ -95,7 +90,7 @@ class CurvaturePlan:
     @cached_property
     def columns(self) -> Columns:
         """What the domain says of the columns."""
-        return designs.columns_of(self.problem)
+        return self.problem.domain.columns(self.problem.d)
 
     @property
     def curvature(self) -> float:
@@ -105,7 +100,7 @@ class CurvaturePlan:
     @cached_property
     def statistics(self) -> tuple[Statistic, ...]:
         """The releases of means and squares."""
-        return designs.statistics_of(self.columns, self.problem.n, self.noise.unit, self.moments)
+        return designs.statistics_of(self.columns, self.problem.n, self.noise.kind, self.moments)
 
     @cached_property
     def expected(self) -> Division:
@@ -115,16 +110,15 @@ class CurvaturePlan:
 
     def divide(self, moments: Moments) -> Division:
         """Return the costs of the second moment and of each gradient: at most ``rest`` together."""
-        return self.expected if self.noise.unit == "rho" else self._divide(moments)
+        return self._divide(moments) if self.is_pure else self.expected
 
     def _divide(self, moments: Moments) -> Division:
         total = self.moments + self.rest
-        return designs.divide(moments, self.noise.unit, self.curvature, self.ridge, self.problem.n, total, self.moments)
+        return designs.divide(moments, self.noise.kind, self.curvature, self.ridge, self.problem.n, total, self.moments)
 
     def model(self, spread: Spread) -> Model:
         """Return the model of F that gradients correct; an intercept has mean 1 and no variance."""
         more, loss = int(self.problem.intercept), self.problem.loss
-        assert isinstance(loss, Logistic | Squared)
         mean, covariance = np.append(spread.mean, np.ones(more)), np.pad(spread.covariance, (0, more))
         return Model(loss, mean, covariance, self.ridge, radius=self.radius, largest=self.minimised.L)
 
@@ -142,7 +136,7 @@ class CurvaturePlan:
         By three standard deviations of a square of its size: √(2/d) of it for Gaussian noise, √(6/d) for noise of a
         norm, whose radius is random, too.
         """
-        return 1 + 3 * math.sqrt((2 if self.noise.unit == "rho" else 6) / self.problem.dimension)
+        return 1 + 3 * math.sqrt((6 if self.is_pure else 2) / self.problem.dimension)
 
     @property
     def radius(self) -> float:
@@ -173,44 +167,97 @@ class CurvaturePlan:
         bend = self.ridge / 2 * float(x @ x)
         return x if slope + bend <= 0 else x * (max(-slope, 0.0) / bend if bend > 0 else 0.0)
 
-    @property
+    @cached_property
     def error(self) -> float:
         """A guess of E F(x) - F*, the larger ridge's bias included; nothing is proved of it."""
         total = self.moments + self.rest
         limit = mechanisms.risk(self.noise, self.scale(total), self.minimised)
-        excess = designs.predicted_excess(self.expected, self.noise.unit, limit, total, self.problem.start_gap)
+        excess = designs.predicted_excess(self.expected, self.noise.kind, limit, total, self.problem.start_gap)
         return excess + (self.ridge - self.problem.ridge) / 2 * _LENGTH**2
 
-    @cached_property
-    def spent(self) -> float:
-        """Epsilon (or rho, for a budget of rho) of everything that is published. Never above the budget."""
-        return self.spending().amount
+    @property
+    def is_pure(self) -> bool:
+        """Whether the noise is pure: the costs of later releases may then depend on earlier ones."""
+        return self.noise.kind.is_pure
 
     def spending(self, repetitions: int = 1) -> Budget:
         """Return what so many runs cost together, rounded up."""
-        if self.noise.unit == "rho":
-            return self.budget.spending(np.tile([self.moments, self.rest], repetitions), self.noise)
-        return of_pure(self.budget, (self.moments + self.rest) * repetitions * _OUTWARD)
+        if self.is_pure:
+            return self.budget.of(Epsilon((self.moments + self.rest) * repetitions * _UP))
+        return self.budget.spending(np.tile([self.moments, self.rest], repetitions), self.noise.kind)
 
     @property
-    def items(self) -> tuple[Item, ...]:
+    def charges(self) -> list[Charge]:
         """What is released, in order; with pure noise the last two lines share their costs by a public rule."""
-        unit = self.noise.unit
+        kind, count = self.noise.kind, len(self.expected.gradients)
         names = ("means of the columns", "squares of the columns")
-        found = [
-            Item(name, statistic.cost, unit, statistic.scale, statistic.mechanism.name)
+        charges = [
+            Charge(name, kind(statistic.cost), statistic.scale, statistic.mechanism.name)
             for name, statistic in zip(names, self.statistics, strict=False)
         ]
-        matrix = "difference of Wisharts" if unit == "epsilon" else "Gaussian matrix"
-        count = len(self.expected.gradients)
-        if unit == "epsilon":
-            what = f"second moment, {count} gradients"
-            return (*found, Item(what, self.rest, unit, self.scale(self.rest), f"{matrix}; {self.mechanism}"))
-        moment = designs.matrix_noise(unit, self.problem.d + 1, 1.0, 1, self.expected.curvature)
-        found.append(Item("second moment, records of norm 1", self.expected.curvature, unit, moment.scale, matrix))
+        if self.is_pure:
+            noise = f"difference of Wisharts; {self.mechanism}"
+            charge = Charge(f"second moment, {count} gradients", kind(self.rest), self.scale(self.rest), noise)
+            return [*charges, charge]
+        cost = self.expected.curvature
+        scale = designs.matrix_noise(kind, self.problem.d + 1, 1.0, 1, cost).scale
+        charges.append(Charge("second moment, records of norm 1", kind(cost), scale, "Gaussian matrix"))
         for number, cost in enumerate(self.expected.gradients, start=1):
-            found.append(Item(f"gradient {number}", cost, unit, self.scale(cost), self.mechanism))
-        return tuple(found)
+            charges.append(Charge(f"gradient {number}", kind(cost), self.scale(cost), self.mechanism))
+        return charges
+
+    @property
+    def allowance(self) -> list[Cost]:
+        """What the moments cost, and all that follows them together."""
+        return [self.noise.kind(self.moments), self.noise.kind(self.rest)]
+
+    @property
+    def requests(self) -> int:
+        """Moments, the second moment, and gradients."""
+        return len(self.statistics) + 1 + len(self.expected.gradients)
+
+    def conversation(self) -> Conversation:
+        """Publish the path x_0 = 0, ..., x_T, and all other released numbers."""
+        released = []
+        for request in column_means(self.problem, self.columns, self.statistics):
+            released.append((yield request))
+        extras: dict[str, np.ndarray] = dict(zip(("released_means", "released_squares"), released, strict=False))
+        noises = tuple(statistic.deviations for statistic in self.statistics)
+        moments = designs.decode_moments(self.columns, tuple(released), noises)
+        division, matrix, known = self.divide(moments), None, None
+        whitening = self._whitening(moments, division.curvature)
+        if whitening is not None:
+            matrix = yield SecondMoment(self.problem, whitening, self.noise.kind, division.curvature)
+            known = whitening.noise(self.noise.kind, self.problem.n, division.curvature)
+            extras["released_second_moment"] = matrix
+        spread = designs.covariance(self.columns, moments, whitening, matrix, known, self.curvature)
+        model, path, gradients = self.model(spread), [np.zeros(self.problem.dimension)], []
+        for cost in division.gradients:
+            gradients.append((yield Gradient.at(self.minimised, self.noise, path[-1], cost)))
+            model, x = self.following(model, division.gradients, path, gradients)
+            path.append(x)
+        costs = np.array([division.curvature, *division.gradients])
+        last = {"costs": costs, "gradients": np.array(gradients), "mean": spread.mean, "covariance": spread.covariance}
+        return Published(np.array(path), extras | last)
+
+    def _whitening(self, moments: Moments, cost: float) -> Whitening | None:
+        return designs.whitening_of(moments, self.noise.kind, self.curvature, self.ridge, self.problem.n, cost)
+
+    def following(
+        self, model: Model, costs: tuple[float, ...], path: list[np.ndarray], gradients: list[np.ndarray]
+    ) -> tuple[Model, np.ndarray]:
+        """Return the model that the last of the released gradients corrects, and its minimum: post-processing.
+
+        It is finite, and no exception or warning, whatever finite numbers were released.
+        """
+        known = [self.possible(x, gradient) for x, gradient in zip(path, gradients, strict=True)]
+        x, cost = path[-1], costs[len(path) - 1]
+        if len(path) > 1:
+            noise = self.noise_at(path[-2], costs[len(path) - 2]) + self.noise_at(x, cost)
+            model = model.corrected(path[-2], x, known[-1] - known[-2], self.rarely * noise)
+        if self.is_followed(model, x, cost):
+            x = model.minimum(x, known[-1])
+        return model, self.held(x, known[0], costs[0])
 
     def scale(self, cost: float) -> float:
         """Return the scale of the noise on a gradient's sum at this cost, where slopes are typical."""
@@ -221,7 +268,7 @@ class CurvaturePlan:
     def facts(self) -> dict[str, str]:
         """Lines of the plan's page."""
         shares = ", ".join(f"{cost / (self.moments + self.rest):.1%}" for cost in self.expected.gradients)
-        fixed = "" if self.noise.unit == "rho" else "about "
+        fixed = "about " if self.is_pure else ""
         return {
             "Problem": problem_fact(self.problem, self.ridge),
             "Published": "every released number, and the path that follows from them",
@@ -229,33 +276,6 @@ class CurvaturePlan:
             f"{fixed}{shares} of the budget" + ("; a public rule sees the released moments" if fixed else ""),
             "Error": f"E F(x) - F* is guessed as {self.error:.3g}",
         }
-
-    def to_json(self) -> str:
-        """Return the plan as JSON; ``CurvaturePlan.from_json`` reads it back and checks the certificate."""
-        return dumps(self)
-
-    @staticmethod
-    def from_json(text: str) -> "CurvaturePlan":
-        """Read a plan, and refuse one whose costs are not what it says."""
-        return loads(text, CurvaturePlan)
-
-    def __str__(self) -> str:
-        return describe(self)
-
-    @property
-    def charges(self) -> tuple[Charge, ...]:
-        """What is released, in order, with costs as values."""
-        return charges(self.items)
-
-    @property
-    def points(self) -> int:
-        """How many points are published at most, besides the first."""
-        return len(self.items) + 4
-
-    @property
-    def guessed_error(self) -> float:
-        """A public guess of how far the model's objective is above its minimum."""
-        return self.error
 
     def noise_covariance(self, curvature: np.ndarray) -> np.ndarray:
         """Return the covariance of the noise in the last published point, if F has this curvature: a guess."""
@@ -266,7 +286,7 @@ class CurvaturePlan:
 def require_covered(problem: Problem) -> None:
     """Raise unless the method is written for this problem."""
     designs.typical_curvature(problem.loss)
-    designs.columns_of(problem)
+    problem.domain.columns(problem.d)
     require_units(problem)
     if problem.clip is not None:
         raise ValueError(

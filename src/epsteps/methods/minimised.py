@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from epsteps.methods import minima
-from epsteps.methods.minima import Saturation, saturations
 from epsteps.problem import validate
-from epsteps.problem.losses import OWN, Logistic, Loss, PseudoHuber, SmoothedHinge, Softmax
+from epsteps.problem.losses import Loss
 from epsteps.problem.problem import Problem
+from epsteps.problem.saturations import Saturation
 
 
 @dataclass(frozen=True)
@@ -18,10 +18,9 @@ class Minimised:
     Plans take from here the sensitivity, kappa and radius that their noise is scaled by; the solver and its certificate
     take from here the loss and the ridge. So noise cannot be scaled for one function while the minimum of another is
     read, as of clipped gradients, which are the gradient of nothing. What has no such bounds is refused here, and
-    nowhere else: a clip, a loss that others wrote, whose slopes nothing holds in a solver, a slope without a largest
-    value, a ridge that is missing or below the problem's. The ridge
-    acts on every coordinate, an intercept's and each output's included. A declared ``smoothness`` is dropped: it may be
-    wrong, and ``L`` is certain.
+    nowhere else: a clip, a loss whose constants are not proved, as nothing holds slopes in a solver, a slope without a
+    largest value, a ridge that is missing or below the problem's. The ridge acts on every coordinate, an intercept's
+    and each output's included. A declared ``smoothness`` is dropped: it may be wrong, and ``L`` is certain.
 
     Parameters
     ----------
@@ -40,7 +39,7 @@ class Minimised:
                 f"clipped gradients have no minimum: noise that is scaled for them does not protect that of the loss. "
                 f"Leave clip out, or use method='descent', got clip={self.problem.clip!r}."
             )
-        if type(self.problem.loss) not in OWN:
+        if not self.problem.loss.proved:
             raise ValueError(
                 f"a minimum is bounded for the library's own losses only, got {type(self.problem.loss).__name__}: "
                 "engines hold the slopes of others, but no solver does. Use method='descent', or epsteps.nesterov."
@@ -126,15 +125,9 @@ class Minimised:
 
 def saturation_of(loss: Loss) -> Saturation:
     """Return how the slope of a loss saturates, or raise if objective perturbation does not cover it."""
-    if type(loss) is Logistic:
-        return saturations.Sigmoid()
-    if type(loss) is SmoothedHinge:
-        return saturations.Sigmoid(sharpness=1 / loss.width)
-    if type(loss) is PseudoHuber:
-        return saturations.PseudoHuber()
-    if type(loss) is Softmax:
-        return saturations.Softmax(len(loss.classes))
-    raise ValueError(
-        f"objective perturbation covers Logistic, Softmax, PseudoHuber and SmoothedHinge, got {type(loss).__name__}. "
-        "Use method='statistics' for Squared, or method='descent'."
-    )
+    if loss.saturation is None:
+        raise ValueError(
+            "objective perturbation covers Logistic, Softmax, PseudoHuber and SmoothedHinge, got "
+            f"{type(loss).__name__}, which has no saturation. Use method='statistics' for Squared, or method='descent'."
+        )
+    return loss.saturation

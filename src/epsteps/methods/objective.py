@@ -7,28 +7,30 @@ from functools import cached_property
 
 import numpy as np
 
-from epsteps.budgets import Approximate, Budget, mechanisms
-from epsteps.budgets.mechanisms import Mechanism
-from epsteps.budgets.spending import of_pure
+from epsteps.budgets import Approximate, Budget, Cost, Epsilon, mechanisms
+from epsteps.budgets.corners import Corners, composed
+from epsteps.budgets.mechanisms import KNorm, Mechanism
 from epsteps.methods import minima
-from epsteps.methods.minima import Corners, Saturation
 from epsteps.methods.minimised import Minimised, saturation_of
+from epsteps.methods.minimum import Minimum, Tilt, power_of_two
 from epsteps.methods.precision import Goal, grid_step, tilt_length
 from epsteps.plans import covariances
-from epsteps.plans.planning import OverspentError
-from epsteps.plans.published import Charge, Item, charges, describe, dumps, loads, problem_fact
-from epsteps.problem import memory, validate
+from epsteps.plans.page import problem_fact
+from epsteps.plans.plan import Charge, Conversation, Plan, Published
+from epsteps.problem import limits, validate
 from epsteps.problem.problem import Problem
+from epsteps.problem.saturations import Saturation
 
 # Bits of the integers that the tilt and the noise on the output are drawn in.
 TILT_BITS, _OUTPUT_BITS = 36, 28
-_OUTWARD = 1 + 1e-12
+_UP = 1 + 1e-12
 # What predictions assume of the solution's norm. Never privacy.
 SOLUTION_NORM = 3.0
+_OUTPUT = KNorm("l2")
 
 
-@dataclass(frozen=True)
-class ObjectivePlan:
+@dataclass(frozen=True, eq=False, repr=False)
+class ObjectivePlan(Plan):
     """Objective perturbation, decided: the published x nearly minimises ``n F(x) + b'x`` for a drawn tilt b.
 
     Only the minimum is published, never the solver's iterates, their number or its time. Of several releases, each with
@@ -57,6 +59,8 @@ class ObjectivePlan:
         Norm of the sum's gradient, tilt included, below which the solver stops.
     """
 
+    reads = (Minimum,)
+
     problem: Problem
     budget: Budget
     mechanism: str
@@ -68,21 +72,17 @@ class ObjectivePlan:
     def __post_init__(self) -> None:
         saturation_of(self.problem.loss)
         Minimised(self.problem, self.ridge)
-        memory.require_hessian(self.problem)
+        limits.require_hessian(self.problem)
         validate.positive("tolerance", self.tolerance)
         for name in ("scales", "output_scales"):
             object.__setattr__(self, name, tuple(validate.positive(name, scale) for scale in getattr(self, name)))
         if not len(self.scales) == len(self.output_scales) > 0:
             raise ValueError("scales and output_scales must have one entry for each release, and at least one.")
         mechanisms.require_fit(self.noise, self.problem)
-        if self.spent > self.budget.amount:
-            raise OverspentError(
-                f"the plan's scales spend {self.spent!r}, more than its budget {self.budget.amount!r}. "
-                "Make the plan anew with epsteps.plan."
-            )
+        super().__post_init__()
 
     @property
-    def method(self) -> str:
+    def method(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Name of the method, for people."""
         return "objective perturbation" if len(self.scales) == 1 else "sequential objective perturbation"
 
@@ -114,7 +114,7 @@ class ObjectivePlan:
     @property
     def tilt_steps(self) -> tuple[float, ...]:
         """Real size of one integer of each tilt, in the mechanism's units: a power of two."""
-        return tuple(_step(scale, TILT_BITS) for scale in self.scales)
+        return tuple(power_of_two(scale, TILT_BITS) for scale in self.scales)
 
     @property
     def output_steps(self) -> tuple[float, ...]:
@@ -137,7 +137,13 @@ class ObjectivePlan:
             for step, output, tilt in zip(self.output_steps, self.output_scales, self.tilt_lengths, strict=True)
         )
 
-    def require_reachable(self, unit: float | None = None) -> None:
+    @cached_property
+    def minima(self) -> tuple[Minimum, ...]:
+        """The releases, as they are asked for."""
+        tilts = (Tilt(self.noise, *sizes) for sizes in zip(self.scales, self.tilt_steps, strict=True))
+        return tuple(Minimum(goal, _OUTPUT, tilt) for goal, tilt in zip(self.goals, tilts, strict=True))
+
+    def require_executable(self, unit: float | None = None) -> None:
         """Raise unless the solver is certain to meet its tolerance, whatever the records; by public numbers alone.
 
         In floats of this unit, by default the longest of this machine.
@@ -149,56 +155,46 @@ class ObjectivePlan:
     def tilt_slack(self) -> float:
         """How far the tilt that is used may be from the theorem's, in the L2 norm."""
         units = self.problem.units if self.noise.shape(self.problem) is not None else np.ones(self.problem.dimension)
-        return max(self.tilt_steps) * float(np.linalg.norm(units)) * _OUTWARD
+        return max(self.tilt_steps) * float(np.linalg.norm(units)) * _UP
 
     @cached_property
     def output_costs(self) -> tuple[float, ...]:
         """Epsilon of the noise on each output."""
-        radius = self.objective.radius(self.tolerance)
-        return tuple(2 * radius / scale * _OUTWARD for scale in self.output_scales)
+        return tuple(request.output_cost for request in self.minima)
 
     @cached_property
     def costs(self) -> tuple[float, ...]:
         """Cost of each release: epsilon where the noise is pure; for Gaussian tilts the mu of each, output apart."""
-        sensitivity = self.objective.sensitivity(self.noise.norm)
-        if self.noise.unit == "rho":
-            return tuple(sensitivity / scale * _OUTWARD for scale in self.scales)
-        cells = cell_size(self.noise, self.problem)
-        return tuple(
-            (minima.total_epsilon(sensitivity / scale, self.kappa, self.saturation) + cells * step / scale + output)
-            * _OUTWARD
-            for scale, step, output in zip(self.scales, self.tilt_steps, self.output_costs, strict=True)
-        )
+        return tuple(request.costs[0].amount for request in self.minima)
 
     @cached_property
     def corners(self) -> Corners:
         """The Gaussian releases together, outputs apart: what they are composed by."""
-        if not isinstance(self.budget, Approximate):
+        if not self.budget.delta:
             raise ValueError(f"Gaussian tilts need an Approximate budget, got {self.budget!r}.")
-        left = self.budget.epsilon - math.fsum(self.output_costs)
+        left = self.budget.amount - math.fsum(self.output_costs)
         return composed_corners(self.kappa, self.saturation, left, self.costs)
 
     @property
     def cost(self) -> Budget | Corners:
         """What a ledger may be charged instead of ``spending()``: the corners, which compose better."""
-        if self.noise.unit == "epsilon":
+        if self.is_pure:
             return self.spending()
-        outputs = math.fsum(self.output_costs) * _OUTWARD
+        outputs = math.fsum(self.output_costs) * _UP
         shifts = tuple(shift + outputs for shift in self.corners.shifts)
         return Corners(self.corners.multiplicities, self.corners.ratios, shifts)
 
-    @cached_property
-    def spent(self) -> float:
-        """Epsilon (or rho, for a budget of rho) of everything that is published. Never above the budget."""
-        return self.spending().amount
+    @property
+    def is_pure(self) -> bool:
+        """Whether the tilts are pure; Gaussian ones are composed by their corners."""
+        return self.noise.kind.is_pure
 
     def spending(self, repetitions: int = 1) -> Budget:
         """Return what so many runs cost together, rounded up."""
-        if self.noise.unit == "rho":
-            assert isinstance(self.budget, Approximate)
-            epsilon = self.corners.epsilon(1.0, self.budget.delta) + math.fsum(self.output_costs) * _OUTWARD
-            return Approximate(epsilon * repetitions, self.budget.delta * repetitions)
-        return of_pure(self.budget, math.fsum(self.costs) * repetitions * _OUTWARD)
+        if self.is_pure:
+            return self.budget.of(Epsilon(math.fsum(self.costs) * repetitions * _UP))
+        epsilon = self.corners.epsilon(1.0, self.budget.delta) + math.fsum(self.output_costs) * _UP
+        return Approximate(epsilon * repetitions, self.budget.delta * repetitions)
 
     @property
     def weights(self) -> np.ndarray:
@@ -206,20 +202,35 @@ class ObjectivePlan:
         precision = np.array(self.scales) ** -2.0
         return precision / precision.sum()
 
-    @property
+    @cached_property
     def error(self) -> float:
         """A bound on the expected excess of the minimised objective at the last model: E|b|²/(2 n² ridge)."""
         energy = 2 * self.noise.half_power(np.array(self.scales), self.problem)
         return float(np.sum(self.weights**2 * energy)) / (2 * self.problem.n**2 * self.ridge)
 
     @property
-    def items(self) -> tuple[Item, ...]:
+    def charges(self) -> list[Charge]:
         """What is released, in order."""
-        unit = "epsilon" if self.noise.unit == "epsilon" else "mu"
-        return tuple(
-            Item(f"minimum of tilted objective {number}", cost, unit, scale, f"tilt: {self.mechanism}; {_OUTPUT}")
-            for number, (cost, scale) in enumerate(zip(self.costs, self.scales, strict=True), start=1)
-        )
+        return [
+            Charge(
+                f"minimum of tilted objective {number}", request.costs[0], scale, f"tilt: {self.mechanism}; output: l2"
+            )
+            for number, (request, scale) in enumerate(zip(self.minima, self.scales, strict=True), start=1)
+        ]
+
+    @property
+    def allowance(self) -> list[Cost]:
+        """What the tilts and the outputs cost."""
+        return [cost for request in self.minima for cost in request.costs]
+
+    def conversation(self) -> Conversation:
+        """Publish the minima, one row each; of several, their weighted mean follows as the last."""
+        models = []
+        for request in self.minima:
+            models.append((yield request))
+        if len(models) > 1:
+            models.append(self.weights @ np.array(models))
+        return Published(np.array(models))
 
     @property
     def facts(self) -> dict[str, str]:
@@ -231,28 +242,6 @@ class ObjectivePlan:
             f"{max(self.output_scales):.3g} on the model covers the rest, at epsilon {sum(self.output_costs):.3g}",
             "Error": f"E F(x) - F* <= {self.error:.6g} for the objective that is minimised",
         }
-
-    def to_json(self) -> str:
-        """Return the plan as JSON; ``ObjectivePlan.from_json`` reads it back and checks the certificate."""
-        return dumps(self)
-
-    @staticmethod
-    def from_json(text: str) -> "ObjectivePlan":
-        """Read a plan, and refuse one whose scales do not certify what it says."""
-        return loads(text, ObjectivePlan)
-
-    def __str__(self) -> str:
-        return describe(self)
-
-    @property
-    def charges(self) -> tuple[Charge, ...]:
-        """What is released, in order, with costs as values."""
-        return charges(self.items)
-
-    @property
-    def points(self) -> int:
-        """How many points are published at most, besides the first."""
-        return len(self.items) + 4
 
     @property
     def guessed_error(self) -> float:
@@ -270,24 +259,7 @@ class ObjectivePlan:
         return covariances.through(curvature, noise) + outputs * np.eye(problem.dimension)
 
 
-_OUTPUT = "output: l2"
-
-
-def _step(scale: float, bits: int) -> float:
-    """Return the power of two in which noise of this scale has about so many bits."""
-    return math.ldexp(1.0, math.frexp(scale)[1] - 1 - bits)
-
-
-def cell_size(noise: Mechanism, problem: Problem) -> float:
-    """Return what a cell of the tilt's integers adds to its sensitivity: nothing where an ideal law was rounded."""
-    if noise.name in ("linf", "hull", "blocks"):
-        shape = noise.shape(problem)
-        assert shape is not None
-        return shape.cube
-    return float(problem.dimension) if noise.name == "laplace" else 0.0
-
-
 def composed_corners(kappa: float, saturation: Saturation, epsilon: float, mus: Sequence[float]) -> Corners:
     """Return the corners of Gaussian tilts with these mus together: the best for their total at this epsilon."""
-    best = saturation.corners(kappa, math.hypot(*mus), max(epsilon, 1e-9))
-    return minima.composed([best.scaled(mu) for mu in mus])
+    best = minima.best_corners(saturation, kappa, math.hypot(*mus), max(epsilon, 1e-9))
+    return composed([best.scaled(mu) for mu in mus])

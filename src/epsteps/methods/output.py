@@ -6,28 +6,29 @@ from functools import cached_property
 
 import numpy as np
 
-from epsteps.budgets import Approximate, Budget, Concentrated, Pure, mechanisms, spending
-from epsteps.budgets.conversions import gaussian_mu
+from epsteps.budgets import Budget, mechanisms
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.methods import minima
 from epsteps.methods.minimised import Minimised
+from epsteps.methods.minimum import Minimum, moved
 from epsteps.methods.precision import LEAST_BITS, LONG, Goal, grid_step, least_tolerance, rounding
 from epsteps.plans import covariances
-from epsteps.plans.planning import OverspentError
-from epsteps.plans.published import Charge, Item, charges, describe, dumps, loads, problem_fact
-from epsteps.problem import memory, validate
+from epsteps.plans.page import problem_fact
+from epsteps.plans.plan import Charge, Conversation, Plan, Published
+from epsteps.problem import limits, validate
 from epsteps.problem.problem import Problem
 
+# The noise of a point: pure, and Gaussian.
 _NAMES = ("l2", "gaussian")
 # The solver's tolerance as a share of one record's gradient: what it adds to the noise, and the most that it may add.
 _WASTE, _MOST_WASTE = 1e-4, 1e-2
 # What predictions assume of the solution: its norm for the ridge, and its size for rounding errors. Never privacy.
 _SOLUTION_NORM, _SOLUTION_SIZE = 3.0, 10.0
-_OUTWARD, _INWARD = 1 + 1e-12, 1 - 1e-9
+_UP, _INWARD = 1 + 1e-12, 1 - 1e-9
 
 
-@dataclass(frozen=True)
-class OutputPlan:
+@dataclass(frozen=True, eq=False, repr=False)
+class OutputPlan(Plan):
     """Output perturbation, decided: the published x is the minimum of F plus noise.
 
     Every loss of the library with a bounded slope has it. It would not need a smooth loss, but all of them are (hinges
@@ -55,6 +56,9 @@ class OutputPlan:
         Norm of the sum's gradient below which the solver stops.
     """
 
+    reads = (Minimum,)
+    method = "output perturbation"
+
     problem: Problem
     budget: Budget
     mechanism: str
@@ -64,20 +68,11 @@ class OutputPlan:
 
     def __post_init__(self) -> None:
         Minimised(self.problem, self.ridge)
-        memory.require_hessian(self.problem)
+        limits.require_hessian(self.problem)
         validate.choice("mechanism", self.mechanism, _NAMES)
         for name in ("scale", "tolerance"):
             validate.positive(name, getattr(self, name))
-        if self.spent > self.budget.amount:
-            raise OverspentError(
-                f"the plan's scale spends {self.spent!r}, more than its budget {self.budget.amount!r}. "
-                "Make the plan anew with epsteps.plan."
-            )
-
-    @property
-    def method(self) -> str:
-        """Name of the method, for people."""
-        return "output perturbation"
+        super().__post_init__()
 
     @cached_property
     def noise(self) -> Mechanism:
@@ -104,7 +99,12 @@ class OutputPlan:
         """What the solver must find."""
         return Goal(self.objective, self.step, self.tolerance, self.scale)
 
-    def require_reachable(self, unit: float | None = None) -> None:
+    @cached_property
+    def minimum(self) -> Minimum:
+        """The one release, as it is asked for."""
+        return Minimum(self.goal, self.noise)
+
+    def require_executable(self, unit: float | None = None) -> None:
         """Raise unless the solver is certain to meet its tolerance, whatever the records; by public numbers alone.
 
         In floats of this unit, by default the longest of this machine.
@@ -114,34 +114,31 @@ class OutputPlan:
     @property
     def sensitivity(self) -> float:
         """How far a replaced record moves the point that noise is added to, in the L2 norm; rounded up."""
-        return _sensitivity(self.objective, self.tolerance)
+        return self.minimum.sensitivity
 
-    @cached_property
+    @property
     def cost(self) -> float:
         """Epsilon of "l2" noise, mu of Gaussian noise; rounded up."""
-        return self.sensitivity / self.scale * _OUTWARD
-
-    @cached_property
-    def spent(self) -> float:
-        """Epsilon (or rho, for a budget of rho) of everything that is published. Never above the budget."""
-        return self.spending().amount
+        return self.minimum.costs[0].amount
 
     def spending(self, repetitions: int = 1) -> Budget:
         """Return what so many runs cost together, rounded up."""
-        if self.mechanism == "l2":
-            return spending.of_pure(self.budget, self.cost * repetitions * _OUTWARD)
-        return spending.of_gaussian(self.budget, self.cost * math.sqrt(repetitions) * _OUTWARD)
+        return self.budget.of(self.minimum.costs[0].repeated(repetitions))
 
     @property
+    def charges(self) -> list[Charge]:
+        """What is released, in order."""
+        return [Charge("minimum of the objective", self.minimum.costs[0], self.scale, self.mechanism)]
+
+    def conversation(self) -> Conversation:
+        """Publish the minimum, as the one row of a path."""
+        model = yield self.minimum
+        return Published(model[None, :])
+
+    @cached_property
     def error(self) -> float:
         """A bound on the expected excess of the minimised objective: L E|z|²/2."""
         return self.minimised.L * _energy(self.mechanism, self.scale, self.problem.dimension) / 2
-
-    @property
-    def items(self) -> tuple[Item, ...]:
-        """What is released, in order."""
-        unit = "epsilon" if self.mechanism == "l2" else "mu"
-        return (Item("minimum of the objective", self.cost, unit, self.scale, self.mechanism),)
 
     @property
     def facts(self) -> dict[str, str]:
@@ -152,28 +149,6 @@ class OutputPlan:
             "Solver": f"stops where the gradient of the sum is below {self.tolerance:.3g}",
             "Error": f"E F(x) - F* <= {self.error:.6g} for the objective that is minimised",
         }
-
-    def to_json(self) -> str:
-        """Return the plan as JSON; ``OutputPlan.from_json`` reads it back and checks the certificate."""
-        return dumps(self)
-
-    @staticmethod
-    def from_json(text: str) -> "OutputPlan":
-        """Read a plan, and refuse one whose scale does not certify what it says."""
-        return loads(text, OutputPlan)
-
-    def __str__(self) -> str:
-        return describe(self)
-
-    @property
-    def charges(self) -> tuple[Charge, ...]:
-        """What is released, in order, with costs as values."""
-        return charges(self.items)
-
-    @property
-    def points(self) -> int:
-        """How many points are published at most, besides the first."""
-        return len(self.items) + 4
 
     @property
     def guessed_error(self) -> float:
@@ -192,14 +167,11 @@ def plan_output(problem: Problem, budget: Budget, *, mechanism: str = "auto") ->
     that falls with its square.
     """
     Minimised(problem, max(problem.ridge, 1.0))  # refuses what has no bounds
-    memory.require_hessian(problem)
+    limits.require_hessian(problem)
     validate.choice("mechanism", mechanism, ("auto", *_NAMES))
-    if mechanism == "auto":
-        names = {Pure: ("l2",), Concentrated: ("gaussian",)}.get(type(budget), _NAMES)
-    else:
-        names = (mechanism,)
+    names = tuple(kind.either(*_NAMES) for kind in budget.kinds) if mechanism == "auto" else (mechanism,)
     best = min((_planned(problem, budget, name) for name in names), key=predicted_risk)
-    best.require_reachable(LONG)
+    best.require_executable(LONG)
     return best
 
 
@@ -210,31 +182,23 @@ def predicted_risk(plan: OutputPlan) -> float:
 
 
 def _planned(problem: Problem, budget: Budget, name: str) -> OutputPlan:
-    cost = _cost(budget, name)
+    cost = _ratio(budget, mechanisms.named(name))
     # At a ridge of 1 the noise's risk is K, and it falls with the square: (ridge - less) norm²/2 + K/ridge² is smallest
     # where ridge³ = 4 K/norm².
     alone = Minimised(replace(problem, ridge=0.0, smoothness=None), 1.0)
-    least = _noise_risk(problem, name, _sensitivity(alone, _tolerance(alone, cost)) / cost)
+    least = _noise_risk(problem, name, moved(alone, _tolerance(alone, cost)) / cost)
     ridge = max(problem.ridge, (4 * least / _SOLUTION_NORM**2) ** (1 / 3))
     minimised = Minimised(problem, ridge)
     tolerance = _tolerance(minimised, cost)
-    scale = _sensitivity(minimised, tolerance) / cost * (1 + 1e-11)
+    scale = moved(minimised, tolerance) / cost * (1 + 1e-11)
     return OutputPlan(problem, budget, name, ridge, scale, tolerance)
 
 
-def _cost(budget: Budget, name: str) -> float:
+def _ratio(budget: Budget, noise: Mechanism) -> float:
     """Return the epsilon or the mu that the budget allows."""
-    if name == "l2":
-        return spending.pure_epsilon(budget)
-    if isinstance(budget, Approximate):
-        return gaussian_mu(budget.epsilon, budget.delta) * _INWARD
-    if isinstance(budget, Concentrated):
-        return math.sqrt(2 * budget.rho) * _INWARD
-    raise ValueError(f"{budget!r} does not cover Gaussian noise. Use mechanism='auto', or an Approximate budget.")
-
-
-def _sensitivity(minimised: Minimised, tolerance: float) -> float:
-    return (minimised.minimum_sensitivity + 2 * minimised.radius(tolerance)) * _OUTWARD
+    if not (capacity := budget.capacity(type(noise.kind.of_ratio(1.0)))):
+        raise ValueError(f"{budget!r} does not cover Gaussian noise. Use mechanism='auto', or an Approximate budget.")
+    return capacity * _INWARD
 
 
 def _tolerance(minimised: Minimised, cost: float) -> float:

@@ -7,23 +7,16 @@ from functools import partial
 
 import numpy as np
 
-from epsteps.budgets import Approximate, Budget, mechanisms
+from epsteps.budgets import Budget, Epsilon, Rho, mechanisms
+from epsteps.budgets.corners import Corners
 from epsteps.budgets.mechanisms import Mechanism
-from epsteps.budgets.spending import pure_epsilon
 from epsteps.methods import minima
-from epsteps.methods.minima import Corners
 from epsteps.methods.minimised import Minimised
-from epsteps.methods.objective import (
-    SOLUTION_NORM,
-    TILT_BITS,
-    ObjectivePlan,
-    cell_size,
-    composed_corners,
-    saturation_of,
-)
+from epsteps.methods.minimum import cell_size
+from epsteps.methods.objective import SOLUTION_NORM, TILT_BITS, ObjectivePlan, composed_corners, saturation_of
 from epsteps.methods.precision import LEAST_BITS, LONG, least_tolerance, rounding, tilt_length
-from epsteps.plans.planning import OverspentError
-from epsteps.problem import memory, validate
+from epsteps.plans.plan import OverspentError
+from epsteps.problem import limits, validate
 from epsteps.problem.losses import PseudoHuber, Squared
 from epsteps.problem.problem import Problem
 from epsteps.problem.sampling import Sampling
@@ -50,7 +43,7 @@ def plan_objective(
     too: in few dimensions it often needs less noise than a Gaussian one. In the place of squared loss, whose slope has
     no bound, pseudo-Huber loss is minimised: nearly the same where residuals are small.
     """
-    memory.require_hessian(problem)
+    limits.require_hessian(problem)
     if isinstance(problem.loss, Squared):
         problem = replace(problem, loss=PseudoHuber(problem.loss.bound, c=HUBER_SHARE * problem.loss.bound))
     validate.choice("mechanism", mechanism, ("auto", *mechanisms.NAMES))
@@ -59,11 +52,11 @@ def plan_objective(
     if mechanism != "auto":
         noises = [mechanisms.named(mechanism)]
     else:
-        units = ("epsilon", "rho") if isinstance(budget, Approximate) else ("epsilon",)
-        noises = [mechanisms.smallest(problem, unit) for unit in units]
+        kinds = (Epsilon, Rho) if budget.delta else (Epsilon,)
+        noises = [mechanisms.smallest(problem, kind) for kind in kinds]
     plans = [_planned(problem, budget, noise, tuple(shares)) for noise in noises]
     best = min(plans, key=predicted_risk)
-    best.require_reachable(LONG)
+    best.require_executable(LONG)
     return best
 
 
@@ -78,7 +71,7 @@ def minimax_ridge(problem: Problem, budget: Budget, noise: Mechanism) -> float:
     For a solution of norm r the bias is at most ridge r²/2, and the noise costs at most E|w|²/(2 ridge): together least
     at √E|w|²/r. The norm is guessed, from nothing private.
     """
-    total = budget.rho if isinstance(budget, Approximate) and noise.unit == "rho" else budget.amount
+    total = budget.capacity(noise.kind)
     full = Sampling(problem.n, problem.n)
     scale = float(noise.scales(problem.typical_sensitivity(noise.norm), np.array(total), full))
     return max(problem.ridge, math.sqrt(2 * float(noise.half_power(scale, problem))) / SOLUTION_NORM)
@@ -86,11 +79,11 @@ def minimax_ridge(problem: Problem, budget: Budget, noise: Mechanism) -> float:
 
 def _planned(problem: Problem, budget: Budget, noise: Mechanism, shares: tuple[float, ...]) -> ObjectivePlan:
     mechanisms.require_fit(noise, problem)
-    if noise.unit == "epsilon":
-        costs = [share * pure_epsilon(budget) for share in shares]
+    if noise.kind.is_pure:
+        costs = [share * (budget.capacity(Epsilon) * _INWARD) for share in shares]
         ridge, scales = _pure_scales(problem, noise, costs)
-    elif isinstance(budget, Approximate):
-        costs = [share * budget.epsilon for share in shares]
+    elif budget.delta:
+        costs = [share * budget.amount for share in shares]
         ridge, scales = _gaussian_scales(problem, noise, budget, shares)
     else:
         raise ValueError(f"{budget} does not cover {noise.name} noise on an objective. Use mechanism='auto'.")
@@ -131,7 +124,7 @@ def _pure_scales(problem: Problem, noise: Mechanism, costs: Sequence[float]) -> 
 
 
 def _gaussian_scales(
-    problem: Problem, noise: Mechanism, budget: Approximate, shares: tuple[float, ...]
+    problem: Problem, noise: Mechanism, budget: Budget, shares: tuple[float, ...]
 ) -> tuple[float, list[float]]:
     """Return the ridge that pays, and the scale of each Gaussian tilt; shares are of mu²."""
     bounds = _least_ridge(problem)
@@ -155,11 +148,11 @@ def _least_ridge(problem: Problem) -> Minimised:
     return Minimised(problem, max(problem.ridge, 1e-12))
 
 
-def _largest_mu(minimised: Minimised, budget: Approximate, shares: tuple[float, ...]) -> float:
+def _largest_mu(minimised: Minimised, budget: Budget, shares: tuple[float, ...]) -> float:
     """Return the largest total mu of tilts with these shares; 0 if the Jacobians alone cost more than epsilon."""
-    saturation, epsilon = minimised.saturation, budget.epsilon * (1 - _OUTPUT_SHARE) * _INWARD
+    saturation, epsilon = minimised.saturation, budget.amount * (1 - _OUTPUT_SHARE) * _INWARD
     kappa = minimised.kappa
-    single = minima.calibrated_or_none(epsilon, budget.delta, kappa, saturation)
+    single = minima.calibrated(epsilon, budget.delta, kappa, saturation)
     if single is None:
         return 0.0
     return _shared_mu(single.mu, shares, partial(composed_corners, kappa, saturation, epsilon), epsilon, budget.delta)

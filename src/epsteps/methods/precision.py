@@ -8,6 +8,8 @@ import numpy as np
 
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.methods.minimised import Minimised
+from epsteps.problem import limits
+from epsteps.problem.rounding import up
 
 # Records whose gradients are added in floats in any order; the sums of such blocks are added in a binary tree.
 BLOCK = 256
@@ -18,8 +20,6 @@ _OTHERS = 80
 LONG = 2.0**-63
 # Noise on an output has at least so many bits.
 LEAST_BITS = 20
-# Numbers beyond these limits could overflow or vanish where they are squared.
-_SMALLEST, _LARGEST = 1e-100, 1e100
 
 
 def rounding(objective: Minimised, point_size: float, tilt_size: float, unit: float) -> float:
@@ -48,7 +48,7 @@ def tilt_length(objective: Minimised, noise: Mechanism, scale: float) -> float:
     below e^-700.
     """
     d, problem = objective.dimension, objective.problem
-    if noise.unit == "rho":
+    if not noise.kind.is_pure:
         return math.sqrt(2 * float(noise.half_power(scale, problem))) * (math.sqrt(d) + 40)
     gauge = scale * (d + 42 + 40 * math.sqrt(d + 2) + 800)
     return gauge if noise.shape(problem) is None else 2 * gauge * float(np.linalg.norm(problem.units))
@@ -61,8 +61,8 @@ def grid_step(objective: Minimised, tolerance: float, scale: float, bits: int, t
     rounding a point to the grid changes the sum's gradient by at most an eighth of the tolerance.
     """
     finest = tolerance / (4 * objective.n * objective.L * math.sqrt(objective.dimension))
-    held = min(8.1 * LONG * objective.reach(tilt), math.ldexp(scale, -LEAST_BITS))
-    return math.ldexp(1.0, math.frexp(min(finest, max(math.ldexp(scale, -bits), held)))[1] - 1)
+    coarsest = min(8.1 * LONG * objective.reach(tilt), math.ldexp(scale, -LEAST_BITS))
+    return math.ldexp(1.0, math.frexp(min(finest, max(math.ldexp(scale, -bits), coarsest)))[1] - 1)
 
 
 def least_tolerance(objective: Minimised, tilt: float, steps_per_tolerance: float = 0.0) -> float:
@@ -113,7 +113,7 @@ class Goal:
     @cached_property
     def smoothness(self) -> float:
         """Smoothness of the sum, rounded up."""
-        return self.objective.n * self.objective.L * (1 + 1e-9)
+        return up(self.objective.n * self.objective.L, 1e-9)
 
     def require_reachable(self, unit: float | None = None) -> None:
         """Raise unless the solver is certain to end, whatever the records; ``unit`` is that of this machine's floats.
@@ -170,9 +170,7 @@ class Goal:
             "the step of the grid": self.step,
             "the size of a solution": self.reach,
         }
-        for name, value in numbers.items():
-            if not _SMALLEST < value < _LARGEST:
-                raise ValueError(f"{name} must lie between 1e-100 and 1e100, got {value!r}. Choose other units.")
+        limits.require_moderate(numbers)
 
     def _require_kept_kind(self) -> None:
         """Raise if the loss computes with fewer digits than its margins have: its errors would not be bounded."""

@@ -3,32 +3,108 @@
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from epsteps.budgets import Approximate, Budget, Concentrated, Pure, spending
-from epsteps.budgets.conversions import gaussian_mu
-from epsteps.methods.limits import require_units
+from epsteps.budgets import Budget, Cost, Epsilon, Mu, mechanisms
+from epsteps.methods.designs import Definite, definite, held
 from epsteps.methods.vectors import Vectors, chosen_vectors
 from epsteps.plans import covariances
-from epsteps.plans.planning import OverspentError
-from epsteps.plans.published import Charge, Item, charges, describe, dumps, loads, problem_fact
-from epsteps.problem import memory, validate
-from epsteps.problem.grid import STEPS
+from epsteps.plans.page import problem_fact
+from epsteps.plans.plan import Charge, Conversation, Plan, Published
+from epsteps.plans.requests import Draw, Records, Sum
+from epsteps.problem import levels, limits, validate
+from epsteps.problem.grid import STEPS, added
+from epsteps.problem.limits import require_units
 from epsteps.problem.losses import Squared
 from epsteps.problem.problem import Problem
+
+if TYPE_CHECKING:
+    from epsteps.noise import Source
 
 WISHART, GAUSSIAN = "wishart", "gaussian"
 # Noise of about so many bits is drawn quickly, and is still spread over billions of integers.
 _NOISE_BITS = 36
 _SUM_BITS = 62
+# Products of integers within 2^21 are within 2^42: a double holds a sum of this many exactly.
+_ROWS_PER_DOUBLE = 2**11
 # Eigenvalues below this share of the noise's norm are not believed. Measured; the error is flat around it.
 _FLOOR_SHARE = 0.55
-_OUTWARD, _INWARD = 1 + 1e-12, 1 - 1e-9
+_UP, _INWARD = 1 + 1e-12, 1 - 1e-9
 
 
-@dataclass(frozen=True)
-class StatisticsPlan:
+@dataclass(frozen=True, eq=False)
+class SecondMoments(Sum):
+    """The one release of a plan: the sum of aa' over the records' vectors, in integers, with noise."""
+
+    plan: "StatisticsPlan"
+
+    @property
+    def problem(self) -> Problem:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """What the records are read as."""
+        return self.plan.problem
+
+    @cached_property
+    def costs(self) -> tuple[Cost, ...]:
+        """The cost of the noise on integers whose sensitivity is that of the vectors."""
+        return (self.plan.price,)
+
+    @staticmethod
+    def prepare(records: Records) -> None:
+        """Read every record once: what cannot be read fails before anything is charged."""
+        for _ in records.blocks():
+            pass
+
+    def draw(self, source: "Source") -> Draw:
+        """Draw the noise, a symmetric matrix of Python's integers. Sees no records."""
+        plan, k = self.plan, self.plan.vectors.size
+        scale = plan.scale / plan.step
+        if plan.mechanism == WISHART:
+            return {"noise": source.wishart_difference(k, scale).astype(object)}
+        rows, columns = np.triu_indices(k)
+        scales = np.where(rows == columns, scale, np.nextafter(scale * np.sqrt(0.5), np.inf))
+        noise = np.zeros((k, k), dtype=object)
+        noise[rows, columns] = source.integers(mechanisms.named("gaussian"), scales, (len(rows),)).astype(object)
+        noise[columns, rows] = noise[rows, columns]
+        return {"noise": noise}
+
+    def block(self, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Return the sum over a block, UNPROTECTED, before it is weighed: Python's integers."""
+        vectors = self.encode(features[:, : self.plan.problem.d], targets)
+        total = np.zeros((vectors.shape[1],) * 2, dtype=np.int64)  # a block has at most 2^20 records
+        for start in range(0, len(vectors), _ROWS_PER_DOUBLE):
+            some = vectors[start : start + _ROWS_PER_DOUBLE]
+            total += (some.T @ some).astype(np.int64)
+        return total.astype(object)
+
+    def read(self, records: Records, draw: Draw) -> np.ndarray:
+        """Return the released integers before the noise: a symmetric matrix of Python's integers."""
+        weights, shift = np.array(self.plan.weights, dtype=object), self.plan.shift
+        return (super().read(records, draw) * np.outer(weights, weights) + (1 << shift >> 1)) >> shift
+
+    @np.errstate(all="ignore")  # a warning would tell something about a record
+    def encode(self, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Return records' vectors before they are weighed, UNPROTECTED: integers within 2^21, inside the domain.
+
+        Every one depends on its own record alone.
+        """
+        problem = self.plan.problem
+        found = np.empty((len(targets), problem.d + 2))
+        found[:, 0] = STEPS
+        found[:, 1:-1] = problem.domain.integers(features, STEPS) - np.array(self.plan.centre, dtype=float)
+        found[:, -1] = levels.rounded(targets, squared(problem).bound)
+        return found
+
+    def publish(self, reading: np.ndarray, draw: Draw) -> np.ndarray:
+        """Return what is published: the noisy sum in units of 2^20 integers. The constant's square is public."""
+        found = added(reading, draw["noise"]).astype(float) * self.plan.step
+        found[0, 0] = float(self.plan.problem.n) * self.plan.weights[0] ** 2
+        return found
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StatisticsPlan(Plan):
     """Noisy second moments of the vectors a = (1, features, target), decided: a model is then solved for.
 
     Everything that follows the noise is post-processing: the noisy matrix loses its negative eigenvalues, the features'
@@ -39,7 +115,7 @@ class StatisticsPlan:
     integers inside the declared domain; their largest squared length is ``Vectors.square``, R². Replacing one
     changes the sum of aa' by aa' - bb', of Frobenius norm √(|a|⁴ + |b|⁴ - 2 (a'b)²) <= √2 R² and of nuclear norm at
     most 2 R². "gaussian" adds a symmetric matrix with standard deviation ``scale`` on the diagonal and scale/√2 off it,
-    which is √2 R²/scale-Gaussian-DP: the same as ``minima.statistics_mu`` says of moments and products together.
+    which is √2 R²/scale-Gaussian-DP.
     "wishart" adds the difference of two Wishart matrices, which is R²/scale-DP (``Source.wishart_difference``). Sums
     are exact integers. Where they are rounded to coarser ones, each entry moves by at most one of those more, and that
     is counted.
@@ -58,6 +134,9 @@ class StatisticsPlan:
         What small eigenvalues of the sum are raised to. It matters for the error, not for privacy.
     """
 
+    reads = (SecondMoments,)
+    method = "sufficient statistics"
+
     problem: Problem
     budget: Budget
     mechanism: str
@@ -67,21 +146,12 @@ class StatisticsPlan:
     floor: float
 
     def __post_init__(self) -> None:
-        memory.require_moments(self.problem)
+        limits.require_moments(self.problem)
         require_squared(self.problem)
         validate.choice("mechanism", self.mechanism, (GAUSSIAN, WISHART))
         for name in ("scale", "floor"):
             validate.positive(name, getattr(self, name))
-        if self.spent > self.budget.amount:
-            raise OverspentError(
-                f"the plan's scale spends {self.spent!r}, more than its budget {self.budget.amount!r}. "
-                "Make the plan anew with epsteps.plan."
-            )
-
-    @property
-    def method(self) -> str:
-        """Name of the method, for people."""
-        return "sufficient statistics"
+        super().__post_init__()
 
     @cached_property
     def vectors(self) -> Vectors:
@@ -104,21 +174,19 @@ class StatisticsPlan:
         return released_sensitivity(self.vectors, self.mechanism, self.shift)
 
     @cached_property
-    def cost(self) -> float:
-        """Epsilon of Wishart noise, mu of Gaussian noise; rounded up."""
-        ratio = self.sensitivity / (self.scale / self.step) * _OUTWARD
-        return ratio / 2 if self.mechanism == WISHART else ratio
+    def price(self) -> Cost:
+        """The cost: epsilon of Wishart noise, mu of Gaussian noise; rounded up."""
+        ratio = self.sensitivity / (self.scale / self.step) * _UP
+        return Epsilon(ratio / 2) if self.mechanism == WISHART else Mu(ratio)
 
-    @cached_property
-    def spent(self) -> float:
-        """Epsilon (or rho, for a budget of rho) of everything that is published. Never above the budget."""
-        return self.spending().amount
+    @property
+    def cost(self) -> float:
+        """The cost as a number."""
+        return self.price.amount
 
     def spending(self, repetitions: int = 1) -> Budget:
         """Return what so many runs cost together, rounded up."""
-        if self.mechanism == WISHART:
-            return spending.of_pure(self.budget, self.cost * repetitions * _OUTWARD)
-        return spending.of_gaussian(self.budget, self.cost * math.sqrt(repetitions) * _OUTWARD)
+        return self.budget.of(self.price.repeated(repetitions))
 
     @property
     def largest_sum(self) -> float:
@@ -136,10 +204,14 @@ class StatisticsPlan:
         return deviation(self.mechanism, self.scale, self.vectors.size)
 
     @property
-    def items(self) -> tuple[Item, ...]:
+    def charges(self) -> list[Charge]:
         """What is released, in order."""
-        unit = "epsilon" if self.mechanism == WISHART else "mu"
-        return (Item("second moments", self.cost, unit, self.scale, self.mechanism),)
+        return [Charge("second moments", self.price, self.scale, self.mechanism)]
+
+    def conversation(self) -> Conversation:
+        """Publish the model, and the noisy sums over (1, features, target) in real units."""
+        noisy = yield SecondMoments(self)
+        return Published(solved(self, noisy)[None, :], {"moments": uncentred(self, noisy)})
 
     @property
     def facts(self) -> dict[str, str]:
@@ -150,28 +222,6 @@ class StatisticsPlan:
             "Solver": f"small eigenvalues of the sums are raised to about {self.floor:.3g}, in the noise's units",
             "Error": f"a guess of F(x) - F* is {predicted_risk(self):.3g}, for records that fill the domain evenly",
         }
-
-    def to_json(self) -> str:
-        """Return the plan as JSON; ``StatisticsPlan.from_json`` reads it back and checks the certificate."""
-        return dumps(self)
-
-    @staticmethod
-    def from_json(text: str) -> "StatisticsPlan":
-        """Read a plan, and refuse one whose scale does not certify what it says."""
-        return loads(text, StatisticsPlan)
-
-    def __str__(self) -> str:
-        return describe(self)
-
-    @property
-    def charges(self) -> tuple[Charge, ...]:
-        """What is released, in order, with costs as values."""
-        return charges(self.items)
-
-    @property
-    def points(self) -> int:
-        """How many points are published at most, besides the first."""
-        return len(self.items) + 4
 
     @property
     def guessed_error(self) -> float:
@@ -191,20 +241,45 @@ class StatisticsPlan:
         return covariances.through((directions * raised) @ directions.T, moments) * np.outer(units, units)
 
 
+def solved(plan: StatisticsPlan, noisy: np.ndarray) -> np.ndarray:
+    """Return the model for noisy sums: post-processing.
+
+    Sums of aa' have no negative eigenvalues, and none above n times the longest vector's square, so what is outside is
+    noise: it is taken off. Small ones of the features' part are raised to the floor, as noise is what makes them so
+    small. A model that is longer than F(0) and the ridge allow, and so worse than 0, is shortened to that length.
+    Whatever finite numbers were released, the model is finite.
+    """
+    possible = definite(noisy, 0.0, plan.largest_sum).matrix
+    slopes, units = plan.vectors.slopes, plan.vectors.model_units
+    target = np.zeros(len(noisy))
+    target[-1] = squared(plan.problem).bound / plan.weights[-1]
+    curvature = definite(slopes.T @ possible @ slopes, 0.0)
+    raised = Definite(np.hypot(curvature.values, plan.floor), curvature.vectors).matrix
+    ridge = np.diag(plan.problem.n * plan.problem.ridge * units**2)
+    found = definite(raised + ridge, plan.floor).solved(slopes.T @ (possible @ target))
+    return held(units * found, plan.radius)
+
+
+def uncentred(plan: StatisticsPlan, noisy: np.ndarray) -> np.ndarray:
+    """Return noisy sums of the products of 1, the features and the target, in their own units: post-processing."""
+    problem, vectors = plan.problem, plan.vectors
+    d = problem.d
+    back = np.diag(np.concatenate([[1.0], problem.units[:d], [squared(problem).bound]]) / np.array(vectors.weights))
+    back[1:-1, 0] = problem.units[:d] * np.array(plan.centre) / STEPS / vectors.weights[0]
+    return back @ noisy @ back.T
+
+
 def plan_statistics(problem: Problem, budget: Budget, *, mechanism: str = "auto") -> StatisticsPlan:
     """Plan the release of least squares' sufficient statistics.
 
     A budget in epsilon takes Wishart noise, which is pure. Under (epsilon, delta) "auto" takes the noise whose
     variance is smaller: Gaussian, but for few features.
     """
-    memory.require_moments(problem)
+    limits.require_moments(problem)
     require_squared(problem)
     validate.choice("mechanism", mechanism, ("auto", GAUSSIAN, WISHART))
     vectors = chosen_vectors(problem)
-    if mechanism == "auto":
-        kinds = {Pure: (WISHART,), Concentrated: (GAUSSIAN,)}.get(type(budget), (GAUSSIAN, WISHART))
-    else:
-        kinds = (mechanism,)
+    kinds = tuple(kind.either(WISHART, GAUSSIAN) for kind in budget.kinds) if mechanism == "auto" else (mechanism,)
     scales = {kind: _scale(vectors, budget, kind) for kind in kinds}
     best = min(kinds, key=lambda kind: deviation(kind, scales[kind], vectors.size))
     norm = deviation(best, scales[best], vectors.size) * math.sqrt(2 * vectors.size)
@@ -268,23 +343,18 @@ def released_sensitivity(vectors: Vectors, mechanism: str, shift: int) -> float:
     square, k = float(vectors.square) / 2.0**shift, vectors.size
     more = 0.0 if shift == 0 else float(k)
     if mechanism == WISHART:
-        return (2 * square + more * math.sqrt(k)) * _OUTWARD
-    return (math.sqrt(2) * square + more) * _OUTWARD
+        return (2 * square + more * math.sqrt(k)) * _UP
+    return (math.sqrt(2) * square + more) * _UP
 
 
 def _scale(vectors: Vectors, budget: Budget, mechanism: str) -> float:
     """Return the scale that spends the budget."""
-    if mechanism == WISHART:
-        cost = 2 * spending.pure_epsilon(budget)
-    elif isinstance(budget, Approximate):
-        cost = gaussian_mu(budget.epsilon, budget.delta) * _INWARD
-    elif isinstance(budget, Concentrated):
-        cost = math.sqrt(2 * budget.rho) * _INWARD
-    else:
+    if not (capacity := budget.capacity(Epsilon if mechanism == WISHART else Mu)):
         raise ValueError(f"{budget!r} does not cover Gaussian noise. Use mechanism='auto', or an Approximate budget.")
+    cost = capacity * _INWARD * (2 if mechanism == WISHART else 1)
     rough = released_sensitivity(vectors, mechanism, 0) / STEPS**2 / cost
     shift = shift_of(rough, vectors) + 1  # no less than that of the scale itself, which its own rounding enters
-    scale = released_sensitivity(vectors, mechanism, shift) * math.ldexp(1.0, shift) / STEPS**2 / cost * _OUTWARD
+    scale = released_sensitivity(vectors, mechanism, shift) * math.ldexp(1.0, shift) / STEPS**2 / cost * _UP
     if shift_of(scale, vectors) > shift:  # the rounding to coarser integers alone costs more than the budget
         raise ValueError(f"{budget} is too small: its noise does not fit the released integers. Use a larger budget.")
     return scale

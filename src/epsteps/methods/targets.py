@@ -8,7 +8,7 @@ import numpy as np
 
 from epsteps.bounds.steps import Method, nesterov
 from epsteps.budgets import Approximate, Pure
-from epsteps.methods.choosing import plan_steps
+from epsteps.methods.steps import plan_steps
 from epsteps.problem import validate
 from epsteps.problem.problem import Problem
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from epsteps.problem.domain import Ball, Box
 from epsteps.problem.grid import STEPS
 from epsteps.problem.problem import Problem
 
@@ -45,7 +44,7 @@ class Vectors:
                 raise ValueError(f"{name} must be {length} integers, got {values!r}.")
         if min(self.weights) < 1 or max(self.weights) > 2**20:
             raise ValueError(f"weights must lie between 1 and 2**20, got {self.weights!r}.")
-        if max(map(abs, self.centre)) > STEPS or (isinstance(self.problem.domain, Ball) and any(self.centre)):
+        if max(map(abs, self.centre)) > STEPS or (self.problem.domain.is_centred and any(self.centre)):
             raise ValueError(f"centre must lie within the domain, and be 0 in a ball, got {self.centre!r}.")
 
     @property
@@ -56,8 +55,9 @@ class Vectors:
     @property
     def square(self) -> int:
         """The largest squared L2 norm of a vector, in integers: exact."""
-        constant, *_, target = self.weights
-        return features_square(self.problem, self.centre, self.weights[1:-1]) + STEPS**2 * (constant**2 + target**2)
+        constant, *features, target = self.weights
+        longest = self.problem.domain.largest_square(self.centre, features, STEPS)
+        return longest + STEPS**2 * (constant**2 + target**2)
 
     @property
     def slopes(self) -> np.ndarray:
@@ -66,11 +66,11 @@ class Vectors:
         One row for each entry of a, one column for each coordinate of x.
         """
         d, weights = self.problem.d, np.array(self.weights, dtype=float)
-        found = np.zeros((d + 2, self.problem.width))
-        found[1 : d + 1, :d] = np.eye(d)
-        found[0, :d] = np.array(self.centre) / STEPS * weights[1:-1] / weights[0]
-        found[0, d:] = 1.0
-        return found
+        slopes = np.zeros((d + 2, self.problem.width))
+        slopes[1 : d + 1, :d] = np.eye(d)
+        slopes[0, :d] = np.array(self.centre) / STEPS * weights[1:-1] / weights[0]
+        slopes[0, d:] = 1.0
+        return slopes
 
     @property
     def model_units(self) -> np.ndarray:
@@ -90,33 +90,8 @@ def chosen_vectors(problem: Problem) -> Vectors:
     centre = np.rint(mean / units * STEPS).astype(int)
     relative = (variance / units**2) ** -0.25
     weights = np.maximum(np.rint(_WEIGHT_STEPS * relative / relative.min()), 1).astype(int)
-    square = features_square(problem, centre.tolist(), weights.tolist()) / STEPS**2
+    square = problem.domain.largest_square(centre.tolist(), weights.tolist(), STEPS) / STEPS**2
     constant, target = (max(1, round(math.sqrt(share * square))) for share in (_CONSTANT_SHARE, _TARGET_SHARE))
     if not problem.intercept and not centre.any():
         constant = 1  # nothing is put back
     return Vectors(problem, tuple(centre.tolist()), (constant, *weights.tolist(), target))
-
-
-def features_square(problem: Problem, centre: tuple[int, ...] | list[int], weights: tuple[int, ...] | list[int]) -> int:
-    """Return the largest sum of (weight (u - centre))² over the features u of the domain, in integers: exact.
-
-    The sum is convex, so that it is largest at a corner of a box, or where one indicator of a block is 1, or none.
-    """
-    domain = problem.domain
-    if isinstance(domain, Ball):
-        squares = [STEPS**2 * weight**2 for weight in weights]
-        return sum(squares) if domain.norm == math.inf else max(squares)
-    if not isinstance(domain, Box):
-        raise TypeError(f"domain must be a Ball or a Box for sufficient statistics, got {type(domain).__name__}.")
-    steps = STEPS / domain.units(problem.d)
-    low, high = (np.broadcast_to(ends, problem.d) * steps for ends in (domain.low, domain.high))
-    free = set(range(problem.d)).difference(*(range(*block) for block in domain.one_hot))
-    total = 0
-    for j in free:
-        corners = (max(math.floor(low[j]), -STEPS), min(math.ceil(high[j]), STEPS))
-        total += max((weights[j] * (end - centre[j])) ** 2 for end in corners)
-    for start, stop in domain.one_hot:
-        none = sum((weights[j] * centre[j]) ** 2 for j in range(start, stop))
-        one = (weights[j] ** 2 * ((STEPS - centre[j]) ** 2 - centre[j] ** 2) for j in range(start, stop))
-        total += none + max([0, *one])
-    return total

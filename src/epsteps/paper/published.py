@@ -4,8 +4,10 @@ Experiments, never options of the library. What a published plan really spends s
 described is sibirbil/DPAccGradMethods, commit 1c3399e.
 """
 
+import csv
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib.resources import files
 from math import fsum
 
 import numpy as np
@@ -13,12 +15,12 @@ import numpy as np
 import epsteps as es
 from epsteps.paper import compare
 
-ALGORITHMS = ("DP-GD", "DP-HB", "DP-NAG", "DP-MASG", "DP-NAG-opt", "DP-MASG-opt")
 GUESSED_GAP = 10.0  # of F(x_0) - F*, in the authors' search for T
 START = 10.0  # every coordinate of x_0
 RIDGE = 0.02  # twice the paper's λ
 
-_METHODS = {name: (method, allocation) for name, method, allocation in compare.ALGORITHMS}
+# What identifies a line of the paper's figures: m, c, algorithm and T.
+Key = tuple[int, float, str, int]
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,9 @@ DEVIATIONS = (
 )
 
 
-def published_plan(algorithm: str, problem: es.Problem, *, T: int, m: int, c: float, epsilon: float = 1.0) -> es.Plan:
+def published_plan(
+    algorithm: str, problem: es.Problem, *, T: int, m: int, c: float, epsilon: float = 1.0
+) -> es.StepsPlan:
     """Return what the authors' code executes for a NOMINAL epsilon; the plan's budget is what that really spends.
 
     ``problem.L`` should be the paper's (``paper_smoothness``). The -opt variants choose their number of steps up to T.
@@ -108,7 +112,7 @@ def published_plan(algorithm: str, problem: es.Problem, *, T: int, m: int, c: fl
     S, n = problem.sensitivity(1), problem.n
     scales = [es.budgets.required_scale(S, epsilon * share, n, m) / np.sqrt(2) for share in shares]
     spent = fsum(es.budgets.epsilon_of(S, scale, n, m) for scale in scales) * (1 + 1e-12)
-    method, allocation = _METHODS[algorithm]
+    method, allocation = compare.ALGORITHMS[algorithm]
     base = es.plan(
         problem,
         es.Pure(spent),
@@ -132,21 +136,10 @@ def corrected_plan(
     c: float,
     epsilon: float = 1.0,
     start_gap: float = GUESSED_GAP,
-) -> es.Plan:
+) -> es.StepsPlan:
     """Return epsteps' own plan for the same configuration; the -opt variants choose their number of steps up to T."""
-    method, allocation = _METHODS[algorithm]
-    return es.plan(
-        problem,
-        es.Pure(epsilon),
-        method,
-        allocation=allocation,
-        iterations="auto" if allocation == "optimal" else T,
-        max_iterations=T,
-        batch=m,
-        mechanism="laplace",
-        start_gap=start_gap,
-        c=c,
-    )
+    budget = es.Pure(epsilon)
+    return compare.plan_of(algorithm, problem, budget, T, noise="laplace", batch=m, c=c, gap=start_gap)
 
 
 def paper_smoothness(X: np.ndarray, ridge: float = RIDGE) -> float:
@@ -201,14 +194,14 @@ def matlab_normals(twister: np.random.RandomState, count: int) -> np.ndarray:
     Inferred from known outputs of randn: Marsaglia and Tsang's ziggurat of 256 layers, two words per number. MATLAB's
     rule for the 1 in 100 numbers outside a layer's core is not known; here they are skipped. The authors' w has none.
     """
-    edges, found = _ziggurat(), []
-    while len(found) < count:
+    edges, numbers = _ziggurat(), []
+    while len(numbers) < count:
         high, low = (int(word) for word in twister.randint(0, 2**32, size=2, dtype=np.uint32))
         layer = 255 - (low >> 24)
         number = (2 * (high + (low & 0xFFFFFF) / 2**24) / 2**32 - 1) * edges[layer]
         if abs(number) < edges[layer + 1]:
-            found.append(number)
-    return np.array(found)
+            numbers.append(number)
+    return np.array(numbers)
 
 
 @cache
@@ -255,3 +248,17 @@ def _published_choice(
     T = int(np.argmin(bound.start_errors(GUESSED_GAP) + noise * bound.weight_sums(1 / 3) ** 3)) + 1
     shares = np.cbrt(bound.first(T).weights)
     return es.Steps(alpha[:T], steps.beta[:T], steps.gamma[:T], steps.restart[:T]), shares / shares.sum()
+
+
+@cache
+def published_curves() -> dict[Key, tuple[np.ndarray, np.ndarray]]:
+    """Return iterations and gaps of the authors' curves of figures 3 and 4, read off their vector graphics.
+
+    How they were read stands in published_curves.md.
+    """
+    points: dict[Key, list[tuple[int, float]]] = {}
+    text = (files("epsteps.paper") / "published_curves.csv").read_text(encoding="utf-8")
+    for row in csv.DictReader(text.splitlines()):
+        key = (int(row["m"]), float(row["c"]), row["algorithm"], int(row["T"]))
+        points.setdefault(key, []).append((int(row["iteration"]), float(row["gap"])))
+    return {key: (np.array([t for t, _ in line]), np.array([gap for _, gap in line])) for key, line in points.items()}

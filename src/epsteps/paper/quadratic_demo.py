@@ -5,7 +5,7 @@ steps has noise of variance (c_w T)² per coordinate, and starts at a gap of 10.
 """
 
 import csv
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -131,14 +131,17 @@ def split(stages: int, published: bool) -> Split:
 def write_csv(out: Path) -> list[Path]:
     """Write fig1-rates.csv, fig1-bounds.csv and fig2.csv, both versions in each, and return their paths."""
     out.mkdir(parents=True, exist_ok=True)
-    files = (
-        ("fig1-rates.csv", RATE_COLUMNS, _rate_rows()),
-        ("fig1-bounds.csv", BOUND_COLUMNS, _bound_rows()),
-        ("fig2.csv", SPLIT_COLUMNS, _split_rows()),
-    )
-    for name, columns, rows in files:
-        _write(out / name, columns, rows)
-    return [out / name for name, _, _ in files]
+    tables = {
+        out / "fig1-rates.csv": (RATE_COLUMNS, _rate_rows()),
+        out / "fig1-bounds.csv": (BOUND_COLUMNS, _bound_rows()),
+        out / "fig2.csv": (SPLIT_COLUMNS, _split_rows()),
+    }
+    for path, (columns, rows) in tables.items():
+        with path.open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(columns)
+            writer.writerows(rows)
+    return list(tables)
 
 
 def draw(out: Path, published: bool) -> list[Path]:
@@ -153,13 +156,6 @@ def draw(out: Path, published: bool) -> list[Path]:
             paths.append(out / f"{name}-{version}.{ending}")
             figure.savefig(paths[-1], dpi=150)
     return paths
-
-
-def _write(path: Path, columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(columns)
-        writer.writerows(rows)
 
 
 def _rate_rows() -> Iterator[tuple[Any, ...]]:
@@ -228,11 +224,11 @@ def _draw_second(figure: Any, published: bool) -> None:
     """Fill figure 2: the best noise scale of every step, for 2 to 5 stages."""
     axes = figure.subplots(1, len(STAGES), sharey=True)
     for panel, K in zip(axes, STAGES, strict=True):
-        found = split(K, published)
-        panel.semilogy(np.arange(1, len(found.scale) + 1), found.scale, color="#0072B2", lw=1.8)
-        for start in np.flatnonzero(np.diff(found.stage)):
+        best = split(K, published)
+        panel.semilogy(np.arange(1, len(best.scale) + 1), best.scale, color="#0072B2", lw=1.8)
+        for start in np.flatnonzero(np.diff(best.stage)):
             panel.axvline(start + 1.5, color=_GREY, lw=0.8, ls="--")
-        panel.set_title(f"{K} stages, T = {len(found.scale)}", fontsize=11)
+        panel.set_title(f"{K} stages, T = {len(best.scale)}", fontsize=11)
         panel.set_xlabel("iteration t")
         panel.grid(alpha=0.3, which="major")
     axes[0].set_ylabel("noise scale $b_t$ × nε/S₁")

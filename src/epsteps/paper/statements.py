@@ -3,10 +3,10 @@
 Each is judged on mean final gaps. "Best" is over the numbers of iterations tried.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import epsteps as es
+from epsteps.paper.compare import ALGORITHMS
 from epsteps.paper.sweep import Curve
 
 
@@ -51,21 +51,17 @@ def verdicts(curves: list[Curve]) -> list[Verdict]:
     """Judge every statement that the sweep covers (some need both step factors, or both batches)."""
     gaps = Gaps(curves)
     small, large = gaps.factors[0], gaps.factors[-1]
-    found = []
+    judged = []
     for m in gaps.batches:
-        found += [
-            _opt_is_best(gaps, m, large),
-            _opt_prefers_few(gaps, m, large),
-            _gd_wins_at_the_longest(gaps, m, large),
-        ]
-        found += [_accelerated_beat_gd(gaps, m, c) for c in gaps.factors]
-        found.append(_best_horizons(gaps, m, large))
+        judged += [rule(gaps, m, large) for rule in (_opt_is_best, _opt_prefers_few, _gd_wins_at_the_longest)]
+        judged += [_accelerated_beat_gd(gaps, m, c) for c in gaps.factors]
+        judged.append(_best_horizons(gaps, m, large))
         if small < large:
-            found += [_masg_needs_its_step(gaps, m, small, large), _nag_opt_is_robust(gaps, m, small)]
+            judged += [_masg_needs_its_step(gaps, m, small, large), _nag_opt_is_robust(gaps, m, small)]
     if len(gaps.batches) > 1:
         full, sampled = gaps.batches[0], gaps.batches[-1]
-        found += [_full_batch_is_better(gaps, full, sampled, large), _sampling_saves_noise(gaps, full, sampled)]
-    return found
+        judged += [_full_batch_is_better(gaps, full, sampled, large), _sampling_saves_noise(gaps, full, sampled)]
+    return judged
 
 
 def _accelerated_beat_gd(gaps: Gaps, m: int, c: float) -> Verdict:
@@ -78,9 +74,7 @@ def _accelerated_beat_gd(gaps: Gaps, m: int, c: float) -> Verdict:
 
 
 def _opt_is_best(gaps: Gaps, m: int, c: float) -> Verdict:
-    best = {
-        name: gaps.best(name, m, c) for name in ("DP-GD", "DP-HB", "DP-NAG", "DP-MASG", "DP-NAG-opt", "DP-MASG-opt")
-    }
+    best = {name: gaps.best(name, m, c) for name in ALGORITHMS}
     others = [value for name, value in best.items() if not name.endswith("-opt")]
     return _verdict(
         f"m = {m}, c = {c:g}: DP-NAG-opt and DP-MASG-opt have the best results of all",
@@ -162,5 +156,4 @@ def _sampling_saves_noise(gaps: Gaps, full: int, sampled: int) -> Verdict:
 
 
 def _verdict(statement: str, holds: bool, numbers: dict[str, float]) -> Verdict:
-    show: Callable[[float], str] = "{:.3g}".format
-    return Verdict(statement, bool(holds), ", ".join(f"{name} {show(value)}" for name, value in numbers.items()))
+    return Verdict(statement, bool(holds), ", ".join(f"{name} {value:.3g}" for name, value in numbers.items()))

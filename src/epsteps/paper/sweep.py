@@ -1,24 +1,32 @@
 """The sweep behind figures 3 and 4: six algorithms over step sizes, batches and numbers of iterations.
 
-Curves are handed on one by one, so that the memory needed is that of one configuration. An experiment: seeded, measured
-on the records, with L computed from them; nothing in it is private.
+Curves are handed on one by one, so that the memory needed is that of one configuration. They are left behind as CSV,
+with a summary, and as pictures. An experiment: seeded, measured on the records, with L computed from them; nothing in
+it is private.
 """
 
+import csv
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import epsteps as es
-from epsteps.paper.published import ALGORITHMS, corrected_plan, published_plan
-
-# Columns of one product F(x): enough to keep the processor busy, few enough to stay in its cache.
-_COLUMNS = 100
+from epsteps.paper.compare import ALGORITHMS, seeded_run, values
+from epsteps.paper.published import START, Key, corrected_plan, published_curves, published_plan
+from epsteps.problem.extras import require
 
 PUBLISHED = "as published"
 PAPER_L = "corrected, the paper's L"
 RIGHT_L = "corrected, the right L"
+
+_COLOURS = ("#E69F00", "#009E73", "#0072B2", "#D55E00", "#CC79A7", "#56B4E9")
+CURVES = "fig3_fig4_curves.csv"
+SUMMARY = "fig3_fig4_summary.csv"
 
 
 @dataclass(frozen=True)
@@ -56,11 +64,11 @@ class Configuration:
     T: int
 
     @property
-    def key(self) -> tuple[int, float, str, int]:
+    def key(self) -> Key:
         """What identifies a line of the paper's figures, whatever the variant."""
         return self.m, self.c, self.algorithm, self.T
 
-    def plan(self, problem: es.Problem, epsilon: float) -> es.Plan:
+    def plan(self, problem: es.Problem, epsilon: float) -> es.StepsPlan:
         """Return the plan that this line follows."""
         make = published_plan if self.variant == PUBLISHED else corrected_plan
         return make(self.algorithm, problem, T=self.T, m=self.m, c=self.c, epsilon=epsilon)
@@ -83,7 +91,7 @@ class Curve:
         return float(self.gap[-1])
 
 
-def planned(sweep: Sweep, problems: dict[str, es.Problem]) -> list[tuple[Configuration, es.Plan]]:
+def planned(sweep: Sweep, problems: dict[str, es.Problem]) -> list[tuple[Configuration, es.StepsPlan]]:
     """Return every configuration with its plan; ``problems`` declares the L of each variant."""
     return [
         (configuration, configuration.plan(problems[configuration.variant], sweep.epsilon))
@@ -92,30 +100,92 @@ def planned(sweep: Sweep, problems: dict[str, es.Problem]) -> list[tuple[Configu
 
 
 def run_sweep(
-    plans: list[tuple[Configuration, es.Plan]],
+    plans: list[tuple[Configuration, es.StepsPlan]],
     data: es.Rows,
     lowest: float,
     sweep: Sweep,
-    on_step: Callable[[int], None] = lambda steps: None,
+    on_step: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Curve]:
     """Yield one curve after the other; ``on_step`` hears how many iterates were run or measured."""
     for number, (configuration, plan) in enumerate(plans):
         begin = time.perf_counter()
-        seed = int(np.random.SeedSequence([sweep.seed, 2, number]).generate_state(1)[0])
-        run = es.run(plan, data, seed=seed, repetitions=sweep.repetitions, start=10.0, on_step=lambda _: on_step(1))
+        run = seeded_run(plan, data, [sweep.seed, 2, number], sweep.repetitions, START, on_step)
         gaps = values(data, run.path, on_step) - lowest
         error = gaps.std(axis=1, ddof=min(1, sweep.repetitions - 1)) / np.sqrt(sweep.repetitions)
         yield Curve(configuration, plan.iterations, plan.spent, gaps.mean(axis=1), error, time.perf_counter() - begin)
 
 
-def values(data: es.Rows, path: np.ndarray, on_step: Callable[[int], None] = lambda steps: None) -> np.ndarray:
-    """Return F at every iterate of every run, (T+1, runs), many columns to a product."""
-    count, d, runs = path.shape
-    size = max(1, _COLUMNS // runs)
-    found = np.empty((count, runs))
-    for start in range(0, count, size):
-        block = path[start : start + size]
-        columns = block.transpose(1, 0, 2).reshape(d, -1)
-        found[start : start + size] = data.value(columns).reshape(len(block), runs)
-        on_step(len(block))
-    return found
+@contextmanager
+def csv_files(out: Path) -> Iterator["CsvFiles"]:
+    """Open the two CSV files, to be written curve by curve."""
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / CURVES).open("w", newline="") as curves, (out / SUMMARY).open("w", newline="") as summary:
+        yield CsvFiles(csv.writer(curves), csv.writer(summary))
+
+
+class CsvFiles:
+    """Writers of the curves (a row per iteration) and of the summary (a row per configuration)."""
+
+    def __init__(self, curves, summary) -> None:
+        self._curves, self._summary = curves, summary
+        key = Configuration.__dataclass_fields__
+        self._curves.writerow([*key, "iteration", "gap_mean", "gap_standard_error"])
+        self._summary.writerow([*key, "iterations", "epsilon_spent", "final_gap", "standard_error", "seconds"])
+
+    def add(self, curve: Curve) -> None:
+        """Write one curve."""
+        key = asdict(curve.configuration).values()
+        rows = zip(curve.gap.tolist(), curve.standard_error.tolist(), strict=True)
+        self._curves.writerows([*key, t, *row] for t, row in enumerate(rows))
+        final = [curve.iterations, curve.spent, curve.final, float(curve.standard_error[-1]), f"{curve.seconds:.3f}"]
+        self._summary.writerow([*key, *final])
+
+
+def draw_all(out: Path, curves: list[Curve]) -> list[Path]:
+    """Draw one picture per variant, batch and step factor; return the PNG paths (PDFs lie beside them)."""
+    groups: dict[tuple[str, int, float], list[Curve]] = {}
+    for curve in curves:
+        configuration = curve.configuration
+        groups.setdefault((configuration.variant, configuration.m, configuration.c), []).append(curve)
+    batches = sorted({key[1] for key in groups}, reverse=True)
+    variants = list(dict.fromkeys(key[0] for key in groups))
+    paths = []
+    for (variant, m, c), members in groups.items():
+        figure = 3 if m == batches[0] else 4
+        name = f"fig{figure}_m{m}_c{c:g}_{variants.index(variant) + 1}"
+        title = f"{variant}: m = {m}, step {c:g}/L"
+        theirs = published_curves() if variant == PUBLISHED else {}
+        if any(curve.configuration.key in theirs for curve in members):
+            title += " (dashed: the authors' own curves)"
+        paths.append(_draw(out / name, title, members, theirs))
+    return paths
+
+
+def _draw(path: Path, title: str, curves: list[Curve], theirs: dict[Key, tuple[np.ndarray, np.ndarray]]) -> Path:
+    """Draw 2 x 3 panels, one per algorithm, one line per T, all on the same axes; their own curves dashed."""
+    figure = require("matplotlib.figure", "plots", "drawing figures").Figure(figsize=(11, 6.5), layout="constrained")
+    axes = figure.subplots(2, 3, sharex=True, sharey=True)
+    panels: dict[str, Any] = dict(zip(ALGORITHMS, np.ravel(axes), strict=True))
+    horizons = sorted({curve.configuration.T for curve in curves}, reverse=True)
+    for curve in sorted(curves, key=lambda curve: -curve.configuration.T):
+        panel, index = panels[curve.configuration.algorithm], horizons.index(curve.configuration.T)
+        colour = _COLOURS[index % len(_COLOURS)]
+        if curve.configuration.key in theirs:
+            panel.plot(*theirs[curve.configuration.key], color="black", lw=0.9, ls=(0, (3, 2)), zorder=3)
+        t = np.arange(len(curve.gap))
+        panel.plot(t, curve.gap, color=colour, lw=1.6, label=f"T = {curve.configuration.T}")
+        panel.plot(t[-1], curve.gap[-1], "o", color=colour, ms=4)
+    for name, panel in panels.items():
+        panel.set_yscale("log")
+        panel.set_title(name, fontsize=11)
+        panel.grid(alpha=0.3)
+    for panel in axes[1]:
+        panel.set_xlabel("iteration t")
+    for panel in axes[:, 0]:
+        panel.set_ylabel("F(x_t) - F*")
+    handles, labels = panels["DP-GD"].get_legend_handles_labels()
+    figure.legend(handles[::-1], labels[::-1], loc="outside lower center", ncols=len(labels), frameon=False)
+    figure.suptitle(title, fontsize=13)
+    for ending in ("png", "pdf"):
+        figure.savefig(path.with_name(f"{path.name}.{ending}"), dpi=130)
+    return path.with_name(f"{path.name}.png")

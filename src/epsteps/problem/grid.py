@@ -16,6 +16,7 @@ from epsteps.problem import levels
 from epsteps.problem.bodies import Body, Ellipsoid
 from epsteps.problem.hulls import Hull
 from epsteps.problem.problem import Problem, held_point
+from epsteps.problem.rounding import up
 
 # A feature at the domain's largest value is this many steps.
 STEPS = 2**20
@@ -27,8 +28,6 @@ ROWS_PER_INT64 = 2**22
 _ROWS_BITS = 22
 # Noise of about so many bits is drawn quickly, and is still spread over billions of integers.
 _NOISE_BITS = 36
-# A scale in integers is rounded up by this much, far above its rounding error.
-_OUTWARD = 1 + 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +104,7 @@ class Grid:
             more = _norm(np.where(shift > 0, coarse, 0.0), norm) if shape is None else shape.cube * coarse[0]
             more = more / (2 * self.problem.gradient_size(bound, norm))
         # Samplers draw no noise finer than integers: there is a little more of it than was paid for.
-        grown = np.maximum(scale / coarse * (1 + more) * _OUTWARD, 1.0)
+        grown = np.maximum(up(scale / coarse * (1 + more)), 1.0)
         return Release(shift, np.ldexp(step, shift), grown if shape is None else grown[0])
 
 
@@ -137,6 +136,23 @@ def _norm(values: np.ndarray, norm: float | str) -> np.ndarray:
     """Return the norm of each column, whatever its size: squares do not vanish or overflow."""
     largest = np.maximum(np.max(values, axis=0), np.finfo(float).tiny)
     return largest * np.linalg.norm(values / largest, ord=norm, axis=0)  # pyright: ignore[reportArgumentType,reportCallIssue]
+
+
+def wrapped(integer: int) -> int:
+    """Return an integer modulo 2^64, in the range of int64: no noise is too large to be drawn."""
+    return (integer + 2**63) % 2**64 - 2**63
+
+
+def added(integers: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """Return integers with noise as int64, added modulo 2^64: for noise that is known modulo 2^64, as most is.
+
+    It is a function of the sum with the whole noise, so that it is as private as that, exactly. A sum of Python's
+    integers with reduced noise would not be.
+    """
+    if integers.dtype != object and noise.dtype != object:
+        return integers.astype(np.int64) + noise.astype(np.int64)
+    total = integers.astype(object) + noise.astype(object)
+    return np.array([wrapped(int(entry)) for entry in total.ravel()], dtype=np.int64).reshape(total.shape)
 
 
 def total(parts: Iterable[np.ndarray], count: int) -> np.ndarray:

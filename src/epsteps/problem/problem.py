@@ -6,23 +6,19 @@ from functools import cached_property
 
 import numpy as np
 
-from epsteps.problem import validate
+from epsteps.problem import limits, validate
 from epsteps.problem.bodies import Body
 from epsteps.problem.domain import Domain, checked_norm
 from epsteps.problem.hulls import Hull
 from epsteps.problem.levels import NORMS
 from epsteps.problem.losses import Loss
+from epsteps.problem.rounding import up
 
-# A state-dependent sensitivity is rounded up by this much, far above its rounding error.
-_OUTWARD = 1 + 1e-12
-_SMALLEST_NORMAL = 1e-300
 # The norm of noise that is shaped like a body, in units of each coordinate.
 BODY = "body"
 # A point that diverged is held here, and slopes at it: no margin or sensitivity is then infinite.
 _LARGEST_POINT = 1e100
 _SLOPES = (1e-120, 1e120)
-# Counts up to here are exact in doubles; and noise takes about 500 bytes for each coordinate: 2 GB.
-LARGEST_N, LARGEST_DIMENSION = 2**53, 4_000_000
 
 
 @dataclass(frozen=True)
@@ -35,9 +31,9 @@ class Problem:
     Parameters
     ----------
     loss : Loss
-        ``Logistic()``, ``Softmax()``, ``SmoothedHinge()``, ``Squared()`` or ``PseudoHuber()``.
-    domain : Ball or Box
-        The set that each record's features are projected into.
+        ``Logistic()``, ``Softmax()``, ``SmoothedHinge()``, ``Squared()``, ``PseudoHuber()``, or one of your own.
+    domain : Domain
+        The set that each record's features are projected into: a ``Ball``, a ``Box``, or one of your own.
     ridge : float
         Strength of the ridge; it is the strong convexity ``mu``. (The paper's λ is ridge/2.)
     n, d : int
@@ -73,6 +69,9 @@ class Problem:
         if self.ridge > 0:
             validate.size("ridge", self.ridge)
         validate.integer("n", self.n, low=2)
+        for name, value, base in (("loss", self.loss, Loss), ("domain", self.domain, Domain)):
+            if not isinstance(value, base):
+                raise TypeError(f"{name} must be derived from {base.__module__}.{base.__name__}, got {value!r}.")
         self.domain.require(validate.integer("d", self.d))
         if not isinstance(self.intercept, bool):
             raise TypeError(f"intercept must be True or False, got {self.intercept!r}.")
@@ -80,20 +79,10 @@ class Problem:
             raise ValueError(f"smoothness must be at least ridge={self.ridge!r}, got {self.smoothness!r}.")
         if self.clip is not None:
             validate.size("clip", self.clip)
-        self._require_counts()
+        validate.integer(f"{type(self.loss).__name__}.outputs", self.loss.outputs)
+        limits.require_counts(self)
         self._require_loss()
         self._require_sizes()
-
-    def _require_counts(self) -> None:
-        """Refuse more records than doubles count, and more coordinates than memory holds."""
-        if self.n > LARGEST_N:
-            raise ValueError(f"n must be at most 2**53 = {LARGEST_N}, got {validate.written(self.n)}.")
-        validate.integer(f"{type(self.loss).__name__}.outputs", self.loss.outputs)
-        if self.dimension > LARGEST_DIMENSION:
-            raise ValueError(
-                f"there may be at most {LARGEST_DIMENSION} coordinates, got {self.coordinates}. "
-                "Declare fewer features or classes."
-            )
 
     def _require_loss(self) -> None:
         """Refuse a loss whose declared constants are none: what it says is public, and decides all sensitivities."""
@@ -112,9 +101,7 @@ class Problem:
         sizes = {"L": self.L, "the largest value of a gradient": self.gradient_radius * self.n}
         sizes |= {f"the L{norm:g} norm of records": self.record_size(norm) ** 2 for norm in NORMS}
         sizes |= {f"the L{norm:g} sensitivity": self.typical_sensitivity(norm) * self.n for norm in NORMS}
-        for name, size in sizes.items():
-            if not _SMALLEST_NORMAL <= size <= 1 / _SMALLEST_NORMAL:
-                raise ValueError(f"{name} is too large or too small to compute with: {size!r}. Choose other units.")
+        limits.require_constants(sizes)
 
     @property
     def width(self) -> int:
@@ -156,12 +143,12 @@ class Problem:
 
     @cached_property
     def exact_hull(self) -> Body | Hull | None:
-        """The smallest such body that there is noise for; ``hull`` for losses with several outputs.
+        """The smallest such body that there is noise for: that of a domain with one-hot blocks.
 
-        And where it is the same: without one-hot blocks, or where one block is all that is never negative.
+        It is ``hull`` for losses with several outputs, and where one block is all that is never negative.
         """
         exact = self.domain.hull(self.d)
-        if not isinstance(exact, Hull) or self.loss.outputs > 1:
+        if exact is None or self.loss.outputs > 1:
             return self.hull
         parts = (*exact.parts, (self.d,)) if self.intercept else exact.parts
         return Hull(parts, exact.signed) if len(parts) > 1 else self.hull
@@ -230,7 +217,7 @@ class Problem:
         only, so that scaling the noise by it costs nothing once x is public (paper, Prop. 3.1). For the logistic
         loss over the L1 ball of radius C it is 2Cσ(C|x|_inf).
         """
-        bound = 2 * self.gradient_size(self.slope_at(x), norm) * _OUTWARD
+        bound = up(2 * self.gradient_size(self.slope_at(x), norm))
         return np.minimum(bound, self.sensitivity(norm))
 
     def slope_at(self, x: np.ndarray) -> np.ndarray:
@@ -243,9 +230,9 @@ class Problem:
         reaches = []
         for block in x.reshape(self.loss.outputs, self.width, *x.shape[1:]):
             reaches.append(self.domain.reach(block[: self.d]) + (np.abs(block[self.d]) if self.intercept else 0.0))
-        found = np.asarray(self.loss.slope_at(np.max(reaches, axis=0) * _OUTWARD), dtype=float)
+        slopes = np.asarray(self.loss.slope_at(up(np.max(reaches, axis=0))), dtype=float)
         smallest, largest = _SLOPES
-        return np.clip(np.nan_to_num(found, nan=largest), smallest, min(self.loss.slope, largest))
+        return np.clip(np.nan_to_num(slopes, nan=largest), smallest, min(self.loss.slope, largest))
 
     def typical_sensitivity(self, norm: float | str = 1) -> float:
         """Return ``sensitivity`` where it is finite, and otherwise the value that error predictions assume."""
@@ -273,10 +260,7 @@ class Problem:
 
     def same_records(self, other: "Problem") -> bool:
         """Whether both problems describe the same records, whatever loss of their targets, ridge and L they assume."""
-        mine, others = (
-            (p.domain, p.n, p.d, p.intercept, getattr(p.loss, "classes", None), getattr(p.loss, "bound", None))
-            for p in (self, other)
-        )
+        mine, others = ((p.domain, p.n, p.d, p.intercept, p.loss.targets) for p in (self, other))
         return mine == others
 
 

@@ -10,18 +10,17 @@ from scipy.special import expit, softmax
 from epsteps.budgets import Budget
 from epsteps.data.records import Rows
 from epsteps.ledger.accounts import Account
-from epsteps.methods import PublishedPlan
-from epsteps.plans.planning import Plan
-from epsteps.problem import memory
+from epsteps.plans.plan import Plan
+from epsteps.problem import limits
 from epsteps.problem.problem import Problem
-from epsteps.running.running import run
+from epsteps.running.run import run
 from epsteps.tables.schema import Schema
 
 # Points are held within this, so that what is computed from them stays finite.
 LARGEST = 1e150
 
 
-def published(plan: Plan | PublishedPlan, rows: Rows, **options: Any) -> tuple[np.ndarray, bool]:
+def published(plan: Plan, rows: Rows, **options: Any) -> tuple[np.ndarray, bool]:
     """Execute a plan on records, with the options of ``epsteps.run``: return its points, and whether noise has a seed.
 
     Points are (point, output, coordinate), in the units of the plan's domain: coefficients, then the intercept if there
@@ -85,7 +84,7 @@ class Model:
     """
 
     schema: Schema
-    plan: Plan | PublishedPlan
+    plan: Plan
     points: np.ndarray
     seeded: bool
 
@@ -139,7 +138,7 @@ def problem_of(schema: Schema, n: int, ridge: float) -> Problem:
 
 
 def fit_model(
-    plan: Plan | PublishedPlan,
+    plan: Plan,
     schema: Schema,
     table: Any,
     *,
@@ -157,12 +156,12 @@ def fit_model(
     return Model(schema, plan, centred(held(points)), seeded)
 
 
-def rehearsal(plan: Plan | PublishedPlan, schema: Schema) -> Model:
+def rehearsal(plan: Plan, schema: Schema) -> Model:
     """Return a model of zeros: what can be said of any model of this plan can be said of it, before there is one.
 
     Raises if the file of such a model would be too large.
     """
-    memory.require_file(plan.problem, plan.points + 1)
+    limits.require_file(plan.problem, plan.points + 1)
     return Model(schema, plan, np.zeros((1, plan.problem.loss.outputs, plan.problem.width)), True)
 
 

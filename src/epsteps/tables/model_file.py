@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from epsteps.methods import CurvaturePlan, ObjectivePlan, OutputPlan, PublishedPlan, StatisticsPlan
-from epsteps.plans.planning import Plan
+from epsteps.plans.plan import Plan
 from epsteps.problem.extras import MissingExtraError
 from epsteps.tables.guesses import expected_error, finite, model_deviations
 from epsteps.tables.model import Model, certificate
@@ -18,7 +17,6 @@ from epsteps.tables.schema import Schema
 FILE = "model.json"
 INTERCEPT = "(intercept)"
 _FORMAT = 1
-_KINDS = {kind.__name__: kind for kind in (CurvaturePlan, ObjectivePlan, OutputPlan, StatisticsPlan)}
 _CERTIFICATE = (
     *("guarantee", "epsilon", "delta", "spent", "odds", "seeded", "adjacency"),
     *("records", "features", "domain", "method", "points"),
@@ -122,7 +120,7 @@ def coefficients(model: Model) -> list[dict[str, Any]]:
     return entries
 
 
-def releases(plan: Plan | PublishedPlan) -> list[dict[str, Any]]:
+def releases(plan: Plan) -> list[dict[str, Any]]:
     """Return how the budget is split: what each release costs in its unit, and its share of what adds up."""
     sizes = np.array([charge.cost.additive for charge in plan.charges])
     sizes = sizes / (sizes.max() or 1.0)  # relative to the largest, no sum is too large
@@ -177,11 +175,10 @@ def load_model(path: str | Path) -> Model:
         raise ModelFormatError(f"{path}: {_line(str(error))}") from None
 
 
-def _plan(content: Any) -> Plan | PublishedPlan:
-    kind = content.get("kind")
-    if kind is not None and kind not in _KINDS:
+def _plan(content: Any) -> Plan:
+    if (kind := content.get("kind")) not in Plan.kinds:
         raise ModelFormatError(f"a plan of the kind {kind!r} is not known to this version of epsteps.")
-    return (Plan if kind is None else _KINDS[kind]).from_json(json.dumps(content))
+    return Plan.from_json(json.dumps(content))
 
 
 def _require_same(actual: Mapping[str, Any], stated: Any) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from epsteps.problem.domain import Box
-from epsteps.problem.losses import Logistic, Softmax, Squared
+from epsteps.problem.box import Box
+from epsteps.problem.losses import Logistic, Squared
+from epsteps.problem.softmax import Softmax
 from epsteps.tables import notation
 from epsteps.tables.columns import Category, Column, ColumnCheck, Numeric, checked_text
 from epsteps.tables.files import read_columns

@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from epsteps.bounds import Prediction
+from epsteps.budgets.costs import Cost
 from epsteps.budgets.mechanisms import gaussian, knorm
 from epsteps.budgets.mechanisms.gaussian import Gaussian
 from epsteps.budgets.mechanisms.knorm import KNorm
@@ -33,8 +34,13 @@ class Mechanism(Protocol):
         ...
 
     @property
+    def kind(self) -> type[Cost]:
+        """What costs are counted in."""
+        ...
+
+    @property
     def unit(self) -> str:
-        """What costs are counted in: "epsilon" or "rho"."""
+        """The name of that currency."""
         ...
 
     def shape(self, problem: Problem) -> Body | Hull | Ellipsoid | None:
@@ -85,13 +91,13 @@ def require_fit(mechanism: Mechanism, problem: Problem) -> None:
         raise ValueError(f"mechanism {mechanism.name!r} does not fit {problem.domain}: use 'auto'.")
 
 
-def smallest(problem: Problem, unit: str) -> Mechanism:
-    """Return the noise whose public trace is smallest at the same cost, among those paid in this unit.
+def smallest(problem: Problem, kind: type[Cost]) -> Mechanism:
+    """Return the noise whose public trace is smallest at the same cost, among those paid in this currency.
 
     The trace is weighed by a public guess of the curvature: noise along a steep direction does little harm.
     """
     found = [named(name) for name in NAMES]
-    fitting = [mechanism for mechanism in found if mechanism.unit == unit and mechanism.covers(problem)]
+    fitting = [mechanism for mechanism in found if mechanism.kind is kind and mechanism.covers(problem)]
     risks = [risk(noise, problem.typical_sensitivity(noise.norm), problem) for noise in fitting]
     # The first within a hair: shapes that are the same but for rounding go by their plainest name.
     return next(noise for noise, size in zip(fitting, risks, strict=True) if size <= min(risks) * (1 + 1e-9))

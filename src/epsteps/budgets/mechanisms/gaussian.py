@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from epsteps.bounds import Prediction
+from epsteps.budgets.costs import Cost, Rho
 from epsteps.budgets.mechanisms.weights import checked_weights
 from epsteps.problem import validate
 from epsteps.problem.bodies import Covariance, Ellipsoid
@@ -38,9 +39,14 @@ class Gaussian:
         return 2 if self.name == "gaussian" else BODY
 
     @property
-    def unit(self) -> str:
+    def kind(self) -> type[Cost]:
         """Costs are rhos of concentrated privacy."""
-        return "rho"
+        return Rho
+
+    @property
+    def unit(self) -> str:
+        """The name of the costs."""
+        return self.kind.unit
 
     def shape(self, problem: Problem) -> Ellipsoid | None:
         """Return the ellipsoid that the noise is shaped like, if it has one."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from epsteps.bounds import Prediction
+from epsteps.budgets.costs import Cost, Epsilon
 from epsteps.budgets.mechanisms import subsampled
 from epsteps.budgets.mechanisms.weights import checked_weights
 from epsteps.problem import validate
@@ -46,9 +47,14 @@ class KNorm:
         return _NORMS[self.name]
 
     @property
-    def unit(self) -> str:
+    def kind(self) -> type[Cost]:
         """Costs are epsilons."""
-        return "epsilon"
+        return Epsilon
+
+    @property
+    def unit(self) -> str:
+        """The name of the costs."""
+        return self.kind.unit
 
     def shape(self, problem: Problem) -> Body | Hull | None:
         """Return the body that the noise is shaped like, if it has one."""

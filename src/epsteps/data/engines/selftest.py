@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 
-from epsteps.problem.domain import Ball
+from epsteps.problem.ball import Ball
 from epsteps.problem.grid import ROWS_PER_DOUBLE, STEPS, Grid, Points
 from epsteps.problem.losses import Logistic, Loss, Squared
 from epsteps.problem.problem import Problem

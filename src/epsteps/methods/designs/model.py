@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
 
-from epsteps.methods.designs.definite import Definite, definite, held
-from epsteps.problem.losses import Logistic, Loss, Squared
+from epsteps.methods.designs.covariance import Definite, definite, held
+from epsteps.problem.losses import Loss, Surrogate
 
 _NODES, _WEIGHTS = hermegauss(41)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
@@ -19,16 +19,19 @@ _STEPS, _HALVINGS = 30, 20
 _LEAST_CURVATURE = 0.1
 
 
+def surrogate_of(loss: Loss) -> Surrogate:
+    """Return what a model of F needs of a loss, or raise if the curvature method does not cover it."""
+    if loss.surrogate is None:
+        raise TypeError(
+            f"the curvature method has a model for Logistic() and Squared(), got {loss!r}, which has no surrogate. "
+            "Use a plan of steps, such as epsteps.plan(problem, budget)."
+        )
+    return loss.surrogate
+
+
 def typical_curvature(loss: Loss) -> float:
     """Return the curvature of the loss at a typical margin: what a covariance is multiplied by in the Hessian."""
-    if isinstance(loss, Logistic):
-        return 0.2  # 1/4 at margin 0, and less away from it
-    if isinstance(loss, Squared):
-        return 1.0
-    raise TypeError(
-        f"the curvature method has a model for Logistic() and Squared(), got {loss!r}. "
-        "Use a plan of steps, such as epsteps.plan(problem, budget)."
-    )
+    return surrogate_of(loss).curvature
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +44,7 @@ class Model:
     within twice the radius, and a correction that F could not show is not made.
     """
 
-    loss: Logistic | Squared
+    loss: Loss
     mean: np.ndarray
     covariance: np.ndarray
     ridge: float
@@ -57,13 +60,14 @@ class Model:
         """Return gradient and Hessian at x."""
         m, spread = self.mean, self.covariance @ x
         extra = self.ridge * np.eye(len(x)) + self.correction
-        if isinstance(self.loss, Squared):
+        slopes_at = surrogate_of(self.loss).slopes
+        if slopes_at is None:
             hessian = self.covariance + np.outer(m, m) + extra
             return hessian @ x, hessian
         size = max(float(spread @ x), 1e-12)
         v = m @ x + np.sqrt(size) * _NODES
-        slope = 0.5 * np.tanh(v / 2)
-        weights = (0.25 - slope**2) * _WEIGHTS
+        slope, bend_at = slopes_at(v)
+        weights = bend_at * _WEIGHTS
         flat, tilt, bend = weights.sum(), weights @ _NODES / np.sqrt(size), weights @ (_NODES**2 - 1) / size
         gradient = (slope @ _WEIGHTS) * m + flat * spread + extra @ x
         cross = np.outer(m, spread)
@@ -117,10 +121,10 @@ class Model:
             return self
         if not (self._is_possible(step, seen) and self._is_possible(step, own)):
             return self
-        more = np.outer(seen, seen) / (step @ seen) - np.outer(own, own) / (step @ own)
-        if np.linalg.eigvalsh(self.derivatives(after)[1] + more)[0] <= 0:
+        update = np.outer(seen, seen) / (step @ seen) - np.outer(own, own) / (step @ own)
+        if np.linalg.eigvalsh(self.derivatives(after)[1] + update)[0] <= 0:
             return self
-        return replace(self, correction=self.correction + more)
+        return replace(self, correction=self.correction + update)
 
     def _is_possible(self, step: np.ndarray, change: np.ndarray) -> bool:
         """Whether a convex function of this largest curvature L can have it: |change|² <= L step'change (Nesterov)."""

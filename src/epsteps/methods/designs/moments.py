@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from epsteps.budgets import mechanisms
+from epsteps.budgets import Cost, mechanisms
 from epsteps.budgets.mechanisms import Mechanism
-from epsteps.methods.designs.columns import Columns
-from epsteps.problem.domain import Box, Domain
+from epsteps.problem.domain import Columns, Domain
 from epsteps.problem.losses import Logistic
 from epsteps.problem.problem import Problem
+from epsteps.problem.rounding import up
 from epsteps.problem.sampling import Sampling
 
 _FULL = Sampling(1, 1)
@@ -31,7 +31,7 @@ class Statistic:
     def scale(self) -> float:
         """The scale of the noise on the sum."""
         sensitivity = self.problem.sensitivity(self.mechanism.norm)
-        return float(self.mechanism.scales(sensitivity, np.array(self.cost), _FULL)) * (1 + 1e-12)
+        return up(float(self.mechanism.scales(sensitivity, np.array(self.cost), _FULL)))
 
     @property
     def deviations(self) -> np.ndarray:
@@ -40,7 +40,7 @@ class Statistic:
         return np.sqrt(covariance.variances) * units * self.scale / self.problem.n
 
 
-def statistics_of(columns: Columns, n: int, unit: str, cost: float) -> tuple[Statistic, ...]:
+def statistics_of(columns: Columns, n: int, kind: type[Cost], cost: float) -> tuple[Statistic, ...]:
     """Return the releases of the means, and of the squares where columns are numeric, for this cost together.
 
     Noise of a norm grows with the number of entries, and shares in proportion to it leave all of them equally exact.
@@ -48,12 +48,12 @@ def statistics_of(columns: Columns, n: int, unit: str, cost: float) -> tuple[Sta
     numeric = len(columns.numeric)
     parts = [(columns.domain, columns.d), (columns.squares, numeric)][: 1 + bool(numeric)]
     total = columns.d + numeric
-    return tuple(_statistic(domain, n, d, unit, cost * d / total) for domain, d in parts)
+    return tuple(_statistic(domain, n, d, kind, cost * d / total) for domain, d in parts)
 
 
-def _statistic(domain: Domain, n: int, d: int, unit: str, cost: float) -> Statistic:
+def _statistic(domain: Domain, n: int, d: int, kind: type[Cost], cost: float) -> Statistic:
     problem = Problem(Logistic(), domain, ridge=0.0, n=n, d=d)
-    return Statistic(problem, mechanisms.smallest(problem, unit), cost)
+    return Statistic(problem, mechanisms.smallest(problem, kind), cost)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,16 +77,9 @@ def decode_moments(columns: Columns, released: tuple[np.ndarray, ...], noise: tu
     variance, variance_noise = mean * (1 - mean), np.array(mean_noise)
     numeric = columns.numeric
     if len(numeric):
-        square, square_noise = _square(columns, released[1], noise[1])
+        square, square_noise = (released[1] + columns.offset) / columns.factor, noise[1] / columns.factor
         variance[numeric] = np.clip(square - mean[numeric] ** 2, 0.0, 1.0)
         variance_noise[numeric] = np.hypot(square_noise, 2 * np.abs(mean[numeric]) * mean_noise[numeric])
     variance = np.maximum(variance, variance_noise / 2)
     half = columns.half
     return Moments(columns.centre + half * mean, half**2 * variance, half * mean_noise, half**2 * variance_noise)
-
-
-def _square(columns: Columns, released: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return z² and its noise, from what was released of it."""
-    if columns.squares == Box(-1, 1):
-        return (released + 1) / 2, noise / 2
-    return released, noise

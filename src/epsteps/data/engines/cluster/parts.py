@@ -10,7 +10,7 @@ import numpy as np
 
 from epsteps.data import engines
 from epsteps.data.engines.selftest import SelfTestError
-from epsteps.problem.domain import Ball
+from epsteps.problem.ball import Ball
 from epsteps.problem.extras import MissingExtraError, require
 from epsteps.problem.losses import Logistic
 from epsteps.problem.problem import Problem

@@ -1,0 +1,462 @@
+"""The paper's methods: gradient steps with noise, and the split of the budget over them with the smallest bound."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from epsteps import bounds
+from epsteps.bounds import Bound, ExactError, NoBoundError, Prediction
+from epsteps.bounds.steps import Method, Steps, nesterov
+from epsteps.budgets import Budget, Expense, mechanisms
+from epsteps.budgets.mechanisms import Mechanism
+from epsteps.plans import covariances, notation
+from epsteps.plans.page import problem_fact
+from epsteps.plans.plan import Charge, Conversation, Plan, Published
+from epsteps.plans.requests import Gradient
+from epsteps.problem import limits, validate
+from epsteps.problem.extras import MissingExtraError
+from epsteps.problem.problem import Problem
+from epsteps.problem.sampling import Sampling
+
+ALLOCATIONS = ("optimal", "uniform")
+OBJECTIVES = ("bound", "exact")
+SENSITIVITIES = ("global", "state")
+_TEXTS = ("method", "allocation", "sensitivity", "objective")
+# Rows of the table on a plan's page.
+_ROWS = 10
+# Scales and expenses are rounded up by this much, so that the certificate, itself rounded up, stays within the budget.
+_UP = 1 + 1e-12
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StepsPlan(Plan):
+    """A private run, decided: steps, noise scales, and the certificate that follows from them.
+
+    Made by :func:`plan`.
+
+    Parameters
+    ----------
+    problem, budget
+        The public facts, and what may be spent.
+    method : str
+        Name of the method, for people.
+    steps : Steps
+        What the loop executes.
+    scales : array of length T
+        Noise scale of each step at the planned ``sensitivity_bound``.
+    batch : int
+        Records per step, m.
+    mechanism : Mechanism
+        The noise.
+    allocation : str
+        How the budget was split, for people.
+    sensitivity : "global" or "state"
+        Whether a step's noise has the planned scale, or that scale times the sensitivity at the step's public point
+        over ``sensitivity_bound``. The cost of the step is the same.
+    objective : "bound" or "exact"
+        What ``error`` says: the proven bound, or the exact error on a quadratic of the assumed ``spectrum``.
+    spectrum, start_shares : arrays, optional
+        Eigenvalues for "exact", a logarithmic grid on [mu, L] by default, and how the gap of the start is spread over
+        them, evenly by default.
+    start_gap : float
+        F(x_0) - F* that ``error`` assumes.
+    expenses : tuple of Expense
+        What the same budget paid for before.
+    """
+
+    tag: ClassVar[str | None] = None
+    reads = (Gradient,)
+    has_floats = True
+    writers: ClassVar = {
+        "mechanism": lambda mechanism: mechanism.name,
+        "expenses": lambda expenses: [vars(expense) for expense in expenses],
+        "steps": lambda steps: {name: array.tolist() for name, array in vars(steps).items()},
+    }
+    readers: ClassVar = {
+        "mechanism": mechanisms.named,
+        "spectrum": notation.array,
+        "start_shares": notation.array,
+        "expenses": lambda content: tuple(Expense(**expense) for expense in content),
+        "steps": lambda content: Steps(**content),
+        "scales": notation.array,
+    }
+
+    problem: Problem
+    budget: Budget
+    mechanism: Mechanism
+    method: str
+    batch: int
+    allocation: str
+    sensitivity: str
+    objective: str
+    start_gap: float
+    spectrum: np.ndarray | None
+    start_shares: np.ndarray | None
+    expenses: tuple[Expense, ...]
+    steps: Steps
+    scales: np.ndarray
+
+    def __post_init__(self) -> None:
+        if not all(str(getattr(self, name)).isprintable() for name in _TEXTS):
+            raise ValueError(f"not a plan: {', '.join(_TEXTS)} must be printable text.")
+        limits.require_path(self.problem, len(self.steps))
+        scales = np.array(self.scales, dtype=float)
+        if scales.shape != (len(self.steps),):
+            raise ValueError(f"scales must have one entry for each of the {len(self.steps)} steps, got {scales.shape}.")
+        if not (np.all(np.isfinite(scales)) and np.all(scales > 0)):
+            raise ValueError(f"scales must be positive and finite, got {scales.min()!r} to {scales.max()!r}.")
+        scales.flags.writeable = False
+        object.__setattr__(self, "scales", scales)
+        object.__setattr__(self, "expenses", tuple(self.expenses))
+        validate.choice("sensitivity", self.sensitivity, SENSITIVITIES)
+        validate.choice("objective", self.objective, OBJECTIVES)
+        validate.positive("start_gap", self.start_gap)
+        for name in ("spectrum", "start_shares"):
+            if (values := getattr(self, name)) is not None and not np.all(np.isfinite(values)):
+                raise ValueError(f"{name} must hold finite numbers, got {values!r}.")
+        if self.mechanism != mechanisms.named(validate.choice("mechanism", self.mechanism.name, mechanisms.NAMES)):
+            raise ValueError(
+                f"mechanism must be the library's own, got {self.mechanism!r}: its sampler is chosen by name."
+            )
+        mechanisms.require_fit(self.mechanism, self.problem)
+        for expense in self.expenses:
+            if expense.kind is not self.mechanism.kind:
+                raise ValueError(f"{expense} was paid in {expense.unit}, but the steps cost {self.mechanism.unit}.")
+        if self.sensitivity == "global" and not self.problem.has_bounded_sensitivity:
+            raise ValueError(
+                f"{type(self.problem.loss).__name__} has no bounded gradient: use sensitivity='state', got 'global'."
+            )
+        self.budget.require(self.mechanism)
+        super().__post_init__()
+
+    @property
+    def iterations(self) -> int:
+        """Number of steps, T."""
+        return len(self.steps)
+
+    @property
+    def sampling(self) -> Sampling:
+        """Which records a step reads: the run draws from this object, the certificate computes with it."""
+        return Sampling(self.problem.n, self.batch)
+
+    @property
+    def sensitivity_bound(self) -> float:
+        """Sensitivity of one record's gradient that the planned scales are for."""
+        return self.problem.typical_sensitivity(self.mechanism.norm)
+
+    @cached_property
+    def costs(self) -> np.ndarray:
+        """Cost of each step, computed from its scale: epsilon for pure noise, rho for Gaussian noise."""
+        return self.mechanism.costs(self.sensitivity_bound, self.scales, self.sampling)
+
+    def spending(self, repetitions: int = 1) -> Budget:
+        """Return what the steps of so many runs cost together: computed from the scales and rounded up."""
+        return self.budget.spending(np.tile(self.costs, repetitions), self.mechanism.kind)
+
+    @cached_property
+    def spent(self) -> float:
+        """Epsilon (or rho, for a budget of rho) of the expenses and one run. Never above the budget.
+
+        It holds for a plan that depends on what the expenses bought.
+        """
+        expenses = [expense.cost for expense in self.expenses]
+        return self.budget.spending(self.costs, self.mechanism.kind, expenses).amount
+
+    @cached_property
+    def bound(self) -> Bound | None:
+        """The convergence theorem for these steps, if one is known (heavy ball's needs ``epsteps[theory]``)."""
+        try:
+            return bounds.for_steps(self.steps, self.problem.mu, self.problem.L)
+        except (NoBoundError, MissingExtraError):
+            return None
+
+    @cached_property
+    def error(self) -> float | None:
+        """Predicted E F(x_T) - F* for a start within ``start_gap``.
+
+        With ``objective="bound"`` it is proved (None where no theorem covers the steps), under
+        ``sensitivity="state"`` while the sensitivity at the points visited stays below ``sensitivity_bound``. With
+        "exact" it is the error on the assumed quadratic.
+        """
+        prediction = self.bound if self.objective == "bound" else self._exact()
+        if prediction is None:
+            return None
+        power = self.mechanism.half_power(self.scales, self.problem)
+        return prediction.error(self.start_gap, power + self.sampling.variance(self.problem.gradient_radius) / 2)
+
+    def _exact(self) -> ExactError:
+        return ExactError(self.steps, assumed_spectrum(self.problem, self.spectrum), self.start_shares)
+
+    def scale_at(self, t: int, point: np.ndarray) -> np.ndarray | float:
+        """Return the noise scale that step t (from 0) uses at its public point, one for each column."""
+        if self.sensitivity == "global":
+            return float(self.scales[t])
+        return self.scales[t] / self.sensitivity_bound * self.problem.sensitivity_at(point, self.mechanism.norm)
+
+    def slope_at(self, point: np.ndarray) -> np.ndarray | float:
+        """Return the largest slope of any record's loss that a step's noise is scaled for, one for each column."""
+        known = self.sensitivity == "global" and math.isfinite(self.problem.loss.slope)
+        return self.problem.loss.slope if known else self.problem.slope_at(point)
+
+    @property
+    def charges(self) -> list[Charge]:
+        """A charge for each step."""
+        steps = enumerate(zip(self.costs.tolist(), self.scales.tolist(), strict=True), start=1)
+        kind, noise = self.mechanism.kind, self.mechanism.name
+        return [Charge(f"step {t}", kind(cost), scale, noise) for t, (cost, scale) in steps]
+
+    @property
+    def points(self) -> int:
+        """Every step publishes a point."""
+        return self.iterations
+
+    @property
+    def extent(self) -> str:
+        """How many steps there are."""
+        return f"{self.iterations} steps"
+
+    @property
+    def title(self) -> str:
+        """The first line of the plan's page."""
+        return f"{self.method}, {self.iterations} steps, {self.allocation} split of the budget"
+
+    def conversation(self) -> Conversation:
+        """Return the steps from 0."""
+        return self._descend(np.zeros((self.problem.dimension, 1)))
+
+    def conversations(self, start: np.ndarray) -> list[Conversation]:
+        """Return the steps of all runs at once: each column is a run."""
+        return [self._descend(start)]
+
+    def _descend(self, x: np.ndarray) -> Conversation:
+        """Publish x_0, ..., x_T, for each column of x: the one recursion of all the paper's methods."""
+        steps, path = self.steps, np.empty((self.iterations + 1, *x.shape))
+        path[0] = x
+        for t in range(self.iterations):
+            drift = np.zeros_like(x) if t == 0 or steps.restart[t] else path[t] - path[t - 1]
+            gradient = yield self._request(t, path[t] + steps.gamma[t] * drift)
+            path[t + 1] = path[t] + steps.beta[t] * drift - steps.alpha[t] * gradient
+        return Published(path)
+
+    def _request(self, t: int, point: np.ndarray) -> Gradient:
+        scale = self.scale_at(t, point) * self.batch
+        return Gradient(self.problem, self.mechanism, point, scale, self.slope_at(point), self.sampling, t)
+
+    def certificate(self) -> dict[str, Any]:
+        """Return what follows from the plan: what a data holder approves."""
+        return {
+            "adjacency": "replace one record",
+            "iterations": self.iterations,
+            "sensitivity_bound": self.sensitivity_bound,
+            "unit": self.mechanism.unit,
+            "spent": self.spent,
+            "error": self.error,
+            "costs": self.costs.tolist(),
+        }
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """Lines of the plan's page."""
+        problem, reading = self.problem, "reads all records"
+        if not self.sampling.is_full:
+            reading = f"reads {self.batch} of {problem.n} records, drawn afresh without replacement and kept secret"
+        noise = f"{self.mechanism.name.capitalize()}, for a sensitivity of {self.sensitivity_bound:g} / {self.batch}"
+        if self.sensitivity == "state":
+            noise += ", rescaled by the sensitivity at each step's public point"
+        return {
+            "Problem": f"{problem_fact(problem, problem.ridge)}; mu = {problem.mu:.6g}, L = {problem.L:.6g}",
+            "Each step": reading,
+            "Noise": noise,
+            "Error": self._error_fact(),
+        }
+
+    def _error_fact(self) -> str:
+        if self.error is None:
+            return "no theorem at hand covers these steps; the guarantee does not depend on one"
+        if self.objective == "exact":
+            return f"E F(x_T) - F* = {self.error:.6g} on the assumed quadratic, if F(x_0) - F* = {self.start_gap:g}"
+        text = f"E F(x_T) - F* <= {self.error:.6g}, if F(x_0) - F* <= {self.start_gap:g}"
+        if self.sensitivity == "state" and not self.problem.has_bounded_sensitivity:
+            text += " and predictions stay in the declared range of the target"
+        return text
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """List the expenses, the first and last step, every restart, and evenly spaced steps between."""
+        total = sum(expense.cost for expense in self.expenses) + self.costs.sum()
+        header = ["step", "step size", "momentum", self.mechanism.unit, "share", "noise scale", ""]
+        rows = []
+        for expense in self.expenses:
+            rows.append(["before", "", "", f"{expense.cost:.6g}", f"{expense.cost / total:.2%}", "", expense.note])
+        spaced = np.linspace(0, self.iterations - 1, min(_ROWS, self.iterations)).round().astype(int)
+        for t in np.union1d(spaced, np.flatnonzero(self.steps.restart)):
+            sizes = [f"{self.steps.alpha[t]:.6g}", f"{self.steps.beta[t]:.4f}", f"{self.costs[t]:.6g}"]
+            share, scale = f"{self.costs[t] / total:.2%}", f"{self.scales[t]:.6g}"
+            rows.append([f"{t + 1}", *sizes, share, scale, "restart" * bool(self.steps.restart[t])])
+        return header, [*rows, ["total", "", "", f"{total:.6g}", f"{1:.2%}", "", ""]]
+
+    def noise_covariance(self, curvature: np.ndarray) -> np.ndarray:
+        """Return the covariance of the noise in the last published point, if F has this curvature: a guess."""
+        noise = covariances.of_noise(self.mechanism, 1.0, self.problem)
+        return covariances.of_steps(self.steps, self.scales, noise, curvature)
+
+
+def assumed_spectrum(problem: Problem, spectrum: np.ndarray | None) -> np.ndarray:
+    """Return the declared eigenvalues, or a logarithmic grid on [mu, L]."""
+    if spectrum is not None:
+        return np.asarray(spectrum, dtype=float)
+    if problem.mu <= 0:
+        raise NoBoundError("the default spectrum needs strong convexity (mu > 0): pass spectrum=..., or use ridge > 0.")
+    return np.geomspace(problem.mu, problem.L, 40)
+
+
+def plan_steps(
+    problem: Problem,
+    budget: Budget,
+    method: Method = nesterov,
+    *,
+    allocation: str = "optimal",
+    iterations: int | str = "auto",
+    max_iterations: int = 1000,
+    batch: int | None = None,
+    mechanism: str = "auto",
+    sensitivity: str = "auto",
+    objective: str = "bound",
+    spectrum: Sequence[float] | np.ndarray | None = None,
+    start_shares: Sequence[float] | np.ndarray | None = None,
+    start_gap: float = 10.0,
+    c: float = 1.0,
+    expenses: Sequence[Expense] = (),
+) -> "StepsPlan":
+    """Decide the steps of a private run from public numbers alone.
+
+    Parameters
+    ----------
+    problem, budget, method
+        What is solved, what may be spent (``Pure``, ``Concentrated`` or ``Approximate``), and how: ``gd``,
+        ``heavy_ball``, ``nesterov`` or ``multistage``.
+    allocation : "optimal" or "uniform"
+        Split the budget so that the predicted error is smallest, or evenly.
+    iterations : int or "auto"
+        Number of steps, or the one up to ``max_iterations`` with the smallest predicted error.
+    batch : int, optional
+        Records per step, drawn afresh without replacement; all by default (which is always more accurate).
+    mechanism : "auto", "laplace", "l2", "linf", "hull", "blocks", "gaussian" or "ellipsoid"
+        The noise; "auto" is the one with the smallest public trace among those that the budget is made for.
+    sensitivity : "auto", "global" or "state"
+        Scale the noise for all x, or for the public point of each step; "auto" is global where that is finite.
+    objective : "bound" or "exact"
+        What error is predicted by: the proven bound, or the exact error on a quadratic of the assumed ``spectrum``,
+        which often chooses better and proves nothing.
+    spectrum : sequence, optional
+        Public guess of the eigenvalues of F for "exact"; a logarithmic grid on [mu, L] by default.
+    start_shares : sequence, optional
+        Public guess of how F(x_0) - F* is spread over those eigenvalues; evenly by default.
+    start_gap : float
+        A public guess of F(x_0) - F*; it decides iterations and the predicted error, never privacy.
+        ``problem.start_gap`` bounds it for a start at 0.
+    c : float
+        The step size is c/L.
+    expenses : sequence of Expense
+        What the same budget has paid for, such as a private estimate of L; the steps get the rest. The problem may
+        depend on it: the certificate adds expenses up with the steps such that it holds for every outcome.
+
+    >>> import epsteps as es
+    >>> problem = es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.02, n=100_000, d=20)
+    >>> p = es.plan(problem, es.Pure(1.0), es.nesterov, mechanism="laplace")
+    >>> p.iterations, p.spent <= 1.0
+    (120, True)
+    """
+    if iterations != "auto":
+        limits.require_path(problem, _checked_horizon(iterations))
+    validate.choice("allocation", allocation, ALLOCATIONS)
+    validate.choice("mechanism", mechanism, ("auto", *mechanisms.NAMES))
+    validate.choice("sensitivity", sensitivity, ("auto", *SENSITIVITIES))
+    validate.choice("objective", objective, OBJECTIVES)
+    validate.positive("start_gap", start_gap)
+    sampling = Sampling(problem.n, problem.n if batch is None else batch)
+    if sensitivity == "auto":
+        sensitivity = "global" if problem.has_bounded_sensitivity else "state"
+    auto = mechanism == "auto"
+    noise = mechanisms.smallest(problem, budget.kind(sampling)) if auto else mechanisms.named(mechanism)
+    reserved = sum(expense.cost for expense in expenses) * _UP
+    eigenvalues, shares = (None if given is None else np.asarray(given, float) for given in (spectrum, start_shares))
+    chosen = _Choice(
+        problem, budget, method, noise, sampling, allocation, objective, eigenvalues, shares, start_gap, c, reserved
+    )
+    T = chosen.best_horizon(max_iterations) if iterations == "auto" else _checked_horizon(iterations)
+    limits.require_path(problem, T)
+    steps = method(problem.mu, problem.L, T, c=c)
+    return StepsPlan(
+        problem=problem,
+        budget=budget,
+        method=method.__name__,
+        steps=steps,
+        scales=chosen.scales(steps),
+        batch=sampling.m,
+        mechanism=noise,
+        allocation=allocation,
+        sensitivity=sensitivity,
+        objective=objective,
+        spectrum=eigenvalues,
+        start_shares=shares,
+        start_gap=float(start_gap),
+        expenses=tuple(expenses),
+    )
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """The arguments of one call of ``plan_steps``, and what follows from them."""
+
+    problem: Problem
+    budget: Budget
+    method: Method
+    mechanism: Mechanism
+    sampling: Sampling
+    allocation: str
+    objective: str
+    spectrum: np.ndarray | None
+    start_shares: np.ndarray | None
+    start_gap: float
+    c: float
+    reserved: float
+
+    @property
+    def sensitivity(self) -> float:
+        return self.problem.typical_sensitivity(self.mechanism.norm)
+
+    def scales(self, steps: Steps) -> np.ndarray:
+        weights = None if self.allocation == "uniform" else self._prediction(steps).weights
+        costs = self.budget.allocate(weights, len(steps), self.mechanism, self.sampling, self.reserved)
+        return self.mechanism.scales(self.sensitivity, costs, self.sampling) * _UP
+
+    def best_horizon(self, max_iterations: int) -> int:
+        """Return the T whose error is smallest: all T at once, since each T's steps begin the longest one's."""
+        longest = validate.integer("max_iterations", max_iterations)
+        limits.require_horizon(longest, squared=self.objective == "exact" or not self.sampling.is_full)
+        prediction = self._prediction(self.method(self.problem.mu, self.problem.L, longest, c=self.c))
+        noise = self.budget.noise_by_horizon(prediction, self.allocation, self.mechanism, self.sampling, self.reserved)
+        noise = noise * self.mechanism.half_power(self.sensitivity, self.problem)
+        noise += prediction.weight_sums(1.0) * self.sampling.variance(self.problem.gradient_radius) / 2
+        return int(np.argmin(prediction.start_errors(self.start_gap) + noise)) + 1
+
+    def _prediction(self, steps: Steps) -> Prediction:
+        if self.objective == "exact":
+            return ExactError(steps, assumed_spectrum(self.problem, self.spectrum), self.start_shares)
+        try:
+            return bounds.for_steps(steps, self.problem.mu, self.problem.L)
+        except NoBoundError as error:
+            raise NoBoundError(
+                f"{error} Without a bound neither the number of iterations nor the split can be chosen by it: pass "
+                f"objective='exact', or iterations=<a number> and allocation='uniform' (here: {self.method.__name__})."
+            ) from None
+
+
+def _checked_horizon(T: int | str) -> int:
+    if isinstance(T, str):
+        raise ValueError(f"iterations must be a whole number or 'auto', got {T!r}.")
+    return validate.integer("iterations", T)

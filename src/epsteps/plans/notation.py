@@ -1,0 +1,198 @@
+"""A plan as JSON: what was decided, and the certificate that must follow from it when it is read back."""
+
+import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from epsteps.budgets import Budget
+from epsteps.problem.ball import Ball
+from epsteps.problem.box import Box
+from epsteps.problem.extras import MissingExtraError
+from epsteps.problem.losses import Logistic, PseudoHuber, SmoothedHinge, Squared
+from epsteps.problem.problem import Problem
+from epsteps.problem.softmax import Softmax
+
+if TYPE_CHECKING:
+    from epsteps.plans.plan import Plan
+
+_FORMAT = 1
+_DOMAINS = {"Ball": Ball, "Box": Box}
+_LOSSES = {kind.__name__: kind for kind in (Logistic, SmoothedHinge, Softmax, Squared, PseudoHuber)}
+
+
+class PlanFormatError(ValueError):
+    """A text is not a plan, or its certificate does not follow from its contents."""
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Turn whatever goes wrong while a plan is read into a ``PlanFormatError``: any text may arrive.
+
+    The plan's own classes check what it says, and refuse it in their own words. Only a missing extra, which the
+    certificate of some plans is computed with, speaks for itself.
+    """
+    try:
+        with np.errstate(all="ignore"):  # numbers that are too large are refused, not warned of
+            yield
+    except (PlanFormatError, MissingExtraError):
+        raise
+    except Exception as error:  # the one place where every error is expected
+        if isinstance(error, ValueError):
+            raise PlanFormatError(_clipped(str(error), 500)) from error
+        said = f"not a complete plan: {_clipped(repr(error), 300)}. Pass the text that to_json returned."
+        raise PlanFormatError(said) from error
+
+
+def written(plan: "Plan") -> dict[str, Any]:
+    """Return the plan as JSON knows it."""
+    names = [entry.name for entry in fields(plan)]  # pyright: ignore[reportArgumentType]
+    return {
+        "epsteps_plan": _FORMAT,
+        **({} if plan.tag is None else {"kind": plan.tag}),
+        "problem": problem_to_dict(plan.problem),
+        "budget": to_dict(plan.budget),
+        **{
+            name: plan.writers.get(name, plain)(getattr(plan, name))
+            for name in names
+            if name not in ("problem", "budget")
+        },
+        "certificate": plan.certificate(),
+    }
+
+
+def read(kind: type["Plan"], content: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a plan of this kind from its contents."""
+    names = [entry.name for entry in fields(kind)]  # pyright: ignore[reportArgumentType]
+    require_keys(content, ("epsteps_plan", *([] if kind.tag is None else ["kind"]), "certificate", *names))
+    readers = {"problem": problem_from_dict, "budget": budget_from_dict} | kind.readers
+    return {name: readers.get(name, unplain)(content[name]) for name in names}
+
+
+def parse(text: str) -> dict[str, Any]:
+    """Return the contents of a plan's text, or raise if it is none."""
+    try:
+        content = json.loads(text, parse_constant=_refused, parse_float=_finite, object_pairs_hook=_distinct)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise PlanFormatError(f"not a plan: {error}. Pass the text that to_json returned.") from None
+    if not isinstance(content, dict) or content.get("epsteps_plan") != _FORMAT:
+        raise PlanFormatError(f"not a plan of format {_FORMAT}: 'epsteps_plan' must be {_FORMAT}.")
+    return content
+
+
+def require_keys(content: dict[str, Any], wanted: tuple[str, ...]) -> None:
+    """Raise unless a plan's contents are those of its kind, no fewer and no more."""
+    missing = [name for name in wanted if name not in content]
+    unknown = [name for name in content if name not in wanted]
+    if missing or unknown:
+        said = f"it lacks {_short(missing[0])}" if missing else f"it has an unknown {_short(unknown[0])}"
+        raise PlanFormatError(f"not a complete plan: {said}. Pass the text that to_json returned.")
+
+
+def compare(actual: dict[str, Any], stated: dict[str, Any]) -> None:
+    """Raise unless the stated certificate is what the contents give."""
+    if actual.get("error", 0.0) is None:
+        stated = stated | {"error": None}  # heavy ball's theorem needs an extra that may be missing here
+    for name in sorted(actual.keys() | stated.keys()):
+        if not _agree(actual.get(name), stated.get(name)):
+            raise PlanFormatError(
+                f"the plan was changed: its {_short(name)} says {_short(stated.get(name))}, but its contents give "
+                f"{_short(actual.get(name))}. Make it anew with epsteps.plan."
+            )
+
+
+def problem_to_dict(problem: Problem) -> dict[str, Any]:
+    """Return the problem as JSON knows it."""
+    return {
+        "loss": to_dict(problem.loss),
+        "domain": to_dict(problem.domain),
+        **{name: getattr(problem, name) for name in ("ridge", "n", "d", "intercept", "smoothness", "clip")},
+    }
+
+
+def problem_from_dict(content: dict[str, Any]) -> Problem:
+    """Build the problem that ``problem_to_dict`` described."""
+    rest = dict(content)
+    return Problem(_from_dict(rest.pop("loss"), _LOSSES), _from_dict(rest.pop("domain"), _DOMAINS), **rest)
+
+
+def budget_from_dict(content: dict[str, Any]) -> Budget:
+    """Build the budget that ``to_dict`` described."""
+    return _from_dict(content, Budget.named)
+
+
+def to_dict(value: Any) -> dict[str, Any]:
+    """Return a small dataclass of the library as its type's name and its fields."""
+    if type(value) not in (_DOMAINS | _LOSSES | Budget.named).values():
+        raise TypeError(f"a plan with {value!r} cannot be written: JSON knows the library's own kinds only.")
+    return {"type": type(value).__name__} | {entry.name: plain(getattr(value, entry.name)) for entry in fields(value)}
+
+
+def _from_dict(content: dict[str, Any], kinds: dict[str, Any]) -> Any:
+    """Build the object that ``_to_dict`` described."""
+    rest = {name: unplain(value) for name, value in content.items()}
+    return kinds[rest.pop("type")](**rest)
+
+
+def plain(value: Any) -> Any:
+    """Return what JSON knows for arrays, tuples, NumPy scalars and infinity."""
+    if isinstance(value, tuple):
+        return [plain(entry) for entry in value]
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, np.generic):
+        return value.item()
+    return "inf" if value == math.inf else value
+
+
+def array(values: list[float] | None) -> np.ndarray | None:
+    """Return an array of floats, if there is one."""
+    return None if values is None else np.array(values, dtype=float)
+
+
+def unplain(value: Any) -> Any:
+    """Turn lists back into tuples, and "inf" into infinity."""
+    if isinstance(value, list):
+        return tuple(unplain(entry) for entry in value)
+    return math.inf if value == "inf" else value
+
+
+def _agree(actual: Any, stated: Any) -> bool:
+    numbers = (int, float, list)
+    if isinstance(actual, numbers) and isinstance(stated, numbers):
+        try:
+            return np.shape(actual) == np.shape(stated) and bool(np.allclose(actual, stated, rtol=1e-9, atol=0))
+        except (ValueError, TypeError):
+            return False
+    return actual == stated
+
+
+def _refused(constant: str) -> NoReturn:
+    raise PlanFormatError(f"not a plan: it says {_short(constant)}, and plans hold finite numbers alone.")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    return value if math.isfinite(value) else _refused(text)
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON, in which each name stands once: which of two counts is for nobody to guess."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise PlanFormatError("not a plan: it says something twice.")
+    return found
+
+
+def _short(value: Any) -> str:
+    return _clipped(repr(value), 60)
+
+
+def _clipped(text: str, length: int) -> str:
+    """Return text on one line, and no longer than this."""
+    line = " ".join(text.split())
+    return line if len(line) <= length else line[: length - 3] + "..."

@@ -1,0 +1,237 @@
+"""The plan: everything that is decided before the data is opened, and its certificate."""
+
+import json
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from epsteps.budgets import Budget, Cost, mechanisms
+from epsteps.plans import notation, page
+from epsteps.plans.notation import PlanFormatError
+from epsteps.plans.requests import Gradient, Request
+from epsteps.problem.problem import Problem
+from epsteps.problem.sampling import Sampling
+
+# Costs are rounded down by this much, so that the certificate, which is rounded up, stays within the budget.
+_DOWN = 1 - 1e-9
+
+
+class OverspentError(PlanFormatError):
+    """The scales of a plan spend more than its budget: no certificate follows from them."""
+
+
+@dataclass(frozen=True)
+class Charge:
+    """One release: what it is, what it costs, and the scale and the name of its noise."""
+
+    what: str
+    cost: Cost
+    scale: float
+    noise: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the charge as JSON knows it."""
+        cost = {"cost": self.cost.amount, "unit": self.cost.unit}
+        return {"what": self.what, **cost, "scale": self.scale, "noise": self.noise}
+
+
+@dataclass(frozen=True, eq=False)
+class Published:
+    """What a conversation publishes: points, one row each, and other numbers by name."""
+
+    path: np.ndarray
+    extras: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+# A method: it asks for protected numbers, gets them published, computes, and asks again.
+Conversation = Generator[Request, np.ndarray, Published]
+
+
+class Plan:
+    """A private run, decided: nothing in it depends on data, and a changed plan is a new plan, checked again.
+
+    A kind of plan is a frozen dataclass (with ``eq=False, repr=False``) below this class. It lists its fields, which
+    are numbers, texts or tuples of them besides ``problem`` and ``budget``; what it will release (``charges``); and how
+    it asks for that (``conversation``). Everything else is written here, once. JSON knows every kind by the name of its
+    class, or by its ``tag``. One that checks its own fields calls ``super().__post_init__()``.
+    """
+
+    kinds: ClassVar[dict[str | None, type["Plan"]]] = {}
+    tag: ClassVar[str | None]
+    # How fields are read from JSON, and written, that are not plain.
+    readers: ClassVar[dict[str, Callable[[Any], Any]]] = {}
+    writers: ClassVar[dict[str, Callable[[Any], Any]]] = {}
+
+    problem: Problem
+    budget: Budget
+    method: str  # its name, for people
+
+    def __post_init__(self) -> None:
+        self.require_affordable()
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "tag" not in vars(cls):
+            cls.tag = cls.__name__
+        Plan.kinds[cls.tag] = cls
+
+    def even_charges(self, count: int) -> list[Charge]:
+        """Return charges for so many gradients: the budget in equal parts, spent on the noise that fits best."""
+        full = Sampling(self.problem.n, self.problem.n)
+        noise = mechanisms.smallest(self.problem, self.budget.kind(full))
+        costs = self.budget.allocate(None, count, noise, full) * _DOWN
+        scales = noise.scales(self.problem.typical_sensitivity(noise.norm), costs, Sampling(1, 1))
+        parts = enumerate(zip(costs.tolist(), scales.tolist(), strict=True), start=1)
+        return [Charge(f"gradient {number}", noise.kind(cost), scale, noise.name) for number, (cost, scale) in parts]
+
+    def gradient(self, x: np.ndarray, charge: Charge) -> Gradient:
+        """Ask for the gradient at a public point, for what was charged for it."""
+        return Gradient.at(self.problem, mechanisms.named(charge.noise), x, charge.cost.amount)
+
+    @property
+    def charges(self) -> Sequence[Charge]:
+        """What is released, in order."""
+        raise NotImplementedError
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """Lines of the plan's page: what each release does, and what error is expected."""
+        return {"Problem": page.problem_fact(self.problem, self.problem.ridge)}
+
+    @cached_property
+    def error(self) -> float | None:
+        """The error that is expected, as the page says; None where nothing is known."""
+        return None
+
+    @property
+    def guessed_error(self) -> float | None:
+        """A public guess of how far the model's objective is above its minimum; None where there is none."""
+        return self.error
+
+    def noise_covariance(self, curvature: np.ndarray) -> np.ndarray | None:
+        """Return the covariance of the noise in the last published point, if F has this curvature: a guess.
+
+        None where a kind of plan has none.
+        """
+        return None
+
+    def conversation(self) -> Conversation:
+        """Return a generator of requests that sees published numbers only."""
+        raise NotImplementedError
+
+    def conversations(self, start: np.ndarray) -> Sequence[Conversation]:
+        """Return those of independent runs, one for each column of the start; here every run starts at 0."""
+        return [self.conversation() for _ in range(start.shape[1])]
+
+    # The kinds of requests that a conversation makes.
+    reads: ClassVar[tuple[type[Request], ...]] = (Gradient,)
+    # Whether a seeded run may be an experiment in floats.
+    has_floats: ClassVar[bool] = False
+
+    def require_options(self, *, start: object, arithmetic: str) -> None:
+        """Raise for options of a run that only plans of steps have."""
+        for name, value in {"start": start, "arithmetic": arithmetic}.items():
+            if not self.has_floats and value not in (None, "auto", "exact"):
+                raise ValueError(f"{name} is for plans of steps, not for {self.method}. Leave it out, got {value!r}.")
+
+    def note(self, runs: int) -> str:
+        """Return what a ledger says of so many runs."""
+        return f"{self.method}, {self.extent}, {runs} run(s)"
+
+    def require_executable(self) -> None:
+        """Raise unless the run is certain to end on this machine, whatever the records: by public numbers alone."""
+
+    def spending(self, repetitions: int = 1) -> Budget:
+        """Return what so many runs cost together: computed from the scales and rounded up.
+
+        Written here for charges in one currency, whose costs are fixed.
+        """
+        costs = [charge.cost for charge in self.charges]
+        (kind,) = {type(cost) for cost in costs}
+        return self.budget.spending(np.tile([cost.amount for cost in costs], repetitions), kind)
+
+    @cached_property
+    def spent(self) -> float:
+        """Epsilon (or rho, for a budget of rho) of everything that is published. Never above the budget."""
+        return self.spending().amount
+
+    @property
+    def allowance(self) -> Sequence[Cost]:
+        """What a run may ask for in all: the meter of the loop holds every request against it."""
+        return [charge.cost for charge in self.charges]
+
+    @property
+    def requests(self) -> int:
+        """How many requests a run makes at most, for a progress bar."""
+        return len(self.charges)
+
+    @property
+    def points(self) -> int:
+        """How many points are published at most, besides the first."""
+        return self.requests
+
+    @property
+    def extent(self) -> str:
+        """How much is released, in words: for the page and for the notes of a ledger."""
+        return f"{len(self.charges)} release(s)"
+
+    @property
+    def title(self) -> str:
+        """The first line of the plan's page."""
+        return f"{self.method}, {len(self.charges)} release{'s' * (len(self.charges) > 1)}"
+
+    def require_affordable(self) -> None:
+        """Raise if what the plan will execute costs more than its budget."""
+        if self.spent > self.budget.amount:
+            raise OverspentError(
+                f"the plan's scales spend {self.spent!r}, more than its budget {self.budget.amount!r}. "
+                "Make the plan anew with epsteps.plan."
+            )
+
+    def certificate(self) -> dict[str, Any]:
+        """Return what follows from the plan: what a data holder approves."""
+        return {
+            "adjacency": "replace one record",
+            "spent": self.spent,
+            **{f"release {number}": charge.to_dict() for number, charge in enumerate(self.charges, start=1)},
+        }
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Return the table of the plan's page: its header, and its rows."""
+        return page.charges_table(self)
+
+    def to_json(self) -> str:
+        """Return the plan as JSON; ``Plan.from_json`` reads it back and checks the certificate."""
+        return json.dumps(notation.written(self), indent=1, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read a plan of any kind (a subclass reads its own); refuse one that does not certify what it says."""
+        with notation.refusing():
+            content = notation.parse(text)
+            kind = Plan.kinds.get(content.get("kind"))
+            if kind is None or not issubclass(kind, cls):
+                raise PlanFormatError(
+                    f"not a plan of the kind {cls.__name__}. Pass the text that its to_json returned."
+                )
+            plan = kind(**notation.read(kind, content))
+            notation.compare(plan.certificate(), dict(content["certificate"]))
+            return plan  # pyright: ignore[reportReturnType]
+
+    def __str__(self) -> str:
+        return page.text(self)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.title}; spends {self.spent:.6g} of {self.budget}>"
+
+    def _repr_html_(self) -> str:
+        return page.html(self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Plan) and self.to_json() == other.to_json()
+
+    def __hash__(self) -> int:
+        return hash(self.to_json())

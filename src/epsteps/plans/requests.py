@@ -1,0 +1,203 @@
+"""Requests: what a method asks for, as values. What a request reads and what bounds its sensitivity are one object.
+
+A method sees the numbers that a request publishes, and nothing else. The loop (``running.run``) takes a request apart:
+it holds ``costs`` against what the plan was charged for, lets ``draw`` choose the noise before any record is read, lets
+``read`` compute what the noise protects, and sends back what ``publish`` makes of the two. The costs are computed from
+the numbers that are then executed, never declared beside them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from epsteps.budgets import Cost
+from epsteps.budgets.mechanisms import Mechanism
+from epsteps.problem.grid import Grid, Points, Release
+from epsteps.problem.problem import Problem
+from epsteps.problem.sampling import Sampling
+
+if TYPE_CHECKING:
+    from epsteps.noise import Source
+
+# A scale is rounded up by this much, far above its rounding error.
+_UP = 1 + 1e-12
+
+# The secrets of one answer, by name: its noise, and what else was drawn for it.
+Draw = dict[str, np.ndarray]
+
+
+class Records(Protocol):
+    """What the loop lets a request ask of the records. Everything that comes back is UNPROTECTED."""
+
+    problem: Problem
+
+    def prepare(self) -> None:
+        """Read and round the records now: what cannot be read fails here."""
+        ...
+
+    def value(self, x: np.ndarray) -> np.ndarray:
+        """Return F at x."""
+        ...
+
+    def sums(self, points: Points, rows: np.ndarray | None = None) -> np.ndarray:
+        """Return the exact sum of slope x record, in integers, at points of the grid."""
+        ...
+
+    def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield features and targets of all records, in blocks."""
+        ...
+
+    def second_moment(self) -> np.ndarray:
+        """Return the mean of u u' over the records, from exact sums."""
+        ...
+
+    def minimum(self, goal: Any, tilt: np.ndarray) -> np.ndarray:
+        """Return a point of the goal's grid, as integers, where the tilted sum's gradient is below its tolerance."""
+        ...
+
+
+class Request:
+    """One question to the records. A kind of request is a frozen dataclass (with ``eq=False``) below this class."""
+
+    # How the records must be read for the sensitivity to hold: domain, loss and clip.
+    problem: Problem
+    # The number of a step whose draws are its own where a run is seeded; None where draws follow one another.
+    step: int | None = None
+
+    @cached_property
+    def costs(self) -> tuple[Cost, ...]:
+        """What the answer costs, computed from what will be executed."""
+        raise NotImplementedError
+
+    @staticmethod
+    def prepare(records: Records) -> None:
+        """Read the records as such requests will: what cannot be read fails here, before anything is charged."""
+        raise NotImplementedError
+
+    def draw(self, source: "Source") -> Draw:
+        """Draw what protects the answer. Sees no records."""
+        raise NotImplementedError
+
+    def read(self, records: Records, draw: Draw) -> np.ndarray:
+        """Return what the noise protects, UNPROTECTED: the one line that reads records."""
+        raise NotImplementedError
+
+    def publish(self, reading: np.ndarray, draw: Draw) -> np.ndarray:
+        """Return the answer."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False)
+class Gradient(Request):
+    """The gradient of F at public points, one for each column of ``x``, from an exact sum with integer noise.
+
+    Formal guarantee: slopes are held below ``bound`` by the engine, so that replacing a record moves the sum by at most
+    twice the gradient's size at that slope, exactly (``problem.grid``); the noise follows its law exactly. On a secret
+    sample the loss is amplified as ``Sampling`` says.
+
+    Parameters
+    ----------
+    problem, mechanism
+        What is summed, and the noise.
+    x : array
+        One point, or one for each column.
+    scale : float or array
+        Real scale of the noise on the sum.
+    bound : float or array
+        The largest slope that the noise is scaled for.
+    sampling : Sampling
+        Which records are read.
+    step : int, optional
+        The number of the step.
+    """
+
+    problem: Problem
+    mechanism: Mechanism
+    x: np.ndarray
+    scale: np.ndarray | float
+    bound: np.ndarray | float
+    sampling: Sampling
+    step: int | None = None
+
+    @classmethod
+    def at(cls, problem: Problem, mechanism: Mechanism, x: np.ndarray, cost: float) -> "Gradient":
+        """Ask for the gradient at one public point for this cost; the noise is scaled by the sensitivity there."""
+        sensitivity = float(problem.sensitivity_at(x, mechanism.norm))
+        scale = float(mechanism.scales(sensitivity, np.array(cost), Sampling(1, 1)) * _UP)
+        return cls(problem, mechanism, x, scale, problem.slope_at(x[:, None]), Sampling(problem.n, problem.n))
+
+    @cached_property
+    def costs(self) -> tuple[Cost, ...]:
+        """The cost of each column, from the scale and the sensitivity at the bound."""
+        sensitivity = 2 * np.asarray(self.problem.gradient_size(self.bound, self.mechanism.norm))
+        scales = np.asarray(self.scale, dtype=float) / self.sampling.m
+        amounts = self.mechanism.costs(sensitivity, scales, self.sampling)  # pyright: ignore[reportArgumentType]
+        return tuple(map(self.mechanism.kind, np.broadcast_to(amounts, self._columns.shape[1:]).tolist()))
+
+    @staticmethod
+    def prepare(records: Records) -> None:
+        """Round the records."""
+        records.prepare()
+
+    def draw(self, source: "Source") -> Draw:
+        """Draw the noise, and the records that each column reads, if not all."""
+        noise = source.integers(self.mechanism, self._release.scale, self._columns.shape, self._shape)
+        if self.sampling.is_full:
+            return {"noise": noise}
+        return {"noise": noise, "subsets": np.stack([source.subset(self.sampling) for _ in self._columns.T])}
+
+    def read(self, records: Records, draw: Draw) -> np.ndarray:
+        """Return the sum of gradients in integers."""
+        points = self._grid.points(self._columns, self.bound)
+        if "subsets" not in draw:
+            return records.sums(points)
+        columns = [records.sums(points.column(r), rows) for r, rows in enumerate(draw["subsets"])]
+        return np.concatenate(columns, axis=1)
+
+    def publish(self, reading: np.ndarray, draw: Draw) -> np.ndarray:
+        """Return the gradient of F: the noisy mean, and the ridge."""
+        mean = self._release.noisy(reading, draw["noise"]) / self.sampling.m
+        return (mean + self.problem.ridge * self._columns).reshape(self.x.shape)
+
+    @property
+    def _columns(self) -> np.ndarray:
+        return self.x.reshape(len(self.x), -1)
+
+    @property
+    def _grid(self) -> Grid:
+        return Grid(self.problem)
+
+    @cached_property
+    def _shape(self) -> Any:
+        return self.mechanism.shape(self.problem)
+
+    @cached_property
+    def _release(self) -> Release:
+        return self._grid.release(self.scale, self.bound, self.mechanism.norm, self._shape)
+
+
+class Sum(Request):
+    """A sum over the records of integers that each of them is encoded as, with integer noise.
+
+    A kind of sum is a frozen dataclass below this class: it says how a block of records is encoded and added up
+    (``block``), what bounds the sum's sensitivity, and which noise that costs what.
+    """
+
+    @staticmethod
+    def prepare(records: Records) -> None:
+        """Read a block, which records in dask workers refuse; what gradients need has been read by them."""
+        next(iter(records.blocks()))
+
+    def block(self, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Return the sum over a block of records in integers, UNPROTECTED; every record enters by itself."""
+        raise NotImplementedError
+
+    def read(self, records: Records, draw: Draw) -> np.ndarray:
+        """Return the sum over all records in integers."""
+        total: Any = 0
+        for features, targets in records.blocks():
+            total = total + self.block(features, targets)
+        return total

@@ -1,0 +1,465 @@
+"""Losses of a linear model: value and derivative in the margin, and their public constants.
+
+A loss sees a record through its margin ``u'x`` (one for each class, where there are many) and its target. What the
+guarantee needs of it are two constants, the steepest slope and the largest curvature, and the slope's certified bound
+when margins are known to stay within a reach. What further methods ask of a loss are abilities that it has or has not.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from scipy.special import expit
+
+from epsteps.problem import levels, saturations, validate
+from epsteps.problem.kinds import Kinds
+from epsteps.problem.rounding import up
+from epsteps.problem.saturations import Saturation
+from epsteps.problem.targets import SIZES, Labels, Range, Targets, different
+
+# A slope's bound is rounded up by this much: a few units in the last place.
+SLOPE_SHARE = 2.0**-50
+
+
+class Surrogate(NamedTuple):
+    """What a model of F needs of a loss whose derivative is a function of the margin plus a function of the target.
+
+    ``curvature`` is the second derivative at a typical margin. ``slopes`` returns that function of the margin and its
+    derivative; it is None where the function is the margin itself, so that the model is exact.
+    """
+
+    curvature: float
+    slopes: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]] | None = None
+
+
+class Loss(ABC):
+    """What the library asks of a loss: seven members, and abilities.
+
+    Margins and targets have one record per row. A loss with several outputs gets its margins along the second axis,
+    where targets have a single entry, and returns one derivative for each. Engines hold slopes within ``slope``,
+    ``slope_at`` and ``joint_slope`` whatever a loss answers, so that no loss can break the guarantee of a private sum;
+    what it answers for one record must not depend on others.
+
+    A class of losses says three things about itself, which classes derived from it do not inherit:
+
+    Parameters
+    ----------
+    name : str, optional
+        What it is called in JSON. The class must be a dataclass, whose fields are written. Without a name, plans with
+        such a loss cannot be written.
+    kernel : str, optional
+        The formula that compiled engines know it by.
+    proved : bool
+        That it is convex and that its constants hold for all margins, as its derivatives are computed. The minimum of
+        an objective is read from a solver, in which nothing holds slopes: methods that publish one take such losses
+        alone.
+    """
+
+    kinds: ClassVar["Kinds[Loss]"] = Kinds("loss")
+    kernel: ClassVar[str | None] = None
+    proved: ClassVar[bool] = False
+    # Whether the sums of products of features and targets are all that its minimum depends on: least squares.
+    has_statistics: ClassVar[bool] = False
+
+    def __init_subclass__(cls, *, name: str | None = None, kernel: str | None = None, proved: bool = False) -> None:
+        super().__init_subclass__()
+        cls.kernel, cls.proved = kernel, proved
+        if name is not None:
+            Loss.kinds.add(name, cls)
+
+    @property
+    @abstractmethod
+    def targets(self) -> Targets:
+        """What targets are declared to be: labels, or a range."""
+
+    @property
+    @abstractmethod
+    def slope(self) -> float:
+        """Largest absolute derivative over all margins and targets (``inf`` when there is none)."""
+
+    @property
+    @abstractmethod
+    def curvature(self) -> float:
+        """Largest second derivative in the margin; of several, the largest eigenvalue of their matrix."""
+
+    @property
+    @abstractmethod
+    def value_at_zero(self) -> float:
+        """Largest loss of a record at margin 0: a public bound on F(0) - F*, as the loss is not negative."""
+
+    @abstractmethod
+    def total(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return the sum of the records' losses, along the first axis."""
+
+    @abstractmethod
+    def derivative(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return the derivative of each record's loss in its margin."""
+
+    @abstractmethod
+    def second(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return the second derivative in the margin; a matrix for each record where there are several margins."""
+
+    def slope_at(self, reach: np.ndarray) -> np.ndarray:
+        """Bound each absolute derivative over all targets and all margins within ``reach`` of 0: by ``slope``."""
+        return np.full(np.shape(reach), self.slope)
+
+    @property
+    def outputs(self) -> int:
+        """Number of margins of a record: 1, or one for each class."""
+        return 1
+
+    def joint_slope(self, norm: float) -> float:
+        """Bound the norm (1, 2 or infinity) of a record's derivatives together where each is at most 1: 1 for one."""
+        return 1.0
+
+    @property
+    def typical_slope(self) -> float:
+        """The slope that error predictions assume: finite, and never used for privacy."""
+        return self.slope
+
+    def levels(self, margin: np.ndarray, target: np.ndarray, bound: np.ndarray | float) -> np.ndarray:
+        """Return the derivative as integers, in steps of bound/2^20 and never beyond the bound: for private sums.
+
+        Several derivatives of a record keep within ``joint_slope`` together, too. The integers of this default depend
+        on how a machine rounds the derivative; a loss whose own are the same on every machine overrides it.
+        """
+        return levels.rounded(self.derivative(margin, target), bound)
+
+    def encode(self, y: np.ndarray) -> np.ndarray:
+        """Return numeric targets, those outside the declaration mapped inside."""
+        return self.targets.encode(y)
+
+    def outside(self, y: np.ndarray) -> int:
+        """Count the targets that ``encode`` would change. Reads data: for its holder's eyes."""
+        return self.targets.outside(y)
+
+    @property
+    def saturation(self) -> Saturation | None:
+        """How the slope saturates, which objective perturbation charges for; None if that does not cover the loss."""
+        return None
+
+    @property
+    def surrogate(self) -> Surrogate | None:
+        """What the curvature method models F by; None if that does not cover the loss."""
+        return None
+
+    def stand_in(self, share: float) -> "Loss":
+        """Return a loss with a bounded slope to take the place of this one: itself, if it has a largest slope.
+
+        ``share`` is the share of the targets' bound from which on residuals count less than in this loss.
+        """
+        return self
+
+
+@dataclass(frozen=True)
+class Logistic(Loss, name="Logistic", kernel="logistic", proved=True):
+    """Logistic loss ``ln(1 + exp(-z m))`` for two declared classes, encoded as z = -1 and z = +1.
+
+    A label that equals neither class counts as the first one.
+
+    >>> Logistic(classes=("no", "yes")).encode(np.array(["yes", "no", "maybe"]))
+    array([ 1., -1., -1.])
+    """
+
+    classes: tuple[object, object] = (-1, 1)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "classes", different(self.classes, 2, 2))
+
+    @property
+    def targets(self) -> Labels:
+        """The two classes."""
+        return Labels(self.classes)
+
+    @property
+    def slope(self) -> float:
+        """Return sup σ(-z m) = 1."""
+        return 1.0
+
+    @property
+    def curvature(self) -> float:
+        """Return sup σ(m) σ(-m) = 1/4."""
+        return 0.25
+
+    @property
+    def value_at_zero(self) -> float:
+        """Return ln 2."""
+        return math.log(2)
+
+    @property
+    def saturation(self) -> Saturation:
+        """That of a sigmoid."""
+        return saturations.Sigmoid()
+
+    @property
+    def surrogate(self) -> Surrogate:
+        """The curvature is 1/4 at margin 0, and less away from it."""
+        return Surrogate(0.2, self._slopes)
+
+    @staticmethod
+    def _slopes(margin: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return tanh(m/2)/2, which is the derivative but for -z/2, and its own derivative."""
+        slope = 0.5 * np.tanh(margin / 2)
+        return slope, 0.25 - slope**2
+
+    def slope_at(self, reach: np.ndarray) -> np.ndarray:
+        """Return σ(reach): the slope is σ(-z m), and z m >= -reach."""
+        return expit(reach)
+
+    def total(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return the sum of ln(1 + exp(-z m)) = ln(1 + exp(-|m|)) + (|m| - z m)/2.
+
+        The first terms are summed as the logarithm of a product: its factors lie in (1, 2], so that 512 of them cannot
+        overflow, and one logarithm serves them all.
+        """
+        size = np.abs(margin)
+        total = 0.5 * (size - target * margin).sum(axis=0)
+        factors = 1.0 + np.exp(-size)
+        for start in range(0, len(factors), 512):
+            total = total + np.log(np.prod(factors[start : start + 512], axis=0))
+        return total
+
+    def derivative(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return -z σ(-z m), written as (tanh(m/2) - z)/2: one vectorised function, no overflow."""
+        return 0.5 * (np.tanh(0.5 * margin) - target)
+
+    def second(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return σ(m) σ(-m)."""
+        return expit(margin) * expit(-margin)
+
+    def levels(self, margin: np.ndarray, target: np.ndarray, bound: np.ndarray | float) -> np.ndarray:
+        """Return the derivative as integers, the same on every machine."""
+        return levels.logistic(margin, target, bound)
+
+
+@dataclass(frozen=True)
+class SmoothedHinge(Loss, name="SmoothedHinge", proved=True):
+    """Hinge loss with a smooth corner, ``w ln(1 + exp((1 - z m)/w))``: of a support vector machine that has a gradient.
+
+    It lies between the hinge ``max(0, 1 - z m)`` and that plus w ln 2 (Lee, Mangasarian 2001). A label that equals
+    neither class counts as the first one.
+
+    Parameters
+    ----------
+    classes : pair of labels
+        The declared classes, encoded as z = -1 and z = +1.
+    width : float
+        The corner's width w. The narrower, the closer to the hinge, and the larger the curvature 1/(4w).
+
+    >>> loss = SmoothedHinge(width=0.5)
+    >>> loss.slope, loss.curvature
+    (1.0, 0.5)
+    """
+
+    classes: tuple[object, object] = (-1, 1)
+    width: float = 0.5
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "classes", different(self.classes, 2, 2))
+        object.__setattr__(self, "width", validate.size("width", self.width, *SIZES))
+
+    @property
+    def targets(self) -> Labels:
+        """The two classes."""
+        return Labels(self.classes)
+
+    @property
+    def slope(self) -> float:
+        """Return sup σ((1 - z m)/w) = 1."""
+        return 1.0
+
+    @property
+    def curvature(self) -> float:
+        """Return 1/(4w)."""
+        return 0.25 / self.width
+
+    @property
+    def value_at_zero(self) -> float:
+        """Return w ln(1 + exp(1/w))."""
+        return float(self.width * np.logaddexp(0, 1 / self.width))
+
+    @property
+    def saturation(self) -> Saturation:
+        """That of a sigmoid, in margins that are divided by the width."""
+        return saturations.Sigmoid(sharpness=1 / self.width)
+
+    def slope_at(self, reach: np.ndarray) -> np.ndarray:
+        """Return σ((1 + reach)/w): the slope is σ((1 - z m)/w), and z m >= -reach."""
+        return np.minimum(up(expit((1 + reach) / self.width), SLOPE_SHARE), 1.0)
+
+    def total(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return the sum of the losses."""
+        return self.width * np.logaddexp(0, (1 - target * margin) / self.width).sum(axis=0)
+
+    def derivative(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return -z σ((1 - z m)/w)."""
+        return -target * expit((1 - target * margin) / self.width)
+
+    def second(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return σ(t) σ(-t)/w with t = (1 - z m)/w."""
+        distance = (1 - target * margin) / self.width
+        return expit(distance) * expit(-distance) / self.width
+
+    def levels(self, margin: np.ndarray, target: np.ndarray, bound: np.ndarray | float) -> np.ndarray:
+        """Return the derivative as integers, the same on every machine."""
+        return levels.smoothed_hinge(margin, target, self.width, bound)
+
+
+@dataclass(frozen=True)
+class Squared(Loss, name="Squared", kernel="squared", proved=True):
+    """Squared loss ``(m - y)²/2`` for targets declared to lie in [-bound, bound].
+
+    Its slope has no bound over all margins, so a plan with it scales the noise of each step by the
+    sensitivity at that step's public point (``Problem.sensitivity_at``).
+
+    >>> Squared(bound=2.0).encode(np.array([0.5, 7.0, np.nan]))
+    array([0.5, 2. , 0. ])
+    """
+
+    has_statistics: ClassVar[bool] = True
+
+    bound: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bound", validate.size("bound", self.bound, *SIZES))
+
+    @property
+    def targets(self) -> Range:
+        """The declared range."""
+        return Range(self.bound)
+
+    @property
+    def slope(self) -> float:
+        """Return infinity: residuals have no bound over all margins."""
+        return math.inf
+
+    @property
+    def curvature(self) -> float:
+        """Return 1."""
+        return 1.0
+
+    @property
+    def typical_slope(self) -> float:
+        """Return the slope when predictions stay in the declared range of the targets."""
+        return 2 * self.bound
+
+    @property
+    def value_at_zero(self) -> float:
+        """Return bound²/2."""
+        return self.bound**2 / 2
+
+    @property
+    def surrogate(self) -> Surrogate:
+        """The derivative is the margin minus the target: the model is exact."""
+        return Surrogate(1.0)
+
+    def stand_in(self, share: float) -> "PseudoHuber":
+        """Return pseudo-Huber loss, nearly the same where residuals are small against this share of the bound."""
+        return PseudoHuber(self.bound, c=share * self.bound)
+
+    def slope_at(self, reach: np.ndarray) -> np.ndarray:
+        """Return reach + bound, the largest residual."""
+        return reach + self.bound
+
+    def total(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return half the sum of squared residuals."""
+        return 0.5 * np.square(margin - target).sum(axis=0)
+
+    def derivative(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return the residual."""
+        return margin - target
+
+    def second(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return 1."""
+        return np.ones(margin.shape)
+
+    def levels(self, margin: np.ndarray, target: np.ndarray, bound: np.ndarray | float) -> np.ndarray:
+        """Return the residual as integers, the same on every machine."""
+        return levels.residual(margin, target, bound)
+
+
+@dataclass(frozen=True)
+class PseudoHuber(Loss, name="PseudoHuber", proved=True):
+    """Pseudo-Huber loss ``c² (sqrt(1 + (r/c)²) - 1)`` of the residual r = m - y, for targets in [-bound, bound].
+
+    Squared where residuals are small against c, absolute where they are large (Charbonnier et al. 1997), so that its
+    slope has a bound over all margins: c.
+
+    Parameters
+    ----------
+    bound : float
+        Targets are declared to lie in [-bound, bound].
+    c : float
+        The residual around which the loss turns from squared to absolute, and the largest slope.
+
+    >>> loss = PseudoHuber(bound=5.0, c=0.1)
+    >>> loss.slope, loss.curvature
+    (0.1, 1.0)
+    """
+
+    bound: float = 1.0
+    c: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bound", validate.size("bound", self.bound, *SIZES))
+        object.__setattr__(self, "c", validate.size("c", self.c, *SIZES))
+
+    @property
+    def targets(self) -> Range:
+        """The declared range."""
+        return Range(self.bound)
+
+    @property
+    def slope(self) -> float:
+        """Return c."""
+        return self.c
+
+    @property
+    def curvature(self) -> float:
+        """Return 1."""
+        return 1.0
+
+    @property
+    def value_at_zero(self) -> float:
+        """Return the loss of the residual ``bound``."""
+        return float(self.total(np.zeros(1), np.full(1, self.bound)))
+
+    @property
+    def saturation(self) -> Saturation:
+        """Its own: slopes have both signs."""
+        return saturations.PseudoHuber()
+
+    def slope_at(self, reach: np.ndarray) -> np.ndarray:
+        """Return the slope of the largest residual, reach + bound."""
+        return np.minimum(up(self.c / np.hypot(1, self.c / (reach + self.bound)), SLOPE_SHARE), self.c)
+
+    def total(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return the sum of the losses, written as r²/(1 + sqrt(1 + (r/c)²)): no difference of nearly equal numbers."""
+        size = np.abs(margin - target)
+        return (size * (size / (1 + np.hypot(1, size / self.c)))).sum(axis=0)
+
+    def derivative(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return r/sqrt(1 + (r/c)²), never more than c."""
+        ratio = (margin - target) / self.c
+        return self.c * (ratio / np.hypot(1, ratio))
+
+    def second(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return (1 + (r/c)²)^(-3/2)."""
+        return np.hypot(1, (margin - target) / self.c) ** -3
+
+    def levels(self, margin: np.ndarray, target: np.ndarray, bound: np.ndarray | float) -> np.ndarray:
+        """Return the derivative as integers, the same on every machine."""
+        return levels.pseudo_huber(margin, target, self.c, bound)
+
+
+def named(name: str) -> type[Loss]:
+    """Return the class of losses of this name, or raise ``KeyError``."""
+    return Loss.kinds.named(name)
+
+
+def name_of(loss: Loss) -> str | None:
+    """Return what a loss is called in JSON: None for one that gave itself no name, as those of a derived class."""
+    return Loss.kinds.name_of(loss)

@@ -1,0 +1,238 @@
+"""How the slope of a loss saturates: all that the privacy of a tilted minimum needs of a loss besides its constants.
+
+A record's gradient is a times an extreme one, for a share a in [0, 1] (two-sided losses: of either sign). Replacing the
+record multiplies the Jacobian of x -> b by at most e^J(a), where kappa = sup_u sum_j u_j²/(n ridge_j) measures one
+record against the ridge. Slopes that are extreme where the curvature is gone have J = 0 where a = 1: that is why the
+Jacobian is often free. The usual bound charges max J besides (Chaudhuri, Monteleoni, Sarwate 2011; Kifer et al. 2012).
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, cast
+
+import numpy as np
+from scipy.optimize import fminbound, root_scalar
+
+from epsteps.problem import validate
+from epsteps.problem.rounding import up
+
+# Tangents that are tried before the best one is polished, from the end where the slope is extreme.
+_TANGENTS = (1.0, *(1 - np.geomspace(1e-6, 0.5, 40)))
+
+
+class CornerList(NamedTuple):
+    """Gaussian privacy losses whose largest bounds that of a release, as ``budgets.corners.Corners`` takes them."""
+
+    multiplicities: tuple[int, ...]
+    ratios: tuple[float, ...]
+    shifts: tuple[float, ...]
+
+
+# What a list costs: the delta of its corners at some noise and epsilon.
+Delta = Callable[[CornerList], float]
+
+
+class Saturation(Protocol):
+    """What pure and Gaussian privacy ask of a loss."""
+
+    def largest(self, kappa: float, pull: float) -> float:
+        """Return the maximum over a in [0, 1] of J(a) + pull a."""
+        ...
+
+    def corners(self, kappa: float, delta: Delta) -> CornerList:
+        """Return valid corners of the loss: of all that are known, those with the smallest delta."""
+        ...
+
+
+@dataclass(frozen=True)
+class Sigmoid:
+    """Logistic loss (sharpness 1), and the softplus hinge tau ln(1 + e^((1 - m)/tau)) (sharpness 1/tau).
+
+    J(a) = ln(1 + kappa sharpness a (1 - a)): the slope a is that of a sigmoid.
+    """
+
+    sharpness: float = 1.0
+
+    def __post_init__(self) -> None:
+        validate.positive("sharpness", self.sharpness)
+
+    def largest(self, kappa: float, pull: float) -> float:
+        """Return the maximum of the concave J(a) + pull a; it is pull, at a = 1, if kappa sharpness <= pull."""
+        return _largest_concave(lambda a: self._charge(kappa, a), pull)
+
+    def corners(self, kappa: float, delta: Delta) -> CornerList:
+        """Return the four corners for the best tangent of J."""
+        return _best_tangent(lambda a: self.corners_at(kappa, a), delta)
+
+    def corners_at(self, kappa: float, tangent: float) -> CornerList:
+        """Return the four corners for the tangent of J at this share, any of [0, 1]; 1 is best for small kappa."""
+        full, none = _ends(*self._charge(kappa, tangent), tangent)
+        return CornerList((1, 1, 1, 1), (1.0, 0.5, 0.5, 0.0), (full, full, none, none))
+
+    def _charge(self, kappa: float, a: float) -> tuple[float, float]:
+        """Return J and its derivative."""
+        bend = kappa * self.sharpness
+        return math.log1p(bend * a * (1 - a)), bend * (1 - 2 * a) / (1 + bend * a * (1 - a))
+
+
+@dataclass(frozen=True)
+class PseudoHuber:
+    """Pseudo-Huber loss c² (√(1 + (r/c)²) - 1), with slopes a c of both signs: J(a) = ln(1 + kappa (1 - a²)^(3/2))."""
+
+    def largest(self, kappa: float, pull: float) -> float:
+        """Return the maximum of J(a) + pull a.
+
+        -J' rises from 0 at a = 0 and falls back to 0 at a = 1, with one summit: where c = √(1 - a²) solves
+        2c² - 1 + kappa c³ (2 - c²) = 0. So the maximum is at a = 1 or where -J' first reaches the pull. All of it is
+        computed in ln c: where kappa is huge, the summit is so near a = 1 that no float a tells it from 1.
+        """
+
+        def descent(log_c: float) -> float:
+            c = math.exp(log_c)
+            return 3 * kappa * math.sqrt((1 - c) * (1 + c)) * c / (1 + kappa * c**3)
+
+        def rising(log_c: float) -> float:
+            c = math.exp(log_c)
+            return 2 * c * c - 1 + kappa * c**3 * (2 - c * c)
+
+        # There kappa c³ is at most 1/32 and c at most 1/2, so that the polynomial is negative.
+        low = math.log(min(0.5 * (4 * kappa) ** (-1 / 3), 0.5))
+        summit = _root(rising, low, 0.0)
+        if descent(summit) * (1 + 1e-12) <= pull:
+            return pull
+        c = math.exp(_root(lambda log_c: descent(log_c) - pull, summit, 0.0))
+        inside = math.log1p(kappa * c**3) + pull * math.sqrt((1 - c) * (1 + c))
+        return max(pull, up(inside, 1e-13))
+
+    def corners(self, kappa: float, delta: Delta) -> CornerList:
+        """Return the better of two lists: J below a roof theta (1 - |a|), or below its largest value."""
+        roof = CornerList((2, 2, 2), (1.0, math.sqrt(0.5), 0.5), (0.0, 0.0, self._roof(kappa)))
+        return min(roof, _two_sided(math.log1p(kappa)), key=delta)
+
+    @staticmethod
+    def _roof(kappa: float) -> float:
+        """Return theta = max over a of J(a)/(1 - a), rounded up.
+
+        In t = 1 - a, the elasticity of J(t) is a product of decreasing functions, above 1 near t = 0 and 0 at t = 1: so
+        J/t has one summit, where the elasticity is 1.
+        """
+
+        def bend(t: float) -> float:
+            return kappa * (t * (2 - t)) ** 1.5
+
+        def rising(log_t: float) -> float:
+            t = math.exp(log_t)
+            return 3 * (1 - t) / (2 - t) * bend(t) / (1 + bend(t)) - math.log1p(bend(t))
+
+        low = min(0.5 * (1e-3 / kappa) ** (2 / 3), 1e-3)
+        t = math.exp(_root(rising, math.log(low), 0.0))
+        return up(math.log1p(bend(t)) / t)
+
+
+@dataclass(frozen=True)
+class Flat:
+    """Losses of which no more than the largest curvature is known: J = ln(1 + curvature kappa) is never free.
+
+    It holds for every convex loss of one margin. ``sides`` is 1 if slopes have one sign for each label, else 2: Huber
+    loss has ``sides=2`` and curvature 1; a hinge with a quadratic ramp of width h has ``sides=1`` and curvature 1/h.
+    """
+
+    sides: int
+    curvature: float = 1.0
+
+    def __post_init__(self) -> None:
+        validate.integer("sides", self.sides, low=1, high=2)
+        validate.positive("curvature", self.curvature)
+
+    def largest(self, kappa: float, pull: float) -> float:
+        """Return J + pull."""
+        return math.log1p(self.curvature * kappa) + pull
+
+    def corners(self, kappa: float, delta: Delta) -> CornerList:
+        """Return the only list there is."""
+        charge = math.log1p(self.curvature * kappa)
+        return _two_sided(charge) if self.sides == 2 else CornerList((1, 2, 1), (1.0, 0.5, 0.0), (charge,) * 3)
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """Softmax loss of k classes, with one ridge for all of them (it may differ between features).
+
+    J(a) = (k - 2) ln(1 + kappa a/(k - 1)) + ln(1 + kappa k a (1 - a)/(k - 1)) for a = 1 - p of the true class: the
+    largest ln det(I + kappa (diag p - pp')), at equal chances of the other classes. The corners are for noise whose
+    covariance is the same for every class.
+    """
+
+    classes: int
+
+    def __post_init__(self) -> None:
+        validate.integer("classes", self.classes, low=2)
+
+    def largest(self, kappa: float, pull: float) -> float:
+        """Return the maximum of the concave J(a) + pull a."""
+        return _largest_concave(lambda a: self._charge(kappa, a), pull)
+
+    def corners(self, kappa: float, delta: Delta) -> CornerList:
+        """Return the corners for the best tangent of J."""
+        return _best_tangent(lambda a: self.corners_at(kappa, a), delta)
+
+    def corners_at(self, kappa: float, tangent: float) -> CornerList:
+        """Return the corners for the tangent of J at this share: pairs of one label and opposite features are worst."""
+        full, none = _ends(*self._charge(kappa, tangent), tangent)
+        others = self.classes - 1
+        terms = [
+            (others, 1.0, full),
+            (others * (others - 1), math.sqrt(0.75), full),
+            (others, 0.5, full),
+            (others, 0.5, none),
+            (1, 0.0, none),
+        ]
+        counts, ratios, shifts = zip(*(term for term in terms if term[0] > 0), strict=True)
+        return CornerList(counts, ratios, shifts)
+
+    def _charge(self, kappa: float, a: float) -> tuple[float, float]:
+        """Return J and its derivative."""
+        k = self.classes
+        each, bend = kappa / (k - 1), kappa * k / (k - 1)
+        value = (k - 2) * math.log1p(each * a) + math.log1p(bend * a * (1 - a))
+        return value, (k - 2) * each / (1 + each * a) + bend * (1 - 2 * a) / (1 + bend * a * (1 - a))
+
+
+def _largest_concave(charge: Callable[[float], tuple[float, float]], pull: float) -> float:
+    """Return the maximum of J(a) + pull a over [0, 1], for a concave J given with its derivative."""
+    end, slope = charge(1.0)
+    if slope + pull >= 0:
+        return end + pull
+    a = _root(lambda a: charge(a)[1] + pull, 0.0, 1.0)
+    # An error of the root counts as its square: what is left is rounding.
+    return up(charge(a)[0] + pull * a, 1e-13)
+
+
+def _root(function: Callable[[float], float], low: float, high: float) -> float:
+    return float(root_scalar(function, bracket=(low, high), xtol=1e-13).root)
+
+
+def _ends(value: float, slope: float, at: float) -> tuple[float, float]:
+    """Return the tangent's values at a = 1 and a = 0, given J and J' at its point of contact."""
+    if not 0 <= at <= 1:
+        raise ValueError(f"tangent must lie between 0 and 1, got {at!r}.")
+    return max(value + (1 - at) * slope, 0.0), max(value - at * slope, 0.0)
+
+
+def _best_tangent(list_at: Callable[[float], CornerList], delta: Delta) -> CornerList:
+    """Return the list with the smallest delta; every tangent is valid, so that the search need not be exact."""
+
+    def cost(tangent: float) -> float:
+        return delta(list_at(tangent))
+
+    costs = [cost(tangent) for tangent in _TANGENTS]
+    best = int(np.argmin(costs))
+    low, high = _TANGENTS[min(best + 1, len(_TANGENTS) - 1)], _TANGENTS[max(best - 1, 0)]
+    polished = cast("float", fminbound(cost, low, high, xtol=1e-9))
+    return list_at(min(_TANGENTS[best], polished, key=cost))
+
+
+def _two_sided(charge: float) -> CornerList:
+    """Return the corners of slopes of both signs: |u + u'|² + |u - u'|² is at most four records' squares."""
+    return CornerList((2, 2), (1.0, math.sqrt(0.5)), (charge, charge))
