@@ -42,7 +42,7 @@ def noise_of(run: es.Run, rows: es.Rows) -> np.ndarray:
 def vectors_of(run: es.Run, rows: es.Rows) -> np.ndarray:
     """Measure a run's noise back out of its path, in scales, and in units if it has a shape: (T, d, repetitions)."""
     plan, found = run.plan, []
-    units = np.ones(plan.problem.dimension) if plan.shape is None else plan.problem.units
+    units = plan.mechanism.units(plan.problem)
     for t, (alpha, beta, gamma, restart) in enumerate(plan.steps):
         x, previous = run.path[t], run.path[max(t - 1, 0)]
         drift = np.zeros_like(x) if restart else x - previous
@@ -55,6 +55,4 @@ def vectors_of(run: es.Run, rows: es.Rows) -> np.ndarray:
 def gamma_of(run: es.Run, rows: es.Rows) -> np.ndarray:
     """Return the norms of a run's noise, in scales: Gamma(d) for every norm, chi(d) for Gaussian noise."""
     noise, plan = vectors_of(run, rows), run.plan
-    if plan.shape is None:
-        return np.linalg.norm(noise, ord=plan.mechanism.norm, axis=1).ravel()
     return np.array([plan.shape.gauge(step) for step in noise]).ravel()

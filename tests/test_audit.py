@@ -21,8 +21,9 @@ from epsteps.auditing.laws import Traces
 from epsteps.auditing.worst_case import worst_pair
 from epsteps.cli import app
 from epsteps.methods import plan_objective
-from epsteps.noise import Source, source
+from epsteps.noise import SAMPLERS, Source
 from epsteps.problem.losses import PseudoHuber, SmoothedHinge
+from epsteps.problem.shapes import Frobenius, Nuclear
 from epsteps.problem.softmax import Softmax
 
 CUBE = es.Ball(1, norm=np.inf)
@@ -35,13 +36,15 @@ def problem_of(loss=None, ball=CUBE, d=5, intercept=False):
 @pytest.fixture
 def weak_noise(monkeypatch):
     """Draw scale b/√2 where b was planned, as the paper's published code does."""
-    for name, right in list(source._SAMPLERS.items()):
-        monkeypatch.setitem(source._SAMPLERS, name, lambda bits, scales, right=right: right(bits, scales / np.sqrt(2)))
-    for name in ("shaped", "l2"):
-        right = getattr(Source, name)
-        monkeypatch.setattr(Source, name, lambda self, d, t, right=right: right(self, d, t / np.sqrt(2)))
-    tilted = Source.tilted
-    monkeypatch.setattr(Source, "tilted", lambda self, s, c, *rest: tilted(self, s / np.sqrt(2), c / np.sqrt(2), *rest))
+    for kind in set(SAMPLERS) - {Nuclear, Frobenius}:
+        weaken(monkeypatch, kind, 1 / np.sqrt(2))
+
+
+def weaken(monkeypatch, kind, factor):
+    """Draw noise of this kind of shape with so many times the scale that was asked for."""
+    right = SAMPLERS[kind]
+    sampler = dataclasses.replace(right, integers=lambda bits, shape, t: right.integers(bits, shape, factor * t))
+    monkeypatch.setitem(SAMPLERS, kind, sampler)
 
 
 @pytest.mark.parametrize("d", [2, 5, 20])
@@ -263,8 +266,7 @@ RELEASES = {
 @pytest.fixture
 def weak_matrices(monkeypatch):
     """Draw Wishart matrices of half the scale."""
-    right = Source.wishart_difference
-    monkeypatch.setattr(Source, "wishart_difference", lambda self, k, c: right(self, k, c / 2))
+    weaken(monkeypatch, Nuclear, 1 / 2)
 
 
 @pytest.mark.parametrize("kind", RELEASES)
@@ -324,7 +326,7 @@ def test_the_law_of_a_wishart_trace_is_that_of_exponentials(m):
 def test_traces_of_drawn_wishart_differences_follow_their_law():
     """Signs of orthogonal directions, 2000 exact draws; Kolmogorov's test errs with chance 1e-4. Half a scale fails."""
     source, scale, m = Source(7), 2.0**30, 4
-    draws = np.array([source.wishart_difference(m - 1, scale).astype(float) for _ in range(2000)])
+    draws = np.array([source.shaped(Nuclear(m - 1), scale).astype(float) for _ in range(2000)])
     traces = (draws[:, 0, 0] - draws[:, 2, 2]) / (2 * scale)
 
     def law(t):

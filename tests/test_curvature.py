@@ -77,7 +77,7 @@ def size_of(release: StatisticRelease, moved: np.ndarray) -> np.ndarray:
     """Return the norm, in which the noise is paid for, of each column."""
     mechanism, problem = release.statistic.mechanism, release.statistic.problem
     shape = mechanism.shape(problem)
-    return np.linalg.norm(moved, ord=mechanism.norm, axis=0) if shape is None else shape.gauge(moved)
+    return shape.gauge(moved)
 
 
 @pytest.mark.parametrize(("name", "unit"), list(itertools.product(DOMAINS, UNITS)))

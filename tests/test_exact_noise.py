@@ -11,19 +11,18 @@ import pytest
 from scipy import stats
 
 from epsteps.budgets.mechanisms import named
-from epsteps.noise import Source, added, gaussian, hull_noise, knorm
+from epsteps.noise import Source, added, gaussian, hulls, knorm
 from epsteps.noise.bits import Bits
 from epsteps.noise.fast import FLAT, LOG_ULPS, split
 from epsteps.noise.gaussian import Gaussians, rounded_gaussian, rounded_product, tilted_gaussian
-from epsteps.noise.hull_layout import layout_of
+from epsteps.noise.hulls import layout_of
+from epsteps.noise.knorm import SQUEEZE, WORDS, Tape, gamma, integer_radius
 from epsteps.noise.laplace import discrete_laplace, geometric, whole_geometric
-from epsteps.noise.radius import SQUEEZE, WORDS, Tape, gamma, integer_radius
 from epsteps.noise.reals import Ball, Point, Uniform, decide
 from epsteps.noise.shaped import parts_of, shaped
 from epsteps.noise.uniform import uniform_below, uniform_subset
-from epsteps.problem.bodies import Body
-from epsteps.problem.hulls import Hull
 from epsteps.problem.sampling import Sampling
+from epsteps.problem.shapes import L2, Body, Hull, Nuclear
 
 # Every statistical test accepts at p > 1e-4: on right code it would fail for one seed in ten thousand. Seeds are fixed.
 LEVEL = 1e-4
@@ -128,10 +127,10 @@ def test_levels_of_a_hull_are_sums_of_whole_numbers(monkeypatch):
         seen.append((above, below))
         return True
 
-    monkeypatch.setattr(hull_noise, "is_accepted", accepted)
+    monkeypatch.setattr(hulls, "is_accepted", accepted)
     layout = layout_of(Hull(((0, 1, 2), (3, 4)), (5,)))
     for seed in range(50):
-        assert hull_noise.hull_noise(Bits(seed), layout, 2.0**61).dtype == np.int64
+        assert hulls.hull_noise(Bits(seed), layout, 2.0**61).dtype == np.int64
     assert min(min(levels) for levels in seen) >= 0
     assert max(max(levels) for levels in seen) > 2**64
 
@@ -576,7 +575,8 @@ def test_forked_workers_draw_different_noise():
 
 def draws_of(source):
     integers = [source.integers(named(name), 2.0**40, (5, 3)).ravel() for name in SCALAR]
-    return np.concatenate([*integers, source.linf(5, 2.0**40), source.hull(5, 2.0**40), source.l2(5, 2.0**40)])
+    cube, hull = Body((), tuple((column,) for column in range(5))), Body(tuple(range(5)), ())
+    return np.concatenate([*integers, *(source.shaped(shape, 2.0**40) for shape in (cube, hull, L2(5)))])
 
 
 def test_seeds_repeat_and_the_operating_system_does_not():
@@ -622,17 +622,19 @@ def test_only_flat_cells_are_left_unlooked_at(monkeypatch):
 
 
 def test_the_largest_wishart_noise_is_drawn():
-    assert Source(34).wishart_difference(1, 2.0**60).shape == (1, 1)
-    with pytest.raises(ValueError, match=r"c must be at most 2\*\*60, got 1\.1529215046068472e\+18"):
-        Source(34).wishart_difference(1, math.nextafter(2.0**60, math.inf))
+    assert Source(34).shaped(Nuclear(1), 2.0**60).shape == (1, 1)
+    with pytest.raises(ValueError, match=r"scale must be at most 2\*\*60, got 1\.1529215046068472e\+18"):
+        Source(34).shaped(Nuclear(1), math.nextafter(2.0**60, math.inf))
 
 
 def test_a_common_part_of_scale_zero_is_none():
     """Entries are the same integers as where the weights leave the common part out, column by column."""
     for scale in (0.7, 3.0, 2.0**20):
-        absent = Source(30).tilted(scale, np.array([0.0, 0.0]), (50, 2))
-        np.testing.assert_array_equal(absent, Source(30).tilted(scale, np.array([2.0**30, 5.0]), (50, 2), weights=0.0))
-        mixed = Source(30).tilted(scale, np.array([0.0, 2.0**30]), (50, 2))
+        absent = gaussian.tilted(Bits(30), scale, np.array([0.0, 0.0]), (50, 2))
+        np.testing.assert_array_equal(
+            absent, gaussian.tilted(Bits(30), scale, np.array([2.0**30, 5.0]), (50, 2), weights=0.0)
+        )
+        mixed = gaussian.tilted(Bits(30), scale, np.array([0.0, 2.0**30]), (50, 2))
         np.testing.assert_array_equal(mixed[:, 0], absent[:, 0])
         assert np.all(mixed[:, 1] != absent[:, 1])
 

@@ -9,6 +9,7 @@ from scipy import stats
 
 import epsteps as es
 from epsteps.problem.grid import Grid
+from epsteps.problem.shapes import L1, L2
 
 # Every statistical test accepts at p > 1e-4. Seeds are fixed.
 LEVEL = 1e-4
@@ -55,7 +56,7 @@ def test_a_private_run_publishes_whole_numbers_of_grid_steps(batch, mechanism):
     problem = small_problem(n=300)
     rows = es.Rows(problem, *records(problem))
     plan = es.plan(problem, es.Pure(1.0), es.gd, iterations=1, batch=batch, mechanism=mechanism)
-    release = Grid(problem).release(plan.scales[0] * plan.batch, 1.0, plan.mechanism.norm, plan.shape)
+    release = Grid(problem).release(plan.scales[0] * plan.batch, 1.0, plan.shape)
     path = es.run(plan, rows, repetitions=50).path
     integers = (path[0] - path[1]) / plan.steps.alpha[0] / (release.step / plan.batch)
     assert np.all(release.shift > 0)
@@ -107,7 +108,7 @@ def test_rounding_a_sum_costs_no_privacy(epsilon, norm, domain, d, bound, seed):
     rng = np.random.default_rng(seed)
     problem = es.Problem(es.Logistic(), domain, ridge=0.1, n=100, d=d, intercept=True)
     grid, sensitivity = Grid(problem), 2 * bound * problem.record_size(norm)
-    release = grid.release(sensitivity / epsilon, bound, norm)
+    release = grid.release(sensitivity / epsilon, bound, {1: L1, 2: L2}[norm](d + 1))
     ends = [_end(problem, rng) * 2**20 for _ in range(2)]
     first = rng.integers(-(2**60), 2**60, (problem.dimension, 1))
     second = first - ends[0] + ends[1]
@@ -132,7 +133,7 @@ def _end(problem, rng):
 @given(epsilon=st.floats(1e-6, 10), d=st.integers(1, 100))
 def test_rounding_costs_little_accuracy_on_a_cube(epsilon, d):
     problem = small_problem(d=d)
-    release = Grid(problem).release(problem.sensitivity(1) / epsilon, 1.0, 1)
+    release = Grid(problem).release(problem.sensitivity(1) / epsilon, 1.0, L1(problem.dimension))
     grown = np.max(release.scale * release.step) / (problem.sensitivity(1) / epsilon) - 1
     assert 0 <= grown <= d / (2**35 * epsilon) + 1e-11
 

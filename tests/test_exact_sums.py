@@ -13,6 +13,7 @@ from epsteps.data.engines import DenseSums, encoding, selftest
 from epsteps.problem import levels
 from epsteps.problem.grid import ROWS_PER_INT64, STEPS, Grid, Release, total
 from epsteps.problem.losses import PseudoHuber, SmoothedHinge
+from epsteps.problem.shapes import L1, L2
 from epsteps.testing import replay
 
 LOSSES = [es.Logistic(), es.Squared(bound=1.5), PseudoHuber(bound=1.5, c=0.6), SmoothedHinge(width=0.2)]
@@ -188,7 +189,7 @@ def test_a_neighbour_moves_the_sum_by_no_more_than_declared_whatever_the_units(e
     for norm in (1, 2):
         shares = (first - second).astype(float) * (steps / problem.sensitivity_at(x, norm))
         assert np.all(np.linalg.norm(shares, ord=norm, axis=0) <= 1 + 1e-9)
-        release = grid.release(problem.sensitivity_at(x, norm) / 0.1, bound, norm)
+        release = grid.release(problem.sensitivity_at(x, norm) / 0.1, bound, {1: L1, 2: L2}[norm](problem.dimension))
         assert np.all((release.scale > 0) & (release.scale < 2**38))
         assert problem.clip is not None or np.all(release.scale > 2**33)
         rounded = np.linalg.norm((release.rounded(first) - release.rounded(second)) / release.scale, ord=norm, axis=0)
@@ -199,7 +200,7 @@ def test_a_neighbour_moves_the_sum_by_no_more_than_declared_whatever_the_units(e
 @pytest.mark.parametrize("n", [2, 2**22, 2**23, 2**30, 2**45])
 def test_a_rounded_sum_of_any_records_fits_the_integers_that_noise_is_added_in(n):
     """And a release is a function of the sum with the whole noise, of which it knows no more than the last 64 bits."""
-    release = Grid(small_problem(n=n, d=2)).release(2.0**3, 1.0, 1)
+    release = Grid(small_problem(n=n, d=2)).release(2.0**3, 1.0, L1(2))
     most = n * STEPS * levels.STEPS
     sums = np.array([[most], [-most]], dtype=np.int64 if n <= ROWS_PER_INT64 else object)
     rounded = release.rounded(sums)

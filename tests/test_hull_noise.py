@@ -12,15 +12,13 @@ from scipy import stats
 from test_shaped_noise import LEVEL, box, chi_squared, only_the_right_scale
 
 import epsteps as es
+from epsteps.budgets.costs import Epsilon
 from epsteps.budgets.mechanisms import KNorm, named, smallest
-from epsteps.methods.objective import cell_size
 from epsteps.noise import Source
 from epsteps.noise.bits import Bits
-from epsteps.noise.hull_layout import layout_of
-from epsteps.noise.hull_noise import hull_noise, is_accepted
+from epsteps.noise.hulls import hull_noise, is_accepted, layout_of
 from epsteps.noise.reals import Uniform
-from epsteps.problem.bodies import Body
-from epsteps.problem.hulls import Hull
+from epsteps.problem.shapes import Body, Hull
 
 SMALL = {
     "a pair": Hull(((1, 0),)),
@@ -331,11 +329,11 @@ def test_problems_have_the_hull_of_their_domain():
 def test_the_hull_is_chosen_where_it_is_smaller():
     domain = es.Box(0, 1, one_hot=[(2, 8), (8, 12)])
     problem = es.Problem(es.Logistic(), domain, ridge=0.01, n=1000, d=12)
-    assert smallest(problem, "epsilon").name == "hull"
+    assert smallest(problem, Epsilon).name == "hull"
     exact, blocks = (KNorm(name).half_power(1.0, problem) for name in ("hull", "blocks"))
     assert exact < blocks
     # Without blocks both are the same, and the plain name stands for it.
-    assert smallest(es.Problem(es.Logistic(), es.Box(0, 1), ridge=0.01, n=1000, d=4), "epsilon").name == "hull"
+    assert smallest(es.Problem(es.Logistic(), es.Box(0, 1), ridge=0.01, n=1000, d=4), Epsilon).name == "hull"
 
 
 @pytest.mark.parametrize("name", ["hull", "blocks", "linf"])
@@ -343,8 +341,7 @@ def test_cells_of_a_tilt_are_charged(name):
     """Noise that is made of integers, and not rounded, protects a tilt up to a cell of them."""
     problem = es.Problem(es.Logistic(), BLOCKS, ridge=0.1, n=100, d=7)
     shape = KNorm(name).shape(problem)
-    assert shape is not None
-    assert cell_size(KNorm(name), problem) == shape.cube > 0
+    assert KNorm(name).cell(problem) == shape.cube > 0
 
 
 @pytest.mark.parametrize("method", [es.gd, es.nesterov])

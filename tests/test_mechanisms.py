@@ -12,9 +12,9 @@ import epsteps as es
 from epsteps.auditing.worst_case import noise_norm, record_gradients, worst_pair
 from epsteps.budgets import mechanisms
 from epsteps.noise import Source
-from epsteps.problem.bodies import Body, Ellipsoid
 from epsteps.problem.grid import Grid
 from epsteps.problem.losses import PseudoHuber, SmoothedHinge
+from epsteps.problem.shapes import Body, Ellipsoid
 from epsteps.problem.softmax import Softmax
 
 DOMAINS = {
@@ -101,12 +101,9 @@ def test_rounding_a_sum_costs_no_privacy_under_any_noise(epsilon, domain, bound,
         shape = noise.shape(problem)
         sensitivity = 2 * float(problem.gradient_size(bound, noise.norm))
         scale = sensitivity / (np.sqrt(2 * epsilon) if noise.unit == "rho" else epsilon)
-        release = Grid(problem).release(scale, bound, noise.norm, shape)
+        release = Grid(problem).release(scale, bound, shape)
         moved = (release.rounded(first) - release.rounded(second)).astype(float)
-        if shape is None:
-            size = np.linalg.norm(moved / release.scale, ord={"laplace": 1}.get(noise.name, 2))
-        else:
-            size = shape.gauge(moved)[0] / release.scale[0]
+        size = shape.gauge(moved / release.scale)[0]
         assert (size**2 / 2 if noise.unit == "rho" else size) <= epsilon * (1 + 1e-9)
 
 
@@ -144,7 +141,7 @@ def test_half_power_is_that_of_the_noise(domain):
     problem = problem_of(domain)
     for noise in covering(problem):
         shape = noise.shape(problem)
-        units = np.ones(problem.dimension) if shape is None else problem.units
+        units = np.ones(problem.dimension) if shape.stretches else problem.units
         draws = 2.0 * Source(1).draw(noise, 1.0, (problem.dimension, 40_000), shape) * units[:, None]
         power = np.sum(draws**2, axis=0) / 2
         expected = float(noise.half_power(2.0, problem))
@@ -158,7 +155,7 @@ def test_exact_noise_has_the_power_of_its_floats():
     for noise in covering(problem):
         shape = noise.shape(problem)
         draws = Source(2).integers(noise, 2.0**30, (problem.dimension, 2000), shape) / 2.0**30
-        units = np.ones(problem.dimension) if shape is None else problem.units
+        units = np.ones(problem.dimension) if shape.stretches else problem.units
         power = np.sum((draws * units[:, None]) ** 2, axis=0) / 2
         expected, error = float(noise.half_power(1.0, problem)), power.std() / np.sqrt(2000)
         assert abs(power.mean() - expected) < 5 * error, noise.name

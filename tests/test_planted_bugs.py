@@ -123,16 +123,16 @@ import epsteps as es
 import epsteps.auditing.measuring
 from epsteps import methods as plans
 from epsteps.budgets import additive
-from epsteps.budgets.mechanisms import Gaussian, knorm
+from epsteps.budgets.mechanisms import Gaussian, KNorm
 from epsteps.data import engines
 from epsteps.methods import ObjectivePlan, OutputPlan, designs, minima, minimised, plan_objective
 from epsteps.methods.minima import pure, saturations
 from epsteps.methods.minimised import Minimised
-from epsteps.noise import Source, source, wishart
+from epsteps.noise import SAMPLERS, Source, gaussian, matrices
 from epsteps.problem import grid, levels
-from epsteps.problem.bodies import Body, Ellipsoid
 from epsteps.problem.losses import PseudoHuber, SmoothedHinge, Softmax
 from epsteps.problem.sampling import Sampling
+from epsteps.problem.shapes import L1, L2, Body, Ellipsoid, Hull, Nuclear, Spherical
 from epsteps.running.solver import Tilted, TreeSum
 from epsteps.testing import replay
 
@@ -474,10 +474,16 @@ def replace_run(patch, change):
     patch.setattr(epsteps.auditing.measuring, "run", run)
 
 
-def smaller_scale(name):
+def drawn_as(patch, kind, integers):
+    """Draw integers of this kind of shape by another function of the bits, the shape and the scales."""
+    patch.setitem(SAMPLERS, kind, dataclasses.replace(SAMPLERS[kind], integers=integers))
+
+
+def smaller_scale(factor, *kinds):
     def plant(patch):
-        right = source._SAMPLERS[name]
-        patch.setitem(source._SAMPLERS, name, lambda bits, scales: right(bits, scales / math.sqrt(2)))
+        for kind in kinds:
+            right = SAMPLERS[kind].integers
+            drawn_as(patch, kind, lambda bits, shape, t, right=right: right(bits, shape, factor * t))
 
     return plant
 
@@ -633,24 +639,12 @@ def gaussian_norm(norm):
 
 
 def l2_norm(patch):
-    patch.setitem(knorm._NORMS, "l2", np.inf)
-
-
-def smaller_vectors(name, factor):
-    """Draw noise of a smaller scale: Source.shaped or Source.l2."""
-
-    def plant(patch):
-        right = getattr(Source, name)
-        patch.setattr(Source, name, lambda self, body, t: right(self, body, t * factor))
-
-    return plant
+    patch.setattr(KNorm, "norm", np.inf)
 
 
 def no_common_part(patch):
-    right = Source.tilted
-    patch.setattr(
-        Source, "tilted", lambda self, scale, common, shape, weights=1.0: right(self, scale, 0.0, shape, weights)
-    )
+    right = gaussian.tilted
+    patch.setattr(gaussian, "tilted", lambda bits, scale, common, form, weights: right(bits, scale, 0.0, form, weights))
 
 
 def parts_not_stretched(patch):
@@ -773,7 +767,7 @@ def no_output_noise(patch):
 def smaller_output_noise(patch):
     def noise(self, source):
         scale = 0.1 * self.plan.output_scales[self.number] / self.step
-        return source.integers(knorm.KNorm("l2"), scale, (self.plan.problem.dimension,))
+        return source.integers(KNorm("l2"), scale, (self.plan.problem.dimension,))
 
     patch.setattr(TiltedMinimum, "noise", noise)
 
@@ -826,16 +820,11 @@ def impatient_minimum(patch):
 def one_wishart(patch):
     rng = np.random.default_rng(0)
 
-    def drawn(self, k, c):
-        vectors = rng.standard_normal((k, k + 1))
-        return np.rint(c * vectors @ vectors.T).astype(np.int64)
+    def drawn(bits, shape, scales):
+        vectors = rng.standard_normal((shape.k, shape.k + 1))
+        return np.rint(scales * (vectors @ vectors.T)).astype(np.int64)
 
-    patch.setattr(Source, "wishart_difference", drawn)
-
-
-def smaller_wishart(patch):
-    right = Source.wishart_difference
-    patch.setattr(Source, "wishart_difference", lambda self, k, c: right(self, k, c / 2))
+    drawn_as(patch, Nuclear, drawn)
 
 
 def smaller_off_the_diagonal(patch):
@@ -948,7 +937,7 @@ def no_slack(patch):
 
 
 def free_cells(patch):
-    patch.setattr(plans.objective, "cell_size", lambda noise, problem: 0.0)
+    patch.setattr(KNorm, "cell", lambda self, problem: 0.0)
 
 
 def free_statistics_rounding(patch):
@@ -986,8 +975,8 @@ def bought_constant(change):
 def free_gradient_rounding(patch):
     right = grid.Grid.release
 
-    def release(self, scale, bound, norm, shape=None):
-        found = right(self, scale, bound, norm, shape)
+    def release(self, scale, bound, shape):
+        found = right(self, scale, bound, shape)
         step = self.gradient_step(bound)
         return dataclasses.replace(found, scale=np.broadcast_to(scale, step.shape) / np.ldexp(step, found.shift))
 
@@ -1072,19 +1061,19 @@ def gradients_bought_twice(patch):
 
 def fewer_degrees(patch):
     """Wishart matrices of k degrees of freedom instead of k + 1: the determinant stays in their density."""
-    right = wishart.gamma
-    patch.setattr(wishart, "gamma", lambda tape, degrees: right(tape, max(degrees - 1, 1)))
+    right = matrices.gamma
+    patch.setattr(matrices, "gamma", lambda tape, degrees: right(tape, max(degrees - 1, 1)))
 
 
 def two_zeros(patch):
     """Sign and size are drawn apart, so that 0 is drawn twice as often."""
     rng = np.random.default_rng(0)
 
-    def drawn(bits, scales):
+    def drawn(bits, shape, scales):
         sizes = rng.geometric(1 - np.exp(-1 / np.asarray(scales))) - 1
         return sizes * rng.choice([-1, 1], sizes.shape)
 
-    patch.setitem(source._SAMPLERS, "laplace", drawn)
+    drawn_as(patch, L1, drawn)
 
 
 def constant_held_by_the_data(patch):
@@ -1173,8 +1162,8 @@ ANY = None
 # Each bug with the check that catches it, and the words that it is caught with: a plant that breaks something else,
 # say by an exception, would be caught with others.
 BUGS = {
-    "Laplace scale b/√2": (smaller_scale("laplace"), audit_laplace, COSTS_MORE),
-    "Gaussian deviation σ/√2": (smaller_scale("gaussian"), audit_gaussian, COSTS_MORE),
+    "Laplace scale b/√2": (smaller_scale(math.sqrt(0.5), L1), audit_laplace, COSTS_MORE),
+    "Gaussian deviation σ/√2": (smaller_scale(math.sqrt(0.5), Spherical), audit_gaussian, COSTS_MORE),
     "sensitivity halved": (halved_sensitivity, audit_laplace, COSTS_MORE),
     "sensitivity measured on the data": (measured_sensitivity, replay_runs, DRAWS_DIFFER),
     "projection skipped for one row": (one_row_unprojected, replay_runs, MOVES_TOO_FAR),
@@ -1199,8 +1188,8 @@ BUGS = {
     "accumulator not flushed": (full_accumulators, sums_are_exact, ANY),
     "Gaussian scaled by the L∞ sensitivity": (gaussian_norm(np.inf), audit_gaussian, COSTS_MORE),
     "Gaussian scaled by the L1 sensitivity": (gaussian_norm(1), gaussian_noise_is_what_rho_asks_for, ANY),
-    "hull noise of half its scale": (smaller_vectors("shaped", 0.5), audit_hull, COSTS_MORE),
-    "L2 noise of two thirds of its scale": (smaller_vectors("l2", 2 / 3), audit_l2, COSTS_MORE),
+    "hull noise of half its scale": (smaller_scale(0.5, Body, Hull), audit_hull, COSTS_MORE),
+    "L2 noise of two thirds of its scale": (smaller_scale(2 / 3, L2), audit_l2, COSTS_MORE),
     "L2 noise scaled by the L∞ sensitivity": (l2_norm, audit_l2, COSTS_MORE),
     "ellipsoid noise without its common part": (no_common_part, audit_ellipsoid, COSTS_MORE),
     "ellipsoids of the parts not stretched together": (parts_not_stretched, gradients_stay_within_their_noise, ANY),
@@ -1240,8 +1229,8 @@ BUGS = {
     "sums of blocks added row after row": (row_after_row, sums_in_floats_keep_their_bound, ANY),
     "slopes in doubles certified as long doubles": (slopes_in_doubles, sums_in_floats_keep_their_bound, ANY),
     "one Wishart matrix instead of a difference of two": (one_wishart, audit_statistics, COSTS_MORE),
-    "Wishart noise of half its scale": (smaller_wishart, audit_statistics, COSTS_MORE),
-    "second moment's Wishart noise of half its scale": (smaller_wishart, audit_curvature, COSTS_MORE),
+    "Wishart noise of half its scale": (smaller_scale(0.5, Nuclear), audit_statistics, COSTS_MORE),
+    "second moment's Wishart noise of half its scale": (smaller_scale(0.5, Nuclear), audit_curvature, COSTS_MORE),
     "Gaussian matrix with half its noise off the diagonal": (smaller_off_the_diagonal, audit_matrix, COSTS_MORE),
     "records not shortened": (unshortened_records, replay_published, MOVES_TOO_FAR),
     "whitening fitted to the data": (whitening_by_the_data, replay_published, RESULT_DIFFERS),

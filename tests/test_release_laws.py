@@ -24,6 +24,7 @@ from epsteps.methods import ObjectivePlan, OutputPlan, plan_objective
 from epsteps.methods.minimised import Minimised
 from epsteps.noise import Source
 from epsteps.problem.losses import PseudoHuber, SmoothedHinge
+from epsteps.problem.shapes import Nuclear
 from epsteps.problem.softmax import Softmax
 from epsteps.testing import replay
 
@@ -484,7 +485,7 @@ def whole_noise_has_its_law(seed):
     ratio = math.exp(-1 / scale)
     chances = [(1 - ratio) / (1 + ratio) * ratio ** abs(k) for k in range(-4, 5)]
     assert_counts(found, dict(zip(range(-4, 5), chances, strict=True)), "laplace")
-    found = np.array([source.wishart_difference(1, 2.0)[0, 0] for _ in range(count // 4)])
+    found = np.array([source.shaped(Nuclear(1), 2.0)[0, 0] for _ in range(count // 4)])
     ends = [stats.laplace.cdf([k - 0.5, k + 0.5], scale=4.0) for k in range(-9, 10)]
     assert_counts(found, {k: high - low for k, (low, high) in zip(range(-9, 10), ends, strict=True)}, "wishart")
 

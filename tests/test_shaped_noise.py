@@ -13,12 +13,12 @@ from scipy import stats
 from epsteps.budgets.mechanisms import named
 from epsteps.noise import Source
 from epsteps.noise.bits import Bits
-from epsteps.noise.gaussian import Means, rounded_product
+from epsteps.noise.gaussian import Means, rounded_product, tilted
+from epsteps.noise.matrices import _Factor, wishart_difference
 from epsteps.noise.reals import Ball, Uniform, decide
 from epsteps.noise.shaped import parts_of, points
 from epsteps.noise.uniform import ordered_below, uniform_below
-from epsteps.noise.wishart import _Factor, wishart_difference
-from epsteps.problem.bodies import Body
+from epsteps.problem.shapes import L2, Body, Nuclear
 
 # Every statistical test accepts at p > 1e-4: on right code it would fail for one seed in ten thousand. Seeds are fixed.
 LEVEL = 1e-4
@@ -236,7 +236,7 @@ def test_points_of_a_given_radius_are_uniform(k, r):
 def test_l2_vectors_may_have_a_scale_for_each_coordinate():
     """|z/t|_2 is a Gamma(d) variable, and the direction of z/t is uniform: in space, so is each of its coordinates."""
     t, source = np.array([30.0, 2.0**20, 2.0**38]), Source(9)
-    sample = np.array([source.l2(3, t) for _ in range(1500)]) / t
+    sample = np.array([source.shaped(L2(3), t) for _ in range(1500)]) / t
     norms = np.sqrt(np.square(sample).sum(axis=1))
     only_the_right_scale(lambda factor: stats.kstest(norms, stats.gamma(3, scale=factor).cdf).pvalue)
     for coordinate in sample.T:
@@ -244,8 +244,8 @@ def test_l2_vectors_may_have_a_scale_for_each_coordinate():
 
 
 def test_one_scale_for_all_is_the_same_as_equal_scales():
-    np.testing.assert_array_equal(Source(10).l2(4, 1000.5), Source(10).l2(4, np.full(4, 1000.5)))
-    np.testing.assert_array_equal(Source(10).l2(4, 2.0**40), Source(10).integers(named("l2"), 2.0**40, (4,)))
+    np.testing.assert_array_equal(Source(10).shaped(L2(4), 1000.5), Source(10).shaped(L2(4), np.full(4, 1000.5)))
+    np.testing.assert_array_equal(Source(10).shaped(L2(4), 2.0**40), Source(10).integers(named("l2"), 2.0**40, (4,)))
     np.testing.assert_array_equal(Source(10).shaped(MIXED, 9.0), Source(10).integers(named("hull"), 9.0, (5,), MIXED))
     np.testing.assert_array_equal(
         Source(10).shaped(MIXED, 9.0), Source(10).integers(named("linf"), [9.0] * 5, (5,), MIXED)
@@ -315,7 +315,7 @@ def tilted_pmf(z, scales, common, weights):
 
 def test_small_tilted_pairs_have_their_named():
     scales, common, weights = np.array([[0.8], [1.7]]), 1.5, np.array([1.0, -0.5])
-    sample = Source(15).tilted(scales, common, (2, 20_000), weights)
+    sample = tilted(Bits(15), scales, common, (2, 20_000), weights)
     z = box(2, 14)
     codes = np.ravel_multi_index(tuple(sample + 14), (29, 29))
 
@@ -329,7 +329,7 @@ def test_small_tilted_pairs_have_their_named():
 def test_tilted_vectors_share_one_gaussian(scale, common):
     """Contrasts have the variance of the parts, means also that of the common part; weights stretch it."""
     weights = np.array([1.0, 1.0, 0.25])
-    first, second, third = Source(16).tilted(scale, np.full(6000, common), (3, 6000), weights).astype(float)
+    first, second, third = tilted(Bits(16), scale, np.full(6000, common), (3, 6000), weights).astype(float)
     looks = {
         "contrast": (first - second, np.sqrt(2) * scale),
         "total": (first + second, np.sqrt(2 * scale**2 + 4 * common**2)),
@@ -358,7 +358,7 @@ def test_a_coarse_cut_leaves_the_law_around_a_mean_alone():
 
 
 def test_without_a_common_part_tilted_noise_is_gaussian():
-    sample = Source(18).tilted(3.0, 0.0, (5000,))
+    sample = tilted(Bits(18), 3.0, 0.0, (5000,))
     k = np.arange(-30, 31)
 
     def pvalue(factor):
@@ -371,7 +371,7 @@ def test_without_a_common_part_tilted_noise_is_gaussian():
 def test_one_wishart_difference_is_a_rounded_laplace_variable():
     """Of scale 2c: a Wishart variable of two degrees of freedom is exponential with mean 2c."""
     source, c = Source(19), 1.5
-    sample = np.array([source.wishart_difference(1, c)[0, 0] for _ in range(3000)])
+    sample = np.array([source.shaped(Nuclear(1), c)[0, 0] for _ in range(3000)])
     k = np.arange(-80, 81)
 
     def pvalue(factor):
@@ -385,7 +385,7 @@ def test_one_wishart_difference_is_a_rounded_laplace_variable():
 def test_wishart_differences_agree_with_scipy(c):
     """Entries, traces, largest eigenvalues and the spread of eigenvalues, against sums of outer products in floats."""
     k, source = 3, Source(20)
-    ours = np.array([source.wishart_difference(k, c).astype(float) for _ in range(700)]) / c
+    ours = np.array([source.shaped(Nuclear(k), c).astype(float) for _ in range(700)]) / c
     theirs = stats.wishart(k + 1, np.eye(k)).rvs(8000, random_state=np.random.default_rng(21))
     theirs = theirs[:4000] - theirs[4000:]
     assert np.all(ours == ours.transpose(0, 2, 1))
@@ -405,7 +405,7 @@ def test_wishart_differences_agree_with_scipy(c):
 def test_wishart_entries_have_their_variances():
     """2(k + 1)c² off the diagonal, twice that on it."""
     k, c, count, source = 8, 2.0**30, 120, Source(22)
-    squares = np.array([np.square(source.wishart_difference(k, c) / c) for _ in range(count)])
+    squares = np.array([np.square(source.shaped(Nuclear(k), c) / c) for _ in range(count)])
     diagonal = squares[:, np.arange(k), np.arange(k)]
     rest = squares[:, *np.triu_indices(k, 1)]
     for found, variance in ((rest, 2 * (k + 1)), (diagonal, 4 * (k + 1))):
@@ -449,8 +449,8 @@ def test_entries_of_a_wishart_factor_are_within_their_bound(places):
 
 
 def test_wishart_entries_beyond_64_bits_are_whole():
-    assert Source(24).wishart_difference(6, 2.0**50).dtype == np.int64
-    found = Source(24).wishart_difference(6, 2.0**60)
+    assert Source(24).shaped(Nuclear(6), 2.0**50).dtype == np.int64
+    found = Source(24).shaped(Nuclear(6), 2.0**60)
     assert found.dtype == object
     assert all(isinstance(entry, int) for entry in found.flat)
     assert any(abs(entry) > 2**63 for entry in found.flat)
@@ -459,8 +459,8 @@ def test_wishart_entries_beyond_64_bits_are_whole():
 
 def test_bits_of_the_operating_system_do_not_repeat():
     def draws(source):
-        matrix = source.wishart_difference(3, 2.0**40).ravel()
-        return np.concatenate([source.shaped(TWENTY, 2.0**40), source.tilted(2.0**40, 2.0**40, (5,)), matrix])
+        matrix = source.shaped(Nuclear(3), 2.0**40).ravel()
+        return np.concatenate([source.shaped(TWENTY, 2.0**40), tilted(source._bits, 2.0**40, 2.0**40, (5,)), matrix])
 
     np.testing.assert_array_equal(draws(Source(25)), draws(Source(25)))
     assert not np.any(draws(Source()) == draws(Source()))
@@ -484,16 +484,16 @@ def test_bits_of_the_operating_system_do_not_repeat():
             "scale must be one number for each column",
         ),
         (lambda s: s.integers(named("l2"), 5.0, (2, 2, 2)), r"shape must be \(d,\) or \(d, columns\) for 'l2' noise"),
-        (lambda s: s.l2(3, np.array([2.0, 0.5, 3.0])), "scale must be at least 1 and"),
-        (lambda s: s.l2(3, np.ones(2)), "scale must be one number or 3 of them"),
-        (lambda s: s.tilted(0.0, 1.0, (3,)), "scale must be positive"),
-        (lambda s: s.tilted(1.0, -1.0, (3,)), "common must be positive"),
-        (lambda s: s.tilted(1.0, np.nan, (3,)), "common must be positive"),
-        (lambda s: s.tilted(1.0, 1.0, (3,), np.nan), "weights must lie between -1 and 1, got nan"),
-        (lambda s: s.tilted(1.0, 1.0, ()), r"shape must be \(d,\) or"),
-        (lambda s: s.wishart_difference(0, 1.0), "k must be at least 1, got 0"),
-        (lambda s: s.wishart_difference(2, 0.0), "c must be positive, got 0.0"),
-        (lambda s: s.wishart_difference(2, 2.0**61), r"c must be at most 2\*\*60"),
+        (lambda s: s.shaped(L2(3), np.array([2.0, 0.5, 3.0])), "scale must be at least 1 and"),
+        (lambda s: s.shaped(L2(3), np.ones(2)), "scale must be one number or 3 of them"),
+        (lambda s: tilted(Bits(), 0.0, 1.0, (3,)), "scale must be positive"),
+        (lambda s: tilted(Bits(), 1.0, -1.0, (3,)), "common must be positive"),
+        (lambda s: tilted(Bits(), 1.0, np.nan, (3,)), "common must be positive"),
+        (lambda s: tilted(Bits(), 1.0, 1.0, (3,), np.nan), "weights must lie between -1 and 1, got nan"),
+        (lambda s: tilted(Bits(), 1.0, 1.0, ()), r"shape must be \(d,\) or"),
+        (lambda s: s.shaped(Nuclear(0), 1.0), "k must be at least 1, got 0"),
+        (lambda s: s.shaped(Nuclear(2), 0.0), "scale must be positive and at most"),
+        (lambda s: s.shaped(Nuclear(2), 2.0**61), r"scale must be at most 2\*\*60"),
     ],
 )
 def test_unusable_arguments_are_refused(draw, message):

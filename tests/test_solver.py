@@ -511,7 +511,7 @@ def test_tilts_are_as_long_as_is_assumed_and_hardly_shorter(mechanism):
         shape, d = noise.shape(problem), problem.dimension
         source, scale = Source(3), 2.0**20
         draws = np.stack([source.integers(noise, scale, (d,), shape).astype(float) for _ in range(300)], axis=1)
-        lengths = np.linalg.norm(draws * (problem.units[:, None] if shape is not None else 1.0), axis=0)
+        lengths = np.linalg.norm(draws * noise.units(problem)[:, None], axis=0)
         assumed = tilt_length(objective, noise, scale)
         if noise.unit == "rho":
             typical = assumed / (math.sqrt(d) + 40) * stats.chi(d).isf(1e-9)

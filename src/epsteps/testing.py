@@ -36,10 +36,7 @@ __all__ = [
     "replay",
 ]
 
-_DRAWS = (
-    *("integers", "linf", "hull", "shaped", "l2", "tilted", "wishart_difference"),
-    *("laplace", "gaussian", "draw", "subset", "subsets"),
-)
+_DRAWS = (*("integers", "shaped", "draw", "subset", "subsets"),)
 _ROUNDING = 1 + 1e-9
 _USUAL = {"epsilon": "laplace", "rho": "gaussian"}
 

@@ -75,7 +75,7 @@ def _independence(part: Part, sample: np.ndarray) -> float:
     """Return a p-value for noise whose coordinates have independent signs, where its law says so."""
     law = part.law
     if isinstance(law, Gaussians) or (
-        isinstance(law, Vectors) and law.attack.mechanism.shape(law.attack.problem) is None
+        isinstance(law, Vectors) and law.attack.mechanism.shape(law.attack.problem).stretches
     ):
         return intervals.independence(sample)
     return 1.0

@@ -6,7 +6,6 @@ from functools import cached_property
 import numpy as np
 
 from epsteps.auditing import confidence
-from epsteps.auditing.worst_case import NORMS
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.noise import Source
 from epsteps.problem.problem import Problem
@@ -36,8 +35,7 @@ class Attack:
     @cached_property
     def units(self) -> np.ndarray:
         """Real size of a unit of each coordinate of noise of scale 1."""
-        shaped = self.mechanism.shape(self.problem) is not None
-        return self.problem.units if shaped else np.ones(self.problem.dimension)
+        return self.mechanism.units(self.problem)
 
     @cached_property
     def distance(self) -> float:
@@ -94,7 +92,4 @@ class Attack:
         return np.linalg.inv(covariance.matrix)
 
     def _norm(self, z: np.ndarray) -> np.ndarray:
-        shape = self.mechanism.shape(self.problem)
-        if shape is None:
-            return np.linalg.norm(z, ord=NORMS[self.mechanism.name], axis=0)
-        return shape.gauge(z)
+        return self.mechanism.shape(self.problem).gauge(z)

@@ -8,14 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from epsteps.auditing.comparing import short
-from epsteps.auditing.worst_case import NORMS
+from epsteps.budgets.costs import Epsilon, Rho
 from epsteps.data.records import Rows
 from epsteps.methods import ObjectivePlan, OutputPlan
 from epsteps.methods.minima import minimum_radius
-from epsteps.methods.statistics import WISHART
 from epsteps.noise import Source
+from epsteps.noise.samplers import checked_shape
 from epsteps.problem.grid import Release
 from epsteps.problem.sampling import Sampling
+from epsteps.problem.shapes import Shape
 from epsteps.running.releases.moments import StatisticRelease
 from epsteps.running.releases.objective import TiltedMinimum
 from epsteps.running.releases.output import NoisyMinimum
@@ -108,48 +109,20 @@ def noise_loss(moved: np.ndarray, noise: Event) -> Spent:
 
 
 def _integers(moved: np.ndarray, mechanism: Any, scale: Any, shape: tuple[int, ...], body: Any) -> Spent:
-    """Noise of a norm costs the norm of what moved, over its scale; Gaussian noise half its square."""
+    """Noise of a shape costs the gauge of what moved, in scales; Gaussian noise half its square."""
+    gauge = checked_shape(mechanism, shape, body).gauge
     columns = np.broadcast_to(moved.reshape(shape[0], -1), (shape[0], int(np.prod(shape[1:]))))
-    scales = np.broadcast_to(scale, shape).reshape(columns.shape)
-    if body is None:
-        size = np.linalg.norm(columns / scales, ord=NORMS[mechanism.name], axis=0)
-    else:
-        size = body.gauge(columns) / scales[0]
-    return Spent(mechanism.unit, size**2 / 2 if mechanism.unit == "rho" else size)
+    size = np.atleast_1d(gauge(columns / np.broadcast_to(scale, shape).reshape(columns.shape)))
+    return Spent(mechanism.unit, mechanism.kind.amount_of(size))
 
 
-def _stretched(moved: np.ndarray, d: int, t: Any) -> Spent:
-    return Spent("epsilon", np.atleast_1d(np.linalg.norm(moved.reshape(d) / t)))
+def _shaped(moved: np.ndarray, shape: Shape, t: Any) -> Spent:
+    """One draw of a shape, likewise."""
+    kind, size = Rho if shape.gaussian else Epsilon, np.atleast_1d(shape.gauge(moved.reshape(shape.array) / t))
+    return Spent(kind.unit, np.asarray(kind.amount_of(size)))
 
 
-def _shaped(moved: np.ndarray, body: Any, t: float) -> Spent:
-    return Spent("epsilon", np.atleast_1d(body.gauge(moved.reshape(body.d)) / t))
-
-
-def _tilted(moved: np.ndarray, scale: Any, common: Any, shape: tuple[int, ...], weights: Any) -> Spent:
-    """Gaussian noise of the covariance Σ = diag(scale²) + common² w w' costs half of Δ'Σ⁻¹Δ."""
-    columns = moved.reshape(shape[0], -1)
-    scales, shared = np.broadcast_to(scale, shape).reshape(columns.shape), np.broadcast_to(common, columns.shape[1:])
-    weights = np.broadcast_to(np.asarray(weights, dtype=float), shape[:1])
-    found = []
-    for column, own, one in zip(columns.T, scales.T, shared, strict=True):
-        covariance = np.diag(own**2) + one**2 * np.outer(weights, weights)
-        found.append(column @ np.linalg.solve(covariance, column) / 2)
-    return Spent("rho", np.array(found))
-
-
-def _wishart(moved: np.ndarray, k: int, c: float) -> Spent:
-    """Wishart noise costs the sum of the absolute eigenvalues of what moved, over 2c."""
-    return Spent("epsilon", np.atleast_1d(np.abs(np.linalg.eigvalsh(moved.reshape(k, k))).sum() / (2 * c)))
-
-
-_LOSSES: dict[str, Callable[..., Spent]] = {
-    "draw of integers": _integers,
-    "draw of l2": _stretched,
-    "draw of shaped": _shaped,
-    "draw of tilted": _tilted,
-    "draw of wishart_difference": _wishart,
-}
+_LOSSES: dict[str, Callable[..., Spent]] = {"draw of integers": _integers, "draw of shaped": _shaped}
 
 
 # Taken now: while a fit is taped, the methods are others.
@@ -195,8 +168,8 @@ def _tilt_size(plan: ObjectivePlan, number: int, tilt: Event) -> np.ndarray:
 
     The release says so itself, but is not asked: it is what is judged.
     """
-    shaped = dict(zip(_PARAMETERS[tilt.kind], tilt.facts, strict=True)).get("body") is not None
-    return plan.tilt_steps[number] * (plan.problem.units if shaped else np.ones(plan.problem.dimension))
+    body = dict(zip(_PARAMETERS[tilt.kind], tilt.facts, strict=True))["body"]
+    return plan.tilt_steps[number] * (np.ones(plan.problem.dimension) if body.stretches else plan.problem.units)
 
 
 def _log_volume(plan: ObjectivePlan, data: Rows, x: np.ndarray) -> float:
@@ -257,13 +230,6 @@ def noisy_minimum(reading: Reading) -> Spent:
     return additive(lambda _, minimum: minimum)(reading)
 
 
-def _matrix(release: NoisyMoments | SecondMomentRelease, matrix: np.ndarray) -> np.ndarray:
-    """Return the entries of a symmetric matrix that noise is drawn for: all of them where it is Wishart's."""
-    if isinstance(release, NoisyMoments):
-        return matrix if release.plan.mechanism == WISHART else matrix[np.triu_indices(len(matrix))]
-    return matrix if release.unit == "epsilon" else matrix[np.tril_indices(len(matrix))]
-
-
 def _eigenvalue(rows: Rows, moment: np.ndarray) -> np.ndarray:
     """Return the largest eigenvalue as ``estimate_smoothness`` releases it: whole 2^-20 of what one record can move."""
     problem = rows.problem
@@ -275,7 +241,7 @@ READERS: Sequence[Reader] = (
     Reader(Rows, "second_moment", additive(_eigenvalue)),
     Reader(TiltedMinimum, "minimum", tilted_minimum),
     Reader(NoisyMinimum, "minimum", noisy_minimum),
-    Reader(NoisyMoments, "moments", additive(_matrix)),
+    Reader(NoisyMoments, "moments", additive(lambda _, matrix: matrix)),
     Reader(StatisticRelease, "sums", additive(lambda _, sums: sums)),
-    Reader(SecondMomentRelease, "sums", additive(_matrix)),
+    Reader(SecondMomentRelease, "sums", additive(lambda _, matrix: matrix)),
 )

@@ -13,8 +13,6 @@ from epsteps.problem.problem import Problem
 # Records lean by this share of their size toward another, so that a point can have large margins with both.
 _TILT = 2.0**-8
 _MARGIN = 16.0
-# The norms that noise of these laws is paid in, whatever a mechanism says of itself.
-NORMS = {"laplace": 1, "l2": 2, "gaussian": 2}
 _FAR = 1e6  # a vector of this length is projected to the domain's end in its direction
 
 
@@ -73,10 +71,7 @@ class Pair:
 
 def noise_norm(mechanism: Mechanism, problem: Problem, moved: np.ndarray) -> np.ndarray:
     """Return the norm of the mechanism's noise, of a vector or of each column, in real units."""
-    shape = mechanism.shape(problem)
-    if shape is None:
-        return np.linalg.norm(moved, ord=NORMS[mechanism.name], axis=0)
-    return shape.gauge(moved / problem.units.reshape(-1, *[1] * (moved.ndim - 1)))
+    return mechanism.shape(problem).gauge(moved / mechanism.units(problem).reshape(-1, *[1] * (moved.ndim - 1)))
 
 
 def worst_pair(plan: Noised) -> Pair:

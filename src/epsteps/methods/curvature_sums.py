@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from epsteps.budgets import Cost
-from epsteps.budgets.mechanisms import Gaussian
+from epsteps.budgets import Cost, mechanisms
 from epsteps.methods.designs import MATRIX_ROWS, MATRIX_STEPS, Statistic, Whitening
 from epsteps.plans.requests import Draw, Sum
 from epsteps.problem.ball import Ball
 from epsteps.problem.domain import Columns
 from epsteps.problem.grid import STEPS
 from epsteps.problem.problem import Problem
+from epsteps.problem.shapes import Frobenius, Nuclear
 
 if TYPE_CHECKING:
     from epsteps.noise import Source
@@ -83,7 +83,7 @@ class SecondMoment(Sum):
 
     Formal guarantee: every a is an integer vector of norm at most 2^16, so that replacing one moves the sum by at most
     2^33 in the nuclear norm and √2 2^32 in Frobenius'. The noise is exact: a difference of two Wishart matrices, whose
-    density changes by at most the nuclear norm over 2c (``Source.wishart_difference``), costs epsilon with
+    density changes by at most the nuclear norm over 2c (``Nuclear``), costs epsilon with
     c = 2^32/epsilon; a Gaussian matrix costs rho with a standard deviation of 2^32/√rho on the diagonal and √2 times
     less off it, which is Frobenius' geometry.
     """
@@ -105,13 +105,9 @@ class SecondMoment(Sum):
 
     def draw(self, source: "Source") -> Draw:
         """Draw what is added, in integers. Sees no records."""
-        if self.kind.is_pure:
-            return {"noise": source.wishart_difference(self.k, MATRIX_STEPS**2 / self.cost * _UP)}
-        lower = np.tril_indices(self.k)
-        scales = np.where(lower[0] == lower[1], 1.0, np.sqrt(0.5)) * (MATRIX_STEPS**2 / np.sqrt(self.cost) * _UP)
-        noise = np.zeros((self.k, self.k), dtype=np.int64)
-        noise[lower] = source.integers(Gaussian(), scales, scales.shape)
-        return {"noise": noise + np.tril(noise, -1).T}
+        shape = self.kind.either(Nuclear(self.k), Frobenius(self.k, lower=True))
+        scale = MATRIX_STEPS**2 / self.kind.either(self.cost, np.sqrt(self.cost)) * _UP
+        return {"noise": source.integers(mechanisms.of_matrices(self.kind), scale, shape.array, shape)}
 
     def block(self, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return the sum over a block, UNPROTECTED, in integers; in Python's where there are many records."""

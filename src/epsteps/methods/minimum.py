@@ -31,9 +31,8 @@ class Tilt:
     step: float
 
     def units(self, problem: Problem) -> np.ndarray:
-        """Return the real size of a step along each coordinate: noise with a shape is in the domain's units."""
-        shaped = self.mechanism.shape(problem) is not None
-        return self.step * (problem.units if shaped else np.ones(problem.dimension))
+        """Return the real size of a step along each coordinate: noise of a body is in the domain's units."""
+        return self.step * self.mechanism.units(problem)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +74,7 @@ class Minimum(Request):
         ratio, output = objective.sensitivity(noise.norm) / self.tilt.scale, self.output_cost
         if not noise.kind.is_pure:
             return noise.kind.of_ratio(ratio * _UP), Epsilon(output)
-        cells = cell_size(noise, self.problem) * self.tilt.step / self.tilt.scale
+        cells = noise.cell(self.problem) * self.tilt.step / self.tilt.scale
         return (Epsilon((minima.total_epsilon(ratio, objective.kappa, objective.saturation) + cells + output) * _UP),)
 
     @staticmethod
@@ -110,15 +109,6 @@ class Minimum(Request):
 def moved(objective: Minimised, tolerance: float) -> float:
     """Bound how far a replaced record moves the point that a solver finds, in the L2 norm; rounded up."""
     return (objective.minimum_sensitivity + 2 * objective.radius(tolerance)) * _UP
-
-
-def cell_size(noise: Mechanism, problem: Problem) -> float:
-    """Return what a cell of the tilt's integers adds to its sensitivity: nothing where an ideal law was rounded."""
-    if noise.name in ("linf", "hull", "blocks"):
-        shape = noise.shape(problem)
-        assert shape is not None
-        return shape.cube
-    return float(problem.dimension) if noise.name == "laplace" else 0.0
 
 
 def power_of_two(scale: float, bits: int) -> float:

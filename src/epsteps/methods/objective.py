@@ -154,8 +154,7 @@ class ObjectivePlan(Plan):
     @property
     def tilt_slack(self) -> float:
         """How far the tilt that is used may be from the theorem's, in the L2 norm."""
-        units = self.problem.units if self.noise.shape(self.problem) is not None else np.ones(self.problem.dimension)
-        return max(self.tilt_steps) * float(np.linalg.norm(units)) * _UP
+        return max(self.tilt_steps) * float(np.linalg.norm(self.noise.units(self.problem))) * _UP
 
     @cached_property
     def output_costs(self) -> tuple[float, ...]:

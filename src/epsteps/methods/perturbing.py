@@ -12,7 +12,6 @@ from epsteps.budgets.corners import Corners
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.methods import minima
 from epsteps.methods.minimised import Minimised
-from epsteps.methods.minimum import cell_size
 from epsteps.methods.objective import SOLUTION_NORM, TILT_BITS, ObjectivePlan, composed_corners, saturation_of
 from epsteps.methods.precision import LEAST_BITS, LONG, least_tolerance, rounding, tilt_length
 from epsteps.plans.plan import OverspentError
@@ -114,7 +113,7 @@ def _pure_scales(problem: Problem, noise: Mechanism, costs: Sequence[float]) -> 
     saturation, sensitivity, least = bounds.saturation, bounds.sensitivity(noise.norm), bounds.ridge
     size = problem.record_size(2)
     energy = 2 * float(noise.half_power(sensitivity, problem))
-    cells = cell_size(noise, problem) * 2.0**-TILT_BITS
+    cells = noise.cell(problem) * 2.0**-TILT_BITS
     tilts = [((1 - _OUTPUT_SHARE) * cost - cells) * _INWARD for cost in costs]
     ridge = minima.paying_ridge(least, problem.n, size, max(tilts), saturation, energy, SOLUTION_NORM).ridge
     # A small share must be able to pay the Jacobian, too.

@@ -43,7 +43,7 @@ def tilt_length(objective: Minimised, noise: Mechanism, scale: float) -> float:
     """Return a length that a tilt of this scale does not exceed, but with a probability below 1e-300.
 
     The length of a norm's noise is at most a Gamma(d + 2) variable in twice the cube of its units (in the L2 ball where
-    it has no shape of its own), which passes d + 42 + 40√(d + 2) + 800 with a probability below e^-790 (Chernoff). A
+    it is that of a usual norm), which passes d + 42 + 40√(d + 2) + 800 with a probability below e^-790 (Chernoff). A
     Gaussian vector is at most the root of its trace times |z| long, for a standard z, and |z| passes √d + 38 with one
     below e^-700.
     """
@@ -51,7 +51,7 @@ def tilt_length(objective: Minimised, noise: Mechanism, scale: float) -> float:
     if not noise.kind.is_pure:
         return math.sqrt(2 * float(noise.half_power(scale, problem))) * (math.sqrt(d) + 40)
     gauge = scale * (d + 42 + 40 * math.sqrt(d + 2) + 800)
-    return gauge if noise.shape(problem) is None else 2 * gauge * float(np.linalg.norm(problem.units))
+    return gauge if noise.shape(problem).stretches else 2 * gauge * float(np.linalg.norm(problem.units))
 
 
 def grid_step(objective: Minimised, tolerance: float, scale: float, bits: int, tilt: float) -> float:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from epsteps.budgets import Budget, Cost, Epsilon, Mu, mechanisms
+from epsteps.budgets import Budget, Cost, Epsilon, Mu, Rho, mechanisms
 from epsteps.methods.designs import Definite, definite, held
 from epsteps.methods.vectors import Vectors, chosen_vectors
 from epsteps.plans import covariances
@@ -19,6 +19,7 @@ from epsteps.problem.grid import STEPS, added
 from epsteps.problem.limits import require_units
 from epsteps.problem.losses import Squared
 from epsteps.problem.problem import Problem
+from epsteps.problem.shapes import Frobenius, Nuclear
 
 if TYPE_CHECKING:
     from epsteps.noise import Source
@@ -58,16 +59,10 @@ class SecondMoments(Sum):
 
     def draw(self, source: "Source") -> Draw:
         """Draw the noise, a symmetric matrix of Python's integers. Sees no records."""
-        plan, k = self.plan, self.plan.vectors.size
-        scale = plan.scale / plan.step
-        if plan.mechanism == WISHART:
-            return {"noise": source.wishart_difference(k, scale).astype(object)}
-        rows, columns = np.triu_indices(k)
-        scales = np.where(rows == columns, scale, np.nextafter(scale * np.sqrt(0.5), np.inf))
-        noise = np.zeros((k, k), dtype=object)
-        noise[rows, columns] = source.integers(mechanisms.named("gaussian"), scales, (len(rows),)).astype(object)
-        noise[columns, rows] = noise[rows, columns]
-        return {"noise": noise}
+        k = self.plan.vectors.size
+        kind, shape = (Epsilon, Nuclear(k)) if self.plan.mechanism == WISHART else (Rho, Frobenius(k))
+        noise = source.integers(mechanisms.of_matrices(kind), self.plan.scale / self.plan.step, shape.array, shape)
+        return {"noise": noise.astype(object)}
 
     def block(self, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return the sum over a block, UNPROTECTED, before it is weighed: Python's integers."""
@@ -115,8 +110,8 @@ class StatisticsPlan(Plan):
     integers inside the declared domain; their largest squared length is ``Vectors.square``, R². Replacing one
     changes the sum of aa' by aa' - bb', of Frobenius norm √(|a|⁴ + |b|⁴ - 2 (a'b)²) <= √2 R² and of nuclear norm at
     most 2 R². "gaussian" adds a symmetric matrix with standard deviation ``scale`` on the diagonal and scale/√2 off it,
-    which is √2 R²/scale-Gaussian-DP.
-    "wishart" adds the difference of two Wishart matrices, which is R²/scale-DP (``Source.wishart_difference``). Sums
+    which is √2 R²/scale-Gaussian-DP. "wishart" adds the difference of two Wishart matrices, which is R²/scale-DP
+    (``Nuclear``). Sums
     are exact integers. Where they are rounded to coarser ones, each entry moves by at most one of those more, and that
     is counted.
 

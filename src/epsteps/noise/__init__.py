@@ -8,14 +8,16 @@ drawn and interval arithmetic decides, at growing precision: no probability of f
 
 What this rests on: fair bits (``bits``), numpy's logarithm (``fast``), and decimal's logarithm and root (``reals``).
 Noise never sees data, so that its work cannot depend on data. It depends on the noise only through rare refinements,
-which look at fractional parts rather than sizes, and through the rejections of ``radius`` and ``shaped``. No promise is
+which look at fractional parts rather than sizes, and through the rejections of ``knorm`` and ``shaped``. No promise is
 made about time at the level of microseconds.
 
 Without a seed every bit comes from the operating system. With one, everything repeats, which is for experiments:
 results of it are marked, and are not private.
 """
 
+from epsteps.noise import gaussian, hulls, knorm, laplace, matrices, shaped  # they register their samplers
 from epsteps.noise.fast import added
+from epsteps.noise.samplers import SAMPLERS, Sampler
 from epsteps.noise.source import Source
 
-__all__ = ["Source", "added"]
+__all__ = ["SAMPLERS", "Sampler", "Source", "added", "gaussian", "hulls", "knorm", "laplace", "matrices", "shaped"]

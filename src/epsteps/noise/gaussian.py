@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+from scipy.special import ndtri
 
 from epsteps.noise.bits import Bits
 from epsteps.noise.fast import FLAT, LOG_ULPS, certain_floor, low_part, split, wrapped
 from epsteps.noise.reals import Ball, Point, Uniform, decide
+from epsteps.noise.samplers import SAMPLERS, Sampler, Uniforms, as_columns, checked_scale, each_column
+from epsteps.problem.shapes import Ellipsoid, Spherical
 
 
 def rounded_gaussian(bits: Bits, sigmas: np.ndarray, widen: float = 1.0) -> np.ndarray:
@@ -167,3 +170,57 @@ class Gaussians:
             first, second = (Uniform(self._bits, int(word) ^ 2**63, 64) for word in self._words[:, column])
             self._points[column] = Point(first, second)
         return self._points[column]
+
+
+def tilted(
+    bits: Bits,
+    scale: np.ndarray | float,
+    common: np.ndarray | float,
+    form: tuple[int, ...],
+    weights: np.ndarray | float = 1.0,
+) -> np.ndarray:
+    """Return ⌊x_j + w_j y + 1/2⌋ for Gaussians x_j of these scales and one y for each column, of scale ``common``.
+
+    The form is (d,) or (d, R); scales broadcast to it, ``common`` (0 or more) to (R,), ``weights`` to (d,).
+    Formal guarantee: exactly rounded, modulo 2^64. Added to an integer vector it is √(Δ'Σ⁻¹Δ)-Gaussian-DP with
+    Σ = diag(scale²) + common² w w'.
+    """
+    if len(form) not in (1, 2):
+        raise ValueError(f"shape must be (d,) or (d, columns), got {form}.")
+    scales = as_columns(np.broadcast_to(checked_scale(scale), form))
+    present = np.asarray(common) != 0
+    shared = np.where(present, checked_scale(np.where(present, common, 1), name="common"), 0.0)
+    factors = np.array(np.broadcast_to(np.asarray(weights, dtype=float), scales.shape[:1]))
+    if not np.all(np.abs(factors) <= 1):
+        raise ValueError(f"weights must lie between -1 and 1, got {weights!r}. Scale common up and weights down.")
+    return tilted_gaussian(bits, scales, np.broadcast_to(shared, scales.shape[1:]), factors).reshape(form)
+
+
+def float_gaussian(uniform: Uniforms, shape: object, form: tuple[int, ...]) -> np.ndarray:
+    """Return independent standard Gaussians, by inversion in float64: not exact."""
+    return ndtri(uniform(form))
+
+
+def float_ellipsoid(uniform: Uniforms, shape: Ellipsoid, form: tuple[int, ...]) -> np.ndarray:
+    """Return Gaussian vectors with the covariance of the ellipsoid."""
+    *others, _, columns = form
+    z = float_gaussian(uniform, shape, form) * np.array(shape.scales)[:, None]
+    z[..., list(shape.hull), :] += shape.common * float_gaussian(uniform, shape, (*others, 1, columns))
+    return z
+
+
+def _spherical(bits: Bits, shape: Spherical, scales: np.ndarray) -> np.ndarray:
+    return rounded_gaussian(bits, scales.reshape(-1)).reshape(scales.shape)
+
+
+def _ellipsoid(bits: Bits, shape: Ellipsoid, scales: np.ndarray) -> np.ndarray:
+    """Return noise with the covariance σ²Σ of an ellipsoid; products are rounded up."""
+    sigmas = each_column(scales)
+    own, common = (np.nextafter(np.multiply.outer(x, sigmas), np.inf) for x in (shape.scales, shape.common))
+    weights = np.zeros(shape.d)
+    weights[list(shape.hull)] = 1.0
+    return tilted(bits, own.reshape(scales.shape), common, scales.shape, weights)
+
+
+SAMPLERS[Spherical] = Sampler(_spherical, float_gaussian)
+SAMPLERS[Ellipsoid] = Sampler(_ellipsoid, float_ellipsoid)

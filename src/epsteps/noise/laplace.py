@@ -1,4 +1,4 @@
-"""Discrete Laplace noise, exactly."""
+"""Discrete Laplace noise, exactly: the noise of the L1 norm."""
 
 from functools import partial
 
@@ -7,6 +7,8 @@ import numpy as np
 from epsteps.noise.bits import Bits
 from epsteps.noise.fast import LOG_ULPS, certain_floor, low_part, split, wrapped
 from epsteps.noise.reals import Ball, Uniform, decide
+from epsteps.noise.samplers import SAMPLERS, Sampler, Uniforms
+from epsteps.problem.shapes import L1
 
 
 def discrete_laplace(bits: Bits, scales: np.ndarray, widen: float = 1.0) -> np.ndarray:
@@ -84,3 +86,16 @@ def _high_part(bits: Bits, words: np.ndarray, scales: np.ndarray, widen: float) 
 
 def _exact_geometric(scale: float, uniform: Uniform) -> int:
     return (Ball.exact(scale) * uniform.exponential()).floor(least=0)
+
+
+def float_laplace(uniform: Uniforms, shape: L1, form: tuple[int, ...]) -> np.ndarray:
+    """Return independent Laplace draws of scale 1, by inversion in float64: not exact."""
+    u = uniform(form) - 0.5
+    return -np.sign(u) * np.log1p(-2 * np.abs(u))
+
+
+def _integers(bits: Bits, shape: L1, scales: np.ndarray) -> np.ndarray:
+    return discrete_laplace(bits, scales.reshape(-1)).reshape(scales.shape)
+
+
+SAMPLERS[L1] = Sampler(_integers, float_laplace)

@@ -9,17 +9,19 @@ a uniform one of these, part by part: P(z) ~ sum of e^(-r/t) over r >= f(z), whi
 """
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
+from scipy.special import gammaincinv
 
 from epsteps.noise import knorm
 from epsteps.noise.bits import Bits
 from epsteps.noise.fast import wrapped
-from epsteps.noise.radius import WORDS, Tape, integer_radius
+from epsteps.noise.knorm import WORDS, Tape, integer_radius
 from epsteps.noise.reals import Uniform
+from epsteps.noise.samplers import SAMPLERS, Sampler, Uniforms, by_column, checked_ball, each_column
 from epsteps.noise.uniform import ordered_below, uniform_below
-from epsteps.problem.bodies import Body
+from epsteps.problem.shapes import Body
 
 _UNIT = 1024  # offsets are counted in fractions of this
 _PATIENCE = 4.0  # at the smallest scale a radius is accepted once in about e^4 times
@@ -167,3 +169,41 @@ def _first_zero(bits: Bits, k: int, r: int) -> int:
         i, uniform = int(uniform_below(bits, words[:2, None], k + 1)[0]), Uniform(bits, int(words[2]), 64)
         if uniform.is_below(r + 1 - i, r + 1) or uniform.is_below(r**i, (r + 1) ** i):
             return i
+
+
+def float_shaped(uniform: Uniforms, shape: Body, form: tuple[int, ...]) -> np.ndarray:
+    """Return vectors of density ~ exp(-gauge(z)): a Gamma(d + 1) radius times a uniform point; not exact."""
+    *others, d, columns = form
+    z, parts = np.empty(form), parts_of(shape)
+    if len(parts.hull):
+        z[..., parts.hull, :] = _float_hull_points(uniform, len(parts.hull), (*others, columns))
+    for rows in parts.blocks:
+        z[..., rows, :] = _float_block_points(uniform, rows.shape, (*others, columns))
+    return z * gammaincinv(d + 1, uniform((*others, 1, columns)))
+
+
+def _float_hull_points(uniform: Uniforms, k: int, others: tuple[int, ...]) -> np.ndarray:
+    """Return z_j = w_j - w_0 for uniform w_0, ..., w_k of which a random one is 0."""
+    w = uniform((*others[:-1], k + 1, others[-1]))
+    zero = np.floor((k + 1) * uniform((*others[:-1], 1, others[-1]))).astype(np.int64)
+    np.put_along_axis(w, np.minimum(zero, k), 0.0, axis=-2)
+    return w[..., 1:, :] - w[..., :1, :]
+
+
+def _float_block_points(uniform: Uniforms, shape: tuple[int, int], others: tuple[int, ...]) -> np.ndarray:
+    """Return uniform points of cross-polytopes: k of k + 1 exponentials over the sum of all, with signs."""
+    count, k = shape
+    signed = 2 * uniform((*others[:-1], count, k + 1, others[-1])) - 1
+    exponential = -np.log(np.abs(signed))
+    shares = exponential / exponential.sum(axis=-2, keepdims=True)
+    return np.sign(signed[..., :k, :]) * shares[..., :k, :]
+
+
+def _integers(bits: Bits, shape: Body, scales: np.ndarray) -> np.ndarray:
+    """Return noise of one scale for each column, as fine as radii are accepted often enough."""
+    parts = parts_of(shape)
+    scale = partial(checked_ball, shape.d, least=parts.least_scale)
+    return by_column(lambda t: shaped(bits, parts, scale(t)), each_column(scales), scales.shape)
+
+
+SAMPLERS[Body] = Sampler(_integers, float_shaped)

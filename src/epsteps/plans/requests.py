@@ -18,6 +18,7 @@ from epsteps.budgets.mechanisms import Mechanism
 from epsteps.problem.grid import Grid, Points, Release
 from epsteps.problem.problem import Problem
 from epsteps.problem.sampling import Sampling
+from epsteps.problem.shapes import Shape
 
 if TYPE_CHECKING:
     from epsteps.noise import Source
@@ -171,12 +172,12 @@ class Gradient(Request):
         return Grid(self.problem)
 
     @cached_property
-    def _shape(self) -> Any:
+    def _shape(self) -> Shape:
         return self.mechanism.shape(self.problem)
 
     @cached_property
     def _release(self) -> Release:
-        return self._grid.release(self.scale, self.bound, self.mechanism.norm, self._shape)
+        return self._grid.release(self.scale, self.bound, self._shape)
 
 
 class Sum(Request):

@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from epsteps.problem import validate
-from epsteps.problem.bodies import Body
 from epsteps.problem.box import Box
 from epsteps.problem.domain import Columns, Domain, checked_norm, owners
+from epsteps.problem.shapes import Body
 
 _LARGEST = 1e150  # entries are clipped here before a norm is taken, so that squares stay finite
 

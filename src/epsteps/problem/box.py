@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from epsteps.problem import validate
-from epsteps.problem.bodies import Body
 from epsteps.problem.domain import Columns, Domain, checked_norm, owners
-from epsteps.problem.hulls import Hull
+from epsteps.problem.shapes import Body, Hull
 
 _Bound = float | Sequence[float]
 

@@ -9,9 +9,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from epsteps.problem.bodies import Body
-from epsteps.problem.hulls import Hull
 from epsteps.problem.kinds import Kinds
+from epsteps.problem.shapes import Body, Hull
 
 _NORMS = (1, 2, math.inf)
 

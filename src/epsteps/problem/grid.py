@@ -13,10 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from epsteps.problem import levels
-from epsteps.problem.bodies import Body, Ellipsoid
-from epsteps.problem.hulls import Hull
 from epsteps.problem.problem import Problem, held_point
 from epsteps.problem.rounding import up
+from epsteps.problem.shapes import Shape
 
 # A feature at the domain's largest value is this many steps.
 STEPS = 2**20
@@ -73,39 +72,33 @@ class Grid:
         """Return the real size of one integer of a gradient sum, for each coordinate, where slopes have this bound."""
         return self.units[:, None] * bound / (STEPS * levels.STEPS)
 
-    def release(
-        self,
-        scale: np.ndarray | float,
-        bound: np.ndarray | float,
-        norm: float | str,
-        shape: Body | Hull | Ellipsoid | None = None,
-    ) -> "Release":
-        """Return the integers in which a gradient sum with noise of this real scale is released.
+    def release(self, scale: np.ndarray | float, bound: np.ndarray | float, shape: Shape) -> "Release":
+        """Return the integers in which a gradient sum with noise of this shape and real scale is released.
 
         Where the noise of a coordinate would be many bits long, its sum is first rounded to multiples of 2^shift. In
         those units one record moves the coordinate by at most one more than before, and the scale grows by that: on a
         cube by a share of at most d/(2^35 epsilon), for a step of this epsilon. Each coordinate has a shift of its
-        own, so that units of very different sizes do not matter; noise of a ``shape`` has one scale for all of them,
-        in integers of the shape's units, and one shift.
+        own, so that units of very different sizes do not matter; noise of a body has one scale for all of them, in
+        integers of the body's units, and one shift.
 
         Formal guarantee: the rounded sum fits into 62 bits whatever the n records are. The noise is known modulo 2^64,
         and is added to it modulo 2^64: a function of the sum with the whole noise.
         """
         step = self.gradient_step(bound)
-        unit = step if shape is None else step / self.units[:, None]
+        unit = step if shape.stretches else step / self.units[:, None]
         scales = np.broadcast_to(scale / unit, step.shape)
         bits = np.frexp(scales)[1].astype(np.int64)
         shift = np.maximum(bits - _NOISE_BITS, max(0, math.ceil(math.log2(self.problem.n)) - _ROWS_BITS))
-        if shape is not None:
+        if not shape.stretches:
             shift = np.broadcast_to(shift.max(axis=0), shift.shape)
         coarse = np.ldexp(unit, shift)
         more = 0.0
         if shift.any():
-            more = _norm(np.where(shift > 0, coarse, 0.0), norm) if shape is None else shape.cube * coarse[0]
-            more = more / (2 * self.problem.gradient_size(bound, norm))
+            moved = _gauge(shape, np.where(shift > 0, coarse, 0.0)) if shape.stretches else shape.cube * coarse[0]
+            more = moved / (2 * self.problem.gradient_size(bound, shape.norm))
         # Samplers draw no noise finer than integers: there is a little more of it than was paid for.
         grown = np.maximum(up(scale / coarse * (1 + more)), 1.0)
-        return Release(shift, np.ldexp(step, shift), grown if shape is None else grown[0])
+        return Release(shift, np.ldexp(step, shift), grown if shape.stretches else grown[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +106,7 @@ class Release:
     """Released integers: multiples of 2^shift of the sum's, each of real size ``step``, with noise of this scale.
 
     There is one shift for each coordinate and column. So it is with the scale, or one for each column where the noise
-    has a shape.
+    is a body's.
     """
 
     shift: np.ndarray
@@ -132,10 +125,10 @@ class Release:
         return (self.rounded(sums) + noise.astype(np.int64)).astype(float) * self.step
 
 
-def _norm(values: np.ndarray, norm: float | str) -> np.ndarray:
-    """Return the norm of each column, whatever its size: squares do not vanish or overflow."""
+def _gauge(shape: Shape, values: np.ndarray) -> np.ndarray:
+    """Return the gauge of each column, whatever its size: squares do not vanish or overflow."""
     largest = np.maximum(np.max(values, axis=0), np.finfo(float).tiny)
-    return largest * np.linalg.norm(values / largest, ord=norm, axis=0)  # pyright: ignore[reportArgumentType,reportCallIssue]
+    return largest * shape.gauge(values / largest)
 
 
 def wrapped(integer: int) -> int:

@@ -7,15 +7,12 @@ from functools import cached_property
 import numpy as np
 
 from epsteps.problem import limits, validate
-from epsteps.problem.bodies import Body
 from epsteps.problem.domain import Domain, checked_norm
-from epsteps.problem.hulls import Hull
 from epsteps.problem.levels import NORMS
 from epsteps.problem.losses import Loss
 from epsteps.problem.rounding import up
+from epsteps.problem.shapes import BODY, Body, Hull
 
-# The norm of noise that is shaped like a body, in units of each coordinate.
-BODY = "body"
 # A point that diverged is held here, and slopes at it: no margin or sensitivity is then infinite.
 _LARGEST_POINT = 1e100
 _SLOPES = (1e-120, 1e120)
@@ -150,8 +147,8 @@ class Problem:
         exact = self.domain.hull(self.d)
         if exact is None or self.loss.outputs > 1:
             return self.hull
-        parts = (*exact.parts, (self.d,)) if self.intercept else exact.parts
-        return Hull(parts, exact.signed) if len(parts) > 1 else self.hull
+        exact = exact.with_constant() if self.intercept else exact
+        return self.hull if exact.is_product else exact
 
     @cached_property
     def hull(self) -> Body | None:
@@ -160,7 +157,7 @@ class Problem:
         if body is None:
             return None
         if self.intercept:
-            body = Body((*body.hull, self.d), body.blocks)
+            body = body.with_constant()
         return body if self.loss.outputs == 1 else body.repeated(self.loss.outputs)
 
     @cached_property

@@ -45,11 +45,11 @@ class FloatDraws:
 
     def _noise(self, count: int) -> np.ndarray:
         plan, d = self._plan, self._plan.problem.dimension
-        if plan.mechanism.name in ("laplace", "gaussian"):
-            return self._source.draw(plan.mechanism, 1.0, (count, d, self._copies))
         shape = plan.mechanism.shape(plan.problem)
+        if shape.independent:
+            return self._source.draw(plan.mechanism, 1.0, (count, d, self._copies))
         vectors = self._source.draw(plan.mechanism, 1.0, (d, count * self._copies), shape)
-        units = np.ones(d) if shape is None else plan.problem.units
+        units = plan.mechanism.units(plan.problem)
         return np.moveaxis((units[:, None] * vectors).reshape(d, count, self._copies), 0, 1)
 
     def at_step(self, t: int) -> _Block:

@@ -1,4 +1,4 @@
-"""The difference of two Wishart matrices, rounded: noise for a sum of outer products of records, exactly."""
+"""Noise of symmetric matrices, for a sum of outer products of records, exactly: Gaussian, and of Wishart matrices."""
 
 from decimal import Decimal, getcontext
 from functools import partial
@@ -7,9 +7,13 @@ from itertools import chain
 import numpy as np
 
 from epsteps.noise.bits import Bits
-from epsteps.noise.gaussian import Gaussians
-from epsteps.noise.radius import WORDS, Tape, gamma
+from epsteps.noise.gaussian import Gaussians, rounded_gaussian
+from epsteps.noise.knorm import WORDS, Tape, gamma
 from epsteps.noise.reals import Ball, Undecided, decide
+from epsteps.noise.samplers import SAMPLERS, Sampler
+from epsteps.problem.shapes import Frobenius, Nuclear
+
+_LARGEST_WISHART = 2.0**60
 
 
 def wishart_difference(bits: Bits, k: int, scale: float) -> np.ndarray:
@@ -64,3 +68,37 @@ def _rounded(factors: list[_Factor], scale: float) -> np.ndarray:
     if np.any(low != high):
         raise Undecided
     return low
+
+
+def _nuclear(bits: Bits, shape: Nuclear, scales: np.ndarray) -> np.ndarray:
+    """Return the difference of two Wishart matrices; whole integers: int64 where that holds them all, else Python's."""
+    scale = _one_scale(scales)
+    if scale > _LARGEST_WISHART:
+        raise ValueError(f"scale must be at most 2**60, got {scale!r}. Choose coarser units.")
+    noise = wishart_difference(bits, shape.k, scale)
+    return noise.astype(np.int64) if np.all(np.abs(noise) < 2**63) else noise
+
+
+def _frobenius(bits: Bits, shape: Frobenius, scales: np.ndarray) -> np.ndarray:
+    """Return rounded Gaussians with the standard deviation ``scale`` on the diagonal and ``scale``/√2 off it."""
+    scale = _one_scale(scales)
+    off = scale * np.sqrt(0.5)
+    if shape.lower:
+        rows, columns = np.tril_indices(shape.k)
+    else:
+        rows, columns = np.triu_indices(shape.k)
+        off = np.nextafter(off, np.inf)
+    noise = np.zeros(shape.array, dtype=np.int64)
+    noise[rows, columns] = rounded_gaussian(bits, np.where(rows == columns, scale, off))
+    noise[columns, rows] = noise[rows, columns]
+    return noise
+
+
+def _one_scale(scales: np.ndarray) -> float:
+    if np.any(scales != scales.flat[0]):
+        raise ValueError(f"scale must be one number for noise of a matrix, got {scales!r}.")
+    return float(scales.flat[0])
+
+
+SAMPLERS[Nuclear] = Sampler(_nuclear)
+SAMPLERS[Frobenius] = Sampler(_frobenius)

@@ -1,0 +1,246 @@
+"""Noise mechanisms: what a step of noise costs, in which currency, and how a total of it is best split over steps.
+
+A mechanism is a law and a rule that shapes it: noise of a norm costs epsilon, Gaussian noise rho of concentrated
+privacy, and which norm it is says the shape (``epsteps.problem.shapes``). Costs of one mechanism add up over the steps.
+What the sum means is the budget's business.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from epsteps.bounds import Prediction
+from epsteps.budgets import subsampled
+from epsteps.budgets.costs import Cost, Epsilon, Rho
+from epsteps.problem import validate
+from epsteps.problem.problem import Problem
+from epsteps.problem.sampling import Sampling
+from epsteps.problem.shapes import RULES, Covarying, Rule, Shape
+
+
+@dataclass(frozen=True)
+class Mechanism(ABC):
+    """Noise of a name. ``sensitivity`` is one record's, in the mechanism's norm."""
+
+    name: str
+    kind: ClassVar[type[Cost]]
+
+    def __post_init__(self) -> None:
+        names = tuple(name for name, rule in RULES.items() if rule.gaussian is not self.kind.is_pure)
+        validate.choice("name", self.name, names)
+
+    @property
+    def rule(self) -> Rule:
+        """How the noise is shaped."""
+        return RULES[self.name]
+
+    @property
+    def norm(self) -> float | str:
+        """Norm in which the sensitivity is needed: 1, 2 or "body"."""
+        return self.rule.kinds[0].norm
+
+    @property
+    def unit(self) -> str:
+        """The name of the currency of its costs."""
+        return self.kind.unit
+
+    def shape(self, problem: Problem) -> Shape:
+        """Return what the noise of a gradient is shaped like, in the domain's units or in real ones (``units``)."""
+        shape = self.rule.fit(problem) if self.rule.fit else None
+        if shape is None:
+            raise ValueError(f"mechanism {self.name!r} does not fit {problem.domain}: use 'auto'.")
+        return shape
+
+    def covers(self, problem: Problem) -> bool:
+        """Whether there is such noise for the problem: an L2 ball has no body, "l2" and "gaussian" fit it."""
+        return self.rule.fit is not None and self.rule.fit(problem) is not None
+
+    def units(self, problem: Problem) -> np.ndarray:
+        """Return the real size of each coordinate's unit, in which noise of scale 1 is drawn."""
+        return _units(self.shape(problem), problem)
+
+    def covariance(self, problem: Problem) -> tuple[Covarying, np.ndarray]:
+        """Return the covariance of noise of scale 1, and the units that it is in."""
+        shape = self.shape(problem)
+        return shape.covariance, _units(shape, problem)
+
+    def cell(self, problem: Problem) -> float:
+        """Return what a cell of the noise's integers adds to a sensitivity: nothing where an ideal law was rounded."""
+        return self.shape(problem).cell
+
+    def half_power(self, scales: np.ndarray | float, problem: Problem) -> np.ndarray:
+        """Return half of E|w|², in real units: d b² for Laplace noise, d (d + 1) b²/2 for the Euclidean norm.
+
+        And d σ²/2 for independent Gaussian noise.
+        """
+        covariance, units = self.covariance(problem)
+        return 0.5 * covariance.trace(units) * np.asarray(scales, dtype=float) ** 2
+
+    @abstractmethod
+    def costs(self, sensitivity: float, scales: np.ndarray, sampling: Sampling) -> np.ndarray:
+        """Return the costs of steps with noise of these scales on a mean of the sampled gradients."""
+
+    @abstractmethod
+    def scales(self, sensitivity: float, costs: np.ndarray, sampling: Sampling) -> np.ndarray:
+        """Return the scales at which steps have these costs."""
+
+    @abstractmethod
+    def split(self, weights: np.ndarray, total: float, sampling: Sampling) -> np.ndarray:
+        """Return the costs with this total that make ``sum weights_t half_power_t`` smallest."""
+
+    @abstractmethod
+    def noise_by_horizon(self, prediction: Prediction, total: float, allocation: str, sampling: Sampling) -> np.ndarray:
+        """Return ``sum weights_t scale_t²`` after T steps, for every T; sensitivity 1."""
+
+
+@dataclass(frozen=True)
+class KNorm(Mechanism):
+    """The K-norm mechanism (Hardt, Talwar 2010; Awan, Slavković 2021): density ~ exp(-|w|/b) for the norm |w|.
+
+    "laplace" is the L1 norm, independent noise of variance 2b² on each coordinate; "l2" the Euclidean norm; "linf" the
+    largest coordinate, "hull" the body that gradients of the declared domain fill, and "blocks" a product of simpler
+    ones around that body, the last three in the domain's units. "wishart" is noise of symmetric matrices.
+
+    Formal guarantee: added to a value that neighbours move by at most s in that norm it has privacy loss at most s/b:
+    |w - v| <= |w| + |v| by the triangle inequality, and shifted densities have the same normaliser. (Where a hull has
+    signed coordinates besides one-hot blocks its density is another one, whose logarithm changes no faster.) On the
+    mean of a secret sample the loss is amplified as ``Sampling`` says. The paper's published code draws Laplace noise
+    of scale b/√2 instead, and so spends √2 times its epsilon or more.
+
+    The variance falls as 1/epsilon², so that full-batch steps with error weights a_t are best given
+    epsilon_t ~ a_t^(1/3).
+    """
+
+    kind: ClassVar[type[Cost]] = Epsilon
+
+    def costs(self, sensitivity: float, scales: np.ndarray, sampling: Sampling) -> np.ndarray:
+        """Return the epsilon of each step."""
+        return sampling.amplified_epsilon(sensitivity / (sampling.m * np.asarray(scales, dtype=float)))
+
+    def scales(self, sensitivity: float, costs: np.ndarray, sampling: Sampling) -> np.ndarray:
+        """Return the scale b at which each step has its epsilon."""
+        return sensitivity / (sampling.m * sampling.base_epsilon(costs))
+
+    def split(self, weights: np.ndarray, total: float, sampling: Sampling) -> np.ndarray:
+        """Return the best epsilons: in closed form for full batches, by the convex dual when records are sampled."""
+        weights = _checked_weights(weights)
+        if sampling.is_full:
+            shares = np.cbrt(weights / weights.max())
+            return total * shares / shares.sum()
+        return subsampled.split(weights, total, sampling)
+
+    def noise_by_horizon(self, prediction: Prediction, total: float, allocation: str, sampling: Sampling) -> np.ndarray:
+        """Return ``sum weights_t b_t²`` after T steps, for every T; sensitivity 1."""
+        if allocation == "uniform":
+            T = np.arange(1, len(prediction) + 1)
+            noise = prediction.weight_sums(1.0) / sampling.base_epsilon(total / T) ** 2
+        elif sampling.is_full:
+            noise = prediction.weight_sums(1 / 3) ** 3 / total**2
+        else:
+            noise = subsampled.noise_by_horizon(prediction, total, sampling)
+        return noise / sampling.m**2
+
+
+@dataclass(frozen=True)
+class Gaussian(Mechanism):
+    """Gaussian noise: of standard deviation σ on each coordinate, or shaped like an ellipsoid.
+
+    "ellipsoid" has the covariance σ²Σ, in the domain's units, where z'Σ⁻¹z <= 1 holds the body that gradients of the
+    domain fill (``Body.ellipsoid``): less noise than a ball needs around the same body. "gaussian matrix" is noise of
+    symmetric matrices.
+
+    Formal guarantee: added to a value of sensitivity s (in L2, or in √z'Σ⁻¹z) it is ρ-zCDP with ρ = s²/(2σ²) (Bun,
+    Steinke 2016), and composed steps are exactly √(2 sum ρ)-Gaussian-DP (Dong, Roth, Su 2022). The variance falls as
+    1/ρ, so that steps with error weights a_t are best given ρ_t ~ a_t^(1/2). Sampling is refused: no closed form is
+    known for samples of fixed size.
+    """
+
+    name: str = "gaussian"
+    kind: ClassVar[type[Cost]] = Rho
+
+    def costs(self, sensitivity: float, scales: np.ndarray, sampling: Sampling) -> np.ndarray:
+        """Return the rho of each step."""
+        self._require_full(sampling)
+        return 0.5 * (sensitivity / (sampling.m * np.asarray(scales, dtype=float))) ** 2
+
+    def scales(self, sensitivity: float, costs: np.ndarray, sampling: Sampling) -> np.ndarray:
+        """Return the standard deviation at which each step has its rho."""
+        self._require_full(sampling)
+        return sensitivity / (sampling.m * np.sqrt(2 * np.asarray(costs, dtype=float)))
+
+    def split(self, weights: np.ndarray, total: float, sampling: Sampling) -> np.ndarray:
+        """Return the best rhos, proportional to √weights."""
+        weights = _checked_weights(weights)
+        self._require_full(sampling)
+        shares = np.sqrt(weights / weights.max())
+        return total * shares / shares.sum()
+
+    def noise_by_horizon(self, prediction: Prediction, total: float, allocation: str, sampling: Sampling) -> np.ndarray:
+        """Return ``sum weights_t σ_t²`` after T steps, for every T; sensitivity 1."""
+        self._require_full(sampling)
+        if allocation == "uniform":
+            noise = prediction.weight_sums(1.0) * np.arange(1, len(prediction) + 1)
+        else:
+            noise = prediction.weight_sums(1 / 2) ** 2
+        return noise / (2 * total * sampling.m**2)
+
+    @staticmethod
+    def _require_full(sampling: Sampling) -> None:
+        if not sampling.is_full:
+            raise ValueError(
+                f"Gaussian noise reads all n={sampling.n} records, got batch={sampling.m}: its amplification by "
+                "sampling without replacement is not accounted for. Use batch=None, or mechanism='laplace'."
+            )
+
+
+NAMES = tuple(name for name, rule in RULES.items() if rule.fit)
+
+
+def named(name: str) -> Mechanism:
+    """Return the mechanism of this name, for gradients."""
+    validate.choice("mechanism", name, tuple(name for name, rule in RULES.items() if rule.fit))
+    return Gaussian(name) if RULES[name].gaussian else KNorm(name)
+
+
+def of_matrices(kind: type[Cost]) -> Mechanism:
+    """Return the noise of symmetric matrices that is paid in this currency."""
+    return kind.either(KNorm("wishart"), Gaussian("gaussian matrix"))
+
+
+def require_fit(mechanism: Mechanism, problem: Problem) -> None:
+    """Raise unless there is such noise for the problem."""
+    mechanism.shape(problem)
+
+
+def smallest(problem: Problem, kind: type[Cost]) -> Mechanism:
+    """Return the noise whose public trace is smallest at the same cost, among those paid in this currency.
+
+    The trace is weighed by a public guess of the curvature: noise along a steep direction does little harm.
+    """
+    known = [named(name) for name in NAMES]
+    fitting = [mechanism for mechanism in known if mechanism.kind is kind and mechanism.covers(problem)]
+    risks = [risk(noise, problem.typical_sensitivity(noise.norm), problem) for noise in fitting]
+    # The first within a hair: shapes that are the same but for rounding go by their plainest name.
+    return next(noise for noise, size in zip(fitting, risks, strict=True) if size <= min(risks) * (1 + 1e-9))
+
+
+def risk(noise: Mechanism, scale: float, problem: Problem) -> float:
+    """Return a public guess of E ½ w'H⁻¹w, the error that noise of this scale on a sum of gradients leads to."""
+    covariance, units = noise.covariance(problem)
+    return 0.5 * (scale / problem.n) ** 2 * covariance.weighed(units, *problem.guessed_curvature)
+
+
+def _units(shape: Shape, problem: Problem) -> np.ndarray:
+    return np.ones(problem.dimension) if shape.stretches else problem.units
+
+
+def _checked_weights(weights: np.ndarray) -> np.ndarray:
+    """Return usable weights, or raise; a vanishing one counts as 1e-36 of the largest: every step gets a share."""
+    weights = np.asarray(weights, dtype=float)
+    if weights.ndim != 1 or len(weights) == 0:
+        raise ValueError(f"weights must be a sequence with one entry per step, got shape {weights.shape}.")
+    if not (np.all(np.isfinite(weights)) and np.all(weights >= 0) and weights.max() > 0):
+        raise ValueError("weights must be finite, not negative and not all zero.")
+    return np.maximum(weights, 1e-36 * weights.max())

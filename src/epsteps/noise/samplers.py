@@ -1,0 +1,109 @@
+"""Samplers, registered for the shapes whose noise they draw; and checks of what they are asked for.
+
+The checks are made from public numbers, before anything is drawn.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from epsteps.budgets.mechanisms import Mechanism
+from epsteps.noise.bits import Bits
+from epsteps.problem import validate
+from epsteps.problem.shapes import RULES, Shape
+
+LARGEST = 2.0**62
+
+# Draws uniform numbers of the open interval (0, 1) of an array's form.
+Uniforms = Callable[[tuple[int, ...]], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """How noise of one kind of shape is drawn.
+
+    ``integers(bits, shape, scales)`` returns exact noise, one integer for each entry of an array of checked scales.
+    ``floats(uniform, shape, form)`` returns noise of scale 1 and the same law in float64, up to rounding, for
+    experiments: it is not private. The coordinates of a vector lie along the last axis but one of its form; each index
+    of the other axes has a vector of its own.
+    """
+
+    integers: Callable[[Bits, Any, np.ndarray], np.ndarray]
+    floats: Callable[[Uniforms, Any, tuple[int, ...]], np.ndarray] | None = None
+
+
+# By the very class of a shape: one that is derived from another has a sampler of its own, or none.
+SAMPLERS: dict[type[Shape], Sampler] = {}
+
+
+def sampler_of(shape: Shape) -> Sampler:
+    """Return the sampler that is registered for a shape."""
+    if type(shape) not in SAMPLERS:
+        raise TypeError(f"there is no sampler for {type(shape).__name__}. Register one in epsteps.noise.SAMPLERS.")
+    return SAMPLERS[type(shape)]
+
+
+def checked_shape(mechanism: Mechanism, form: tuple[int, ...], body: Shape | None) -> Shape:
+    """Return the shape of a mechanism's noise in an array of this form, or raise if the body is no shape of it."""
+    name = mechanism.name
+    kinds = RULES[validate.choice("mechanism", name, tuple(RULES))].kinds
+    if body is None and kinds[0].norm != Shape.norm:
+        body = kinds[0](int(np.prod(form[:1])))  # pyright: ignore[reportCallIssue]
+    if type(body) in kinds and body is not None and body.independent:
+        return body
+    if len(form) not in (1, 2):
+        raise ValueError(f"shape must be (d,) or (d, columns) for {name!r} noise, got {form}.")
+    if body is None or type(body) not in kinds or body.array != form[: len(body.array)]:
+        wanted, *others = (kind.__name__ for kind in kinds)
+        more = "".join(f" A {other} fits as well." for other in others)
+        raise ValueError(f"body must be a {wanted} of {form[0]} coordinates for {name!r} noise, got {body!r}.{more}")
+    return body
+
+
+def checked_scale(scale: np.ndarray | float, least: float = 0.0, name: str = "scale") -> np.ndarray:
+    """Return scales as float64, never below what was asked for, or raise."""
+    numbers = np.asarray(scale)
+    if numbers.dtype.kind not in "iuf":
+        raise TypeError(f"{name} must be a number or an array of numbers, got {scale!r}.")
+    usable = (numbers > 0) & (numbers >= least) & (numbers <= LARGEST)
+    if not np.all(usable):
+        value = numbers[~usable].flat[0]
+        limits = f"at least {least:.6g} and at most 2**62" if least else "positive and at most 2**62"
+        raise ValueError(f"{name} must be {limits}, got {value}. Choose integer units in which the noise fits.")
+    scales = numbers.astype(np.float64)
+    below = scales.astype(np.int64) < numbers if numbers.dtype.kind in "iu" else scales < numbers
+    return np.where(below, np.nextafter(scales, np.inf), scales)
+
+
+def each_column(scales: np.ndarray) -> np.ndarray:
+    """Return the one scale that each column has, or raise."""
+    columns = as_columns(scales)
+    if np.any(columns != columns[0]):
+        raise ValueError(f"scale must be one number for each column of noise of a body, got {scales!r}.")
+    return columns[0]
+
+
+def as_columns(array: np.ndarray) -> np.ndarray:
+    """Return an array of the form (d,) or (d, R) as a matrix."""
+    return array.reshape(array.shape[0], int(np.prod(array.shape[1:])))
+
+
+def by_column(draw: Callable[[Any], np.ndarray], scales: Any, form: tuple[int, ...]) -> np.ndarray:
+    """Return an array whose columns are drawn one after the other, each with its scale or its scales."""
+    columns = [draw(t) for t in scales]
+    return np.stack(columns, axis=-1).reshape(form) if columns else np.empty(form, np.int64)
+
+
+def checked_ball(d: int, t: float, least: float = 1.0) -> float:
+    """Return the scale of a norm's noise in d dimensions, or raise.
+
+    The radius is about td, with standard deviation t√d: below the limit it leaves 62 bits with a probability too small
+    for a float. It would then be reduced modulo 2^64 like any other noise.
+    """
+    scale = float(checked_scale(t, least))
+    largest = LARGEST / (2 * (d + 40 * np.sqrt(d) + 800))
+    if scale >= largest:
+        raise ValueError(f"scale must be below {largest:.6g} in {d} dimensions, got {t!r}. Choose coarser units.")
+    return scale
