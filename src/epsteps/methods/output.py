@@ -12,6 +12,7 @@ from epsteps.methods import minima
 from epsteps.methods.minimised import Minimised
 from epsteps.methods.minimum import Minimum, moved
 from epsteps.methods.precision import LEAST_BITS, LONG, Goal, grid_step, least_tolerance, rounding
+from epsteps.plans import covariances
 from epsteps.plans.page import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Plan, Published
 from epsteps.problem import limits, validate
@@ -148,6 +149,15 @@ class OutputPlan(Plan):
             "Solver": f"stops where the gradient of the sum is below {self.tolerance:.3g}",
             "Error": f"E F(x) - F* <= {self.error:.6g} for the objective that is minimised",
         }
+
+    @property
+    def guessed_error(self) -> float:
+        """A public guess of how far the model's objective is above its minimum."""
+        return predicted_risk(self)
+
+    def noise_covariance(self, curvature: np.ndarray) -> np.ndarray:
+        """Return the covariance of the noise in the last published point, if F has this curvature: a guess."""
+        return covariances.of_noise(self.noise, self.scale, self.problem)
 
 
 def plan_output(problem: Problem, budget: Budget, *, mechanism: str = "auto") -> OutputPlan:

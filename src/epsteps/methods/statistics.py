@@ -10,6 +10,7 @@ import numpy as np
 from epsteps.budgets import Budget, Cost, Epsilon, Mu, Rho, mechanisms
 from epsteps.methods.designs import Definite, definite, held
 from epsteps.methods.vectors import Vectors, chosen_vectors
+from epsteps.plans import covariances
 from epsteps.plans.page import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Plan, Published
 from epsteps.plans.requests import Draw, Records, Sum
@@ -216,6 +217,23 @@ class StatisticsPlan(Plan):
             "Solver": f"small eigenvalues of the sums are raised to about {self.floor:.3g}, in the noise's units",
             "Error": f"a guess of F(x) - F* is {predicted_risk(self):.3g}, for records that fill the domain evenly",
         }
+
+    @property
+    def guessed_error(self) -> float:
+        """A public guess of how far the model's objective is above its minimum."""
+        return predicted_risk(self)
+
+    def noise_covariance(self, curvature: np.ndarray) -> np.ndarray:
+        """Return the covariance of the noise in the last published point, if F has this curvature: a guess."""
+        # H⁻¹ T' E[Nθθ'N] T H⁻¹ for noise N on the moments, as ``predicted_risk`` weighs it; small eigenvalues of H are
+        # raised as those of the sums are.
+        vectors, problem = self.vectors, self.problem
+        units, slopes = vectors.model_units, vectors.slopes
+        values, directions = np.linalg.eigh(curvature * np.outer(units, units))
+        raised = np.hypot(values, self.floor / problem.n)
+        length = 2 * (squared(problem).bound / vectors.weights[-1]) ** 2
+        moments = (self.deviation / problem.n) ** 2 / 2 * length * slopes.T @ slopes
+        return covariances.through((directions * raised) @ directions.T, moments) * np.outer(units, units)
 
 
 def solved(plan: StatisticsPlan, noisy: np.ndarray) -> np.ndarray:
