@@ -16,7 +16,6 @@ from epsteps.methods.objective import SOLUTION_NORM, TILT_BITS, ObjectivePlan, c
 from epsteps.methods.precision import LEAST_BITS, LONG, least_tolerance, rounding, tilt_length
 from epsteps.plans.plan import OverspentError
 from epsteps.problem import limits, validate
-from epsteps.problem.losses import PseudoHuber, Squared
 from epsteps.problem.problem import Problem
 from epsteps.problem.sampling import Sampling
 
@@ -43,8 +42,7 @@ def plan_objective(
     no bound, pseudo-Huber loss is minimised: nearly the same where residuals are small.
     """
     limits.require_hessian(problem)
-    if isinstance(problem.loss, Squared):
-        problem = replace(problem, loss=PseudoHuber(problem.loss.bound, c=HUBER_SHARE * problem.loss.bound))
+    problem = replace(problem, loss=problem.loss.stand_in(HUBER_SHARE))
     validate.choice("mechanism", mechanism, ("auto", *mechanisms.NAMES))
     if not all(share > 0 for share in shares) or not math.isclose(math.fsum(shares), 1.0, rel_tol=1e-9):
         raise ValueError(f"shares must be positive and add up to 1, got {tuple(shares)!r}.")
@@ -54,14 +52,9 @@ def plan_objective(
         kinds = (Epsilon, Rho) if budget.delta else (Epsilon,)
         noises = [mechanisms.smallest(problem, kind) for kind in kinds]
     plans = [_planned(problem, budget, noise, tuple(shares)) for noise in noises]
-    best = min(plans, key=predicted_risk)
+    best = min(plans, key=lambda plan: plan.guessed_error)
     best.require_executable(LONG)
     return best
-
-
-def predicted_risk(plan: ObjectivePlan) -> float:
-    """Return a public guess of the excess risk: what the noise costs through the guessed curvature, and the ridge."""
-    return plan.guessed_error
 
 
 def minimax_ridge(problem: Problem, budget: Budget, noise: Mechanism) -> float:
