@@ -53,9 +53,10 @@ class Loss(ABC):
     kernel : str, optional
         The formula that compiled engines know it by.
     proved : bool
-        That it is convex and that its constants hold for all margins, as its derivatives are computed. The minimum of
-        an objective is read from a solver, in which nothing holds slopes: methods that publish one take such losses
-        alone.
+        That it is convex and twice continuously differentiable, that its constants hold for all margins, and that its
+        derivative keeps the precision of its margins and is off by at most 20 rounding units of ``slope``. The minimum
+        of an objective is read from a solver, in which nothing holds slopes: methods that publish one take such losses
+        alone, and whoever says it of a class vouches for it.
     """
 
     kinds: ClassVar["Kinds[Loss]"] = Kinds("loss")
