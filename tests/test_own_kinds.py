@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from epsteps.problem.bodies import Body
 from scipy.sparse import csr_array
 
 import epsteps as es
