@@ -13,6 +13,7 @@ from epsteps.problem import domain, losses
 from epsteps.problem.domain import Columns, Domain
 from epsteps.problem.losses import Loss, Surrogate
 from epsteps.problem.saturations import Flat
+from epsteps.problem.shapes import Body
 from epsteps.problem.targets import Labels, Range
 from epsteps.testing import replay
 
