@@ -14,9 +14,11 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from epsteps.running.releases import certified, objective, output, solving
+from epsteps.running import solver
+from epsteps.running.loop import Reader
 from scipy import stats
 from scipy.special import expit, softmax
+from test_replay import charged_amounts
 
 import epsteps as es
 from epsteps.budgets import mechanisms
@@ -233,14 +235,14 @@ def slow_solver(plan, rows):
     return polished
 
 
-def released_point(release, plan, rows, *tilt):
-    """Return the integers of a release whose solver is slow, or None where no point is good enough for it.
+def released_point(request, plan, rows, **drawn):
+    """Return the integers that a request reads where its solver is slow, or None where no point is good enough for it.
 
     Looks inside: the solver's steps are ``polished`` of the grid's search, which asks ``is_met`` of a ``gradient``.
     """
-    with patch.object(solving._Search, "polished", slow_solver(plan, rows)):
+    with patch.object(solver._Search, "polished", slow_solver(plan, rows)):
         try:
-            return release.minimum(rows, *tilt)
+            return request.read(Reader(rows), drawn)
         except RuntimeError:
             return None
 
@@ -267,13 +269,13 @@ def minima_are_within_their_tolerance(seed):
             plan = ObjectivePlan(problem, es.Pure(1e12), "laplace", 0.3, (scale,), (output_scale,), tolerance)
             noisy = OutputPlan(problem, es.Pure(1e12), "l2", 0.3, output_scale, tolerance)
             if tolerance > 1e-9:
-                plan.require_reachable()
-                noisy.require_reachable()
+                plan.require_executable()
+                noisy.require_executable()
             step = plan.tilt_steps[0]
             tilt = rng.integers(1, 4, problem.dimension) * round(min(1 / step, 2.0**40))
-            found = released_point(objective.TiltedMinimum(plan, 0), plan, rows, tilt)
+            found = released_point(plan.minima[0], plan, rows, tilt=tilt)
             taken += judge(plan, rows, found, plan.output_steps[0], tilt, step)
-            found = released_point(output.NoisyMinimum(noisy), noisy, rows)
+            found = released_point(noisy.minimum, noisy, rows)
             taken += judge(noisy, rows, found, noisy.step, np.zeros(problem.dimension, dtype=int), 0.0)
     long = np.finfo(np.longdouble).eps < 1e-18
     assert taken == 4 * sum(long or tolerance > 1e-9 for _, tolerance, _ in TOLERANCES), "not every point was taken"
@@ -291,7 +293,7 @@ def gradients_are_within_their_error(seed):
             rows = es.Rows(problem, np.tile(rng.uniform(0.2, 0.7, 2), (n, 1)), np.ones(n))
             pull = tilt * rng.uniform(0.5, 1, 3)
             x = rng.uniform(-1, 1, 3) - pull / (n * 0.3)
-            found = certified.certified_gradient(rows, Minimised(problem, 0.3), x, pull, kind)
+            found = solver.certified_gradient(rows, Minimised(problem, 0.3), x, pull, kind)
             exact = exact_gradient(
                 by_hand(problem, "l2", 0.3, 1.0), rows, *([*map(exactly, each)] for each in (x, pull))
             )
@@ -366,9 +368,8 @@ def replay_plan(plan, pairs):
     def fit(data, account):
         return es.run(plan, es.Rows(plan.problem, *data), ledger=account)
 
-    cost = plan.cost if plan.items[0].unit == "epsilon" else plan.cost**2 / 2
     for pair in pairs:
-        replay(fit, *pair, costs=[cost])
+        replay(fit, *pair, costs=charged_amounts(plan))
 
 
 def halves(n):

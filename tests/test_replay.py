@@ -9,7 +9,7 @@ import pytest
 from conftest import records
 
 import epsteps as es
-from epsteps.budgets import mechanisms
+from epsteps.budgets import Epsilon, mechanisms
 from epsteps.methods import CurvaturePlan, plan_objective
 from epsteps.problem.losses import PseudoHuber
 from epsteps.problem.sampling import Sampling
@@ -53,7 +53,7 @@ def minimum_of(problem, budget, **options):
     def fit(data, account):
         return es.run(plan, es.Rows(problem, *data), ledger=account)
 
-    return problem, fit, [cost if plan.noise.unit == "epsilon" else cost**2 / 2 for cost in plan.costs]
+    return problem, fit, charged_amounts(plan)
 
 
 def published_of(problem, budget, method, seed=None, **options):
@@ -66,12 +66,14 @@ def published_of(problem, budget, method, seed=None, **options):
     return problem, fit, _published_costs(plan)
 
 
+def charged_amounts(plan):
+    """Return the epsilon or rho of each charge; that of a mu is half its square."""
+    return [charge.cost.amount if isinstance(charge.cost, Epsilon) else charge.cost.rho for charge in plan.charges]
+
+
 def _published_costs(plan):
-    if isinstance(plan, es.Plan):
-        return plan.costs
     if not isinstance(plan, CurvaturePlan):
-        costs = getattr(plan, "costs", None) or (plan.cost,)
-        return [cost if plan.items[0].unit == "epsilon" else cost**2 / 2 for cost in costs]
+        return charged_amounts(plan)
 
     def costs(result):
         curvature, *gradients = result.extras["costs"]
@@ -104,12 +106,12 @@ def fits():
             yield f"{name}-smoothness-{type(budget).__name__}", smoothness_of(problem, budget)
     for domain, intercept, mechanism in itertools.product((*BALLS, *BOXES), (False, True), mechanisms.NAMES):
         problem = problem_of(es.Logistic(), domain, intercept)
-        budget = next(one for one in BUDGETS if one.unit(Sampling(1, 1)) == mechanisms.named(mechanism).unit)
+        budget = next(one for one in BUDGETS if one.kind(Sampling(1, 1)) is mechanisms.named(mechanism).kind)
         name = f"{name_of(domain)}{'-intercept' * intercept}-{mechanism}"
         if mechanisms.named(mechanism).covers(problem):
             yield f"{name}-steps", run_of(problem, budget, es.nesterov, None, mechanism=mechanism)
             yield f"{name}-state", run_of(problem, budget, es.gd, None, mechanism=mechanism, sensitivity="state")
-            kind = budget if budget.unit(Sampling(1, 1)) == "epsilon" else es.Approximate(1.0, 1e-5)
+            kind = budget if budget.kind(Sampling(1, 1)) is Epsilon else es.Approximate(1.0, 1e-5)
             yield f"{name}-minimum", minimum_of(problem, kind, mechanism=mechanism)
     for loss in (es.Squared(0.7), Softmax(), PseudoHuber(0.7, 0.4)):
         problem = problem_of(loss, BOXES[2], True)
@@ -179,7 +181,10 @@ def neighbours(problem, seed=0):
 def replay_all(fit, seed=0):
     """Replay a fit on every neighbour; a check that planted bugs are held against, too."""
     problem, run_fit, costs = fit
-    return [replay(run_fit, *pair, costs=costs) for pair in neighbours(problem, seed)]
+    found = [replay(run_fit, *pair, costs=costs) for pair in neighbours(problem, seed)]
+    for one in found:
+        assert one.exception == "none", one.exception
+    return found
 
 
 @pytest.mark.parametrize("name", FITS)

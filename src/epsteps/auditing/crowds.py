@@ -14,8 +14,15 @@ from typing import Generic, TypeVar
 import numpy as np
 from scipy.optimize import linprog
 
-from epsteps.auditing.worst_case import extreme_features, extreme_targets, far_point, noise_norm, record_gradients
-from epsteps.data.records import Rows
+from epsteps.auditing.worst_case import (
+    extreme_features,
+    extreme_targets,
+    far_point,
+    loss_hessian,
+    noise_norm,
+    record_gradients,
+)
+from epsteps.data.rows import Rows
 from epsteps.methods import ObjectivePlan, OutputPlan
 from epsteps.problem.problem import Problem
 
@@ -168,18 +175,10 @@ def recovered_tilts(crowd: Crowd[ObjectivePlan], which: int, x: np.ndarray) -> n
 def _log_volumes(crowd: Crowd[ObjectivePlan], which: int, x: np.ndarray) -> np.ndarray:
     """Return ln det of the second derivatives at each column of x, from the distinct records and their counts."""
     plan = crowd.audited
-    problem, loss = plan.problem, plan.problem.loss
+    problem = plan.problem
     counts = np.concatenate([[crowd.replaced * (which == 0), crowd.replaced * (which == 1)], crowd.counts])
     rows = problem.domain.project(crowd.features)
     rows = np.column_stack([rows, np.ones(len(rows))]) if problem.intercept else rows
-    targets, total = loss.encode(crowd.targets), plan.problem.n * plan.ridge * np.eye(problem.dimension)
-    found = []
-    for point in x.T:
-        margins = rows @ point.reshape(loss.outputs, problem.width).T
-        if loss.outputs == 1:
-            hessian = (rows.T * (counts * loss.second(margins[:, 0], targets))) @ rows
-        else:
-            bends = counts[:, None, None] * loss.second(margins, targets[:, None])
-            hessian = np.einsum("nab,ni,nj->aibj", bends, rows, rows).reshape(total.shape)
-        found.append(float(np.linalg.slogdet(total + hessian)[1]))
-    return np.array(found) if found else np.zeros(0)
+    targets, ridge = problem.loss.encode(crowd.targets), plan.problem.n * plan.ridge * np.eye(problem.dimension)
+    hessians = (ridge + loss_hessian(problem, point, rows, targets, counts) for point in x.T)
+    return np.array([float(np.linalg.slogdet(hessian)[1]) for hessian in hessians])

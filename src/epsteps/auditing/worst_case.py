@@ -159,16 +159,31 @@ def far_point(problem: Problem, pair: np.ndarray, margins: np.ndarray) -> np.nda
 
 def record_gradients(problem: Problem, x: np.ndarray, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """Return the gradient of each record's loss at x, one in each column; clipped if the problem says so."""
-    rows, loss = _with_intercept(problem, features), problem.loss
-    margins = rows @ x.reshape(loss.outputs, problem.width).T
-    encoded = loss.encode(targets)
-    slopes = loss.derivative(margins[:, 0], encoded)[:, None] if loss.outputs == 1 else None
-    if slopes is None:
-        slopes = loss.derivative(margins, encoded[:, None])
+    return loss_gradients(problem, x, _with_intercept(problem, features), problem.loss.encode(targets))
+
+
+def loss_gradients(problem: Problem, x: np.ndarray, rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Return the same of records as an engine has them: with the intercept's column, and encoded targets."""
+    loss, margins = problem.loss, rows @ x.reshape(problem.loss.outputs, problem.width).T
+    if loss.outputs == 1:
+        slopes = loss.derivative(margins[:, 0], targets)[:, None]
+    else:
+        slopes = loss.derivative(margins, targets[:, None])
     gradients = np.einsum("nk,nj->kjn", slopes, rows).reshape(problem.dimension, len(rows))
     if problem.clip is not None:
         gradients = gradients * np.minimum(1, problem.clip / np.maximum(np.linalg.norm(gradients, axis=0), 1e-300))
     return gradients
+
+
+def loss_hessian(
+    problem: Problem, x: np.ndarray, rows: np.ndarray, targets: np.ndarray, counts: np.ndarray | float = 1.0
+) -> np.ndarray:
+    """Return the sum of the second derivatives of their losses at x, each record counted so many times."""
+    loss, margins = problem.loss, rows @ x.reshape(problem.loss.outputs, problem.width).T
+    if loss.outputs == 1:
+        return (rows.T * (counts * loss.second(margins[:, 0], targets))) @ rows
+    bends = np.reshape(counts, (-1, 1, 1)) * loss.second(margins, targets[:, None])
+    return np.einsum("nab,ni,nj->aibj", bends, rows, rows).reshape((problem.dimension,) * 2)
 
 
 def _pair(plan: Noised, x: np.ndarray, features: np.ndarray, targets: np.ndarray) -> Pair | None:

@@ -21,6 +21,7 @@ from epsteps.noise import Source
 from epsteps.plans.plan import Plan
 from epsteps.problem import validate
 from epsteps.problem.sampling import Sampling
+from epsteps.running.taps import open_source
 from epsteps.tables.model import certificate
 
 # By default so many trials for each candidate, on average: each is tried with a chance of 5/6 or more.
@@ -185,7 +186,9 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         plan = self.plan(*X.shape)
         models = models_of(self.estimator, plan.candidates, plan.selection.trial(plan.budget))
         _require_structure(models, X, y)
-        source = Source(None if self.random_state is None else validate.integer("random_state", self.random_state, 0))
+        source = open_source(
+            None if self.random_state is None else validate.integer("random_state", self.random_state, 0)
+        )
         if self.ledger is not None:
             self.ledger.charge(plan.spent, note=f"best of {len(models)} candidates, random number of trials")
         is_held = np.zeros(len(y), dtype=bool)

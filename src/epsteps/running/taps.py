@@ -4,7 +4,7 @@ Nothing listens but within ``listening``, in whose ``with`` block every source i
 reading of records goes through it. That is how a fit is replayed on a neighbouring dataset (``epsteps.testing``).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Protocol
@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from epsteps.noise import Source
-from epsteps.plans.requests import Draw, Request
+from epsteps.plans.requests import Draw, Records, Request
 
 
 class Tap(Protocol):
@@ -22,7 +22,7 @@ class Tap(Protocol):
         """Return the source that a run draws from in the place of this one."""
         ...
 
-    def reading(self, request: Request, draw: Draw, read: Callable[[], np.ndarray]) -> np.ndarray:
+    def reading(self, request: Request, records: Records, draw: Draw) -> np.ndarray:
         """Return what a request reads, or what it read before."""
         ...
 
@@ -46,7 +46,7 @@ def open_source(seed: int | None) -> Source:
     return source if tap is None else tap.source(source)
 
 
-def reading(request: Request, draw: Draw, read: Callable[[], np.ndarray]) -> np.ndarray:
+def reading(request: Request, records: Records, draw: Draw) -> np.ndarray:
     """Return what a request reads."""
     tap = _TAP.get()
-    return read() if tap is None else tap.reading(request, draw, read)
+    return request.read(records, draw) if tap is None else tap.reading(request, records, draw)

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import expit, softmax
 
 from epsteps.budgets import Budget
-from epsteps.data.records import Rows
+from epsteps.data.rows import Rows
 from epsteps.ledger.accounts import Account
 from epsteps.plans.plan import Plan
 from epsteps.problem import limits
