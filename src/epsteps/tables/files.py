@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from epsteps.data import parquet
 from epsteps.problem import validate
 from epsteps.problem.extras import MissingExtraError, require
 from epsteps.tables import cells
@@ -164,17 +165,12 @@ def _read_parquet(path: Path, names: Sequence[str] | None) -> dict[str, np.ndarr
 
 
 def _parquet_columns(path: Path, names: Sequence[str] | None) -> dict[str, np.ndarray]:
-    arrow: Any = require("pyarrow", "parquet", "reading .parquet files")
-    parquet: Any = require("pyarrow.parquet", "parquet", "reading .parquet files")
-    try:
-        with parquet.ParquetFile(path) as file:
-            listed = list(file.schema_arrow.names)
-            places_of(listed, listed if names is None else names, str(path))
-            table = file.read(columns=listed if names is None else list(names))
-    except (arrow.ArrowException, OSError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"{path} is not a whole Parquet file: {reason}") from None
-    return {name: array_of(table.column(name), name) for name in (listed if names is None else names)}
+    with parquet.opened(path) as file:
+        listed = list(file.schema_arrow.names)
+    names = listed if names is None else names
+    places_of(listed, names, str(path))
+    table = parquet.table_of(path, names)
+    return {name: array_of(table.column(name), name) for name in names}
 
 
 def _kept(column: np.ndarray) -> np.ndarray:

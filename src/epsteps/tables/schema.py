@@ -222,12 +222,12 @@ class Schema:
             raise ValueError(f"target {self.target!r} is not among the columns{hint(self.target, self.columns)}")
         column = self.target_column
         if column.missing:
-            rule = "as the first class" if isinstance(column, Category) else "as the middle of the range"
+            rule = "as the first class" if column.classes else "as the middle of the range"
             raise ValueError(f"target {self.target!r} must not have missing=True: a missing one counts {rule}.")
 
 
 def _load(path: str | Path, columns: Mapping[str, Column], delimiter: str) -> dict[str, np.ndarray]:
-    numeric = [name for name, column in columns.items() if isinstance(column, Numeric)]
+    numeric = [name for name, column in columns.items() if column.classes is None]
     return read_columns(path, list(columns), numeric=numeric, delimiter=delimiter)
 
 
