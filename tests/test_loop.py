@@ -89,7 +89,7 @@ class Silent(runs.Listener):
     def source(self, source):
         return Dry()
 
-    def reading(self, request, draw, read):
+    def reading(self, request, records, draw):
         raise AssertionError("records were read")
 
 

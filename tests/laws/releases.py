@@ -1,6 +1,6 @@
 """What a request reads, draws and publishes, taken apart as only the loop does otherwise."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -58,8 +58,8 @@ class Frozen:
     def source(self, source: Source) -> Source:
         return source
 
-    def reading(self, request, draw: dict[str, np.ndarray], read: Callable[[], np.ndarray]) -> np.ndarray:
-        found = read()
+    def reading(self, request, records, draw: dict[str, np.ndarray]) -> np.ndarray:
+        found = request.read(records, draw)
         if self.place is None:
             self.recorded.append(found)
             return found.copy()
