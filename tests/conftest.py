@@ -8,6 +8,9 @@ from hypothesis import settings
 
 import epsteps as es
 
+# The laws that several tests share explain themselves when they fail, as tests do.
+pytest.register_assert_rewrite("laws")
+
 # Statistical and numerical laws are checked on the same examples every time: no flaky runs.
 settings.register_profile("epsteps", derandomize=True, deadline=None, max_examples=100)
 settings.load_profile("epsteps")
@@ -55,4 +58,5 @@ def vectors_of(run: es.Run, rows: es.Rows) -> np.ndarray:
 def gamma_of(run: es.Run, rows: es.Rows) -> np.ndarray:
     """Return the norms of a run's noise, in scales: Gamma(d) for every norm, chi(d) for Gaussian noise."""
     noise, plan = vectors_of(run, rows), run.plan
-    return np.array([plan.shape.gauge(step) for step in noise]).ravel()
+    shape = plan.mechanism.shape(plan.problem)
+    return np.array([shape.gauge(step) for step in noise]).ravel()

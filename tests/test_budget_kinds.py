@@ -183,7 +183,7 @@ def test_a_plan_may_depend_on_what_was_bought(bought):
         laws = []
         for T in (1, 3, 10, 100, 1000):
             costs = budget.allocate(None, T, laplace, Sampling(10, 10), reserved=bought)
-            assert budget.spending(costs, laplace, [bought]).epsilon <= 1
+            assert budget.spending(costs, laplace.kind, [bought]).epsilon <= 1
             laws.append(equal_responses(float(costs[0]), T))
         spent = mpmath.mpf(0)
         for loss in (mpmath.mpf(bought), -mpmath.mpf(bought)):
@@ -197,7 +197,7 @@ def test_costs_beside_expenses_fit_where_only_sums_hold(bought):
     budget, laplace = es.Approximate(1.0, 1e-299), named("laplace")
     costs = budget.allocate(None, 3, laplace, Sampling(10, 10), reserved=bought)
     assert costs.sum() == pytest.approx(1 - bought, rel=1e-3)
-    assert budget.spending(costs, laplace, [bought]).epsilon <= 1
+    assert budget.spending(costs, laplace.kind, [bought]).epsilon <= 1
 
 
 def test_expenses_are_added_to_the_composed_epsilon_of_the_steps(paper):
@@ -218,7 +218,7 @@ WITH_EXPENSES = [
 
 def available(budget, mechanism):
     """Return what expenses and steps share, in the mechanism's unit."""
-    return budget.rho if mechanism.unit == "rho" else budget.amount
+    return budget.capacity(mechanism.kind)
 
 
 @pytest.mark.parametrize("allocation", ["optimal", "uniform"])
@@ -390,7 +390,7 @@ def test_composing_twice_is_twice_the_rho(paper):
     assert plan.spending(2).amount == pytest.approx(2 * plan.spent)
     both = es.plan(paper, es.Approximate(1.0, 1e-6), iterations=5).spending(2)
     assert 1.0 < both.amount < 2.0
-    assert Gaussian().costs(2.0, np.array([1.0]), es.sampling.Sampling(1, 1)) == pytest.approx(2.0)
+    assert Gaussian().costs(2.0, np.array([1.0]), Sampling(1, 1)) == pytest.approx(2.0)
 
 
 def test_nothing_released_costs_nothing():

@@ -18,7 +18,6 @@ from conftest import records, small_problem
 
 import epsteps as es
 from epsteps.ledger import databases
-from epsteps.running.checkpoint import CheckpointError
 
 PROBLEM = small_problem(n=100)
 
@@ -72,7 +71,7 @@ def test_the_noise_of_finished_steps_is_gone(tmp_path):
     es.run(plan, rows, checkpoint=tmp_path / "run")
     with closing(sqlite3.connect(tmp_path / "run")) as file:
         assert file.execute("SELECT count(*) FROM pending").fetchone() == (0,)
-        assert file.execute("SELECT count(*) FROM path").fetchone() == (31,)
+        assert file.execute("SELECT count(*) FROM answers").fetchone() == (30,)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
     assert (tmp_path / "run").stat().st_mode & 0o077 == 0
 
@@ -99,15 +98,15 @@ def test_another_runs_file_is_refused(tmp_path):
     plan, rows = example()
     es.run(plan, rows, checkpoint=tmp_path / "run")
     for options in ({"start": 1.0}, {"seed": 1, "arithmetic": "exact"}, {"repetitions": 2}):
-        with pytest.raises(CheckpointError, match="belongs to a run with another plan, start or seed"):
+        with pytest.raises(es.CheckpointError, match="belongs to a run with another plan, start or seed"):
             es.run(plan, rows, checkpoint=tmp_path / "run", **options)
     es.Ledger(tmp_path / "ledger.db").create("people", es.Pure(1.0))
-    with pytest.raises(CheckpointError, match="is not a checkpoint; it was left as it is"):
+    with pytest.raises(es.CheckpointError, match="is not a checkpoint; it was left as it is"):
         es.run(plan, rows, checkpoint=tmp_path / "ledger.db")
     (tmp_path / "text").write_text("no database" * 100)
-    with pytest.raises(CheckpointError, match="is not a checkpoint; it was left as it is"):
+    with pytest.raises(es.CheckpointError, match="is not a checkpoint; it was left as it is"):
         es.run(plan, rows, checkpoint=tmp_path / "text")
-    with pytest.raises(CheckpointError, match="there is no folder"):
+    with pytest.raises(es.CheckpointError, match="there is no folder"):
         es.run(plan, rows, checkpoint=tmp_path / "no" / "folder")
 
 
@@ -117,7 +116,7 @@ def test_a_file_in_use_is_refused(tmp_path):
     def again(t):
         es.run(plan, rows, checkpoint=tmp_path / "run")
 
-    with pytest.raises(CheckpointError, match="Another run is using it"):
+    with pytest.raises(es.CheckpointError, match="Another run is using it"):
         es.run(plan, rows, checkpoint=tmp_path / "run", on_step=again)
 
 
@@ -126,19 +125,18 @@ PROGRAM = """
 import hashlib, json, sys, time
 sys.path.insert(0, sys.argv[2])
 import epsteps as es
-from epsteps.oracles import ExactOracle
 from test_checkpoints import example
 
 folder, seed = sys.argv[1], json.loads(sys.argv[3])
 plan, rows = example()
-original, log = ExactOracle.gradient, open(f"{folder}/met.txt", "a")
+original, log = es.Gradient.read, open(f"{folder}/met.txt", "a")
 
-def gradient(self, draw):
-    log.write(f"{self._release.x.tobytes().hex()} {hashlib.sha256(draw.noise.tobytes()).hexdigest()}\\n")
+def read(self, records, draw):
+    log.write(f"{self.x.tobytes().hex()} {hashlib.sha256(draw['noise'].tobytes()).hexdigest()}\\n")
     log.flush()
-    return original(self, draw)
+    return original(self, records, draw)
 
-ExactOracle.gradient = gradient
+es.Gradient.read = read
 ledger = es.Ledger(f"{folder}/ledger.db")
 run = es.run(plan, rows, seed=seed, arithmetic="exact", ledger=ledger.account("people"), checkpoint=f"{folder}/run",
              on_step=lambda t: time.sleep(0.01))
@@ -283,7 +281,7 @@ def test_other_files_are_left_byte_for_byte_and_mode_for_mode(tmp_path, kind):
     plan, rows = example()
     make_foreign(tmp_path / "theirs", kind)
     before = contents(tmp_path)
-    with pytest.raises(CheckpointError, match="is not a checkpoint; it was left as it is"):
+    with pytest.raises(es.CheckpointError, match="is not a checkpoint; it was left as it is"):
         es.run(plan, rows, checkpoint=tmp_path / "theirs")
     assert contents(tmp_path) == before
 
@@ -294,7 +292,7 @@ def test_a_database_in_use_keeps_its_lock_and_its_log(tmp_path):
     with closing(sqlite3.connect(tmp_path / "theirs", isolation_level=None, timeout=0)) as theirs:
         theirs.execute("CREATE TABLE mine (x)")
         theirs.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(CheckpointError, match="is not a checkpoint"):
+        with pytest.raises(es.CheckpointError, match="is not a checkpoint"):
             es.run(plan, rows, checkpoint=tmp_path / "theirs")
         probe = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('SELECT * FROM mine')"
         command = [sys.executable, "-W", "ignore", "-c", probe, str(tmp_path / "theirs")]
@@ -307,7 +305,7 @@ def test_nothing_beside_a_checkpoint_is_overwritten(tmp_path, ending):
     plan, rows = example()
     (tmp_path / f"run{ending}").write_text("a diary")
     before = contents(tmp_path)
-    with pytest.raises(CheckpointError, match=rf"would overwrite .*run{ending}"):
+    with pytest.raises(es.CheckpointError, match=rf"would overwrite .*run{ending}"):
         es.run(plan, rows, checkpoint=tmp_path / "run")
     assert contents(tmp_path) == before
 
@@ -328,7 +326,7 @@ def interrupted(path):
     "statement",
     [
         "CREATE TABLE kept (noise)",
-        "CREATE TRIGGER t AFTER INSERT ON pending BEGIN DELETE FROM path WHERE t = 3; END",
+        "CREATE TRIGGER t AFTER INSERT ON pending BEGIN DELETE FROM answers WHERE number = 3; END",
         "CREATE TRIGGER t BEFORE DELETE ON pending BEGIN SELECT RAISE(IGNORE); END",
         "CREATE VIEW v AS SELECT * FROM pending",
         "DELETE FROM run",
@@ -340,7 +338,7 @@ def test_a_checkpoint_with_more_or_less_in_it_is_refused(tmp_path, statement):
     plan, rows = interrupted(tmp_path / "run")
     with closing(sqlite3.connect(tmp_path / "run", isolation_level=None)) as file:
         file.execute(statement)
-    with pytest.raises(CheckpointError, match=r"cannot be trusted: it (has a|holds)"):
+    with pytest.raises(es.CheckpointError, match=r"cannot be trusted: it (has a|holds)"):
         es.run(plan, rows, checkpoint=tmp_path / "run")
 
 
@@ -348,7 +346,7 @@ def test_a_second_name_is_refused(tmp_path):
     plan, rows = interrupted(tmp_path / "run")
     os.link(tmp_path / "run", tmp_path / "other")
     for name in ("run", "other"):
-        with pytest.raises(CheckpointError, match="another name besides"):
+        with pytest.raises(es.CheckpointError, match="another name besides"):
             es.run(plan, rows, checkpoint=tmp_path / name)
     (tmp_path / "other").unlink()
     (tmp_path / "link").symlink_to(tmp_path / "run")
@@ -373,7 +371,7 @@ connection.execute("PRAGMA cache_size = 2")
 connection.execute("BEGIN EXCLUSIVE")
 connection.execute("DELETE FROM pending")
 for t in range(1000, 1040):
-    connection.execute("INSERT INTO path VALUES (?, zeroblob(9000))", (t,))
+    connection.execute("INSERT INTO answers VALUES (?, zeroblob(9000))", (t,))
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -411,7 +409,7 @@ def test_a_refused_file_is_given_back_at_once(tmp_path, kind):
     with closing(blocker):
         blocker.execute("BEGIN EXCLUSIVE")
         before = sum(os.path.realpath(f"/proc/self/fd/{fd}") == str(path) for fd in os.listdir("/proc/self/fd"))
-        with pytest.raises(CheckpointError):
+        with pytest.raises(es.CheckpointError):
             es.run(plan, rows, checkpoint=path, start=1.0)
         blocker.execute("ROLLBACK")
         after = sum(os.path.realpath(f"/proc/self/fd/{fd}") == str(path) for fd in os.listdir("/proc/self/fd"))

@@ -7,18 +7,17 @@ import re
 
 import numpy as np
 import pytest
-from epsteps.running.releases.curvature import following, release_curvature
-from epsteps.running.releases.moments import StatisticRelease, moment_releases
-from epsteps.running.releases.second_moment import STEPS as LENGTH
-from epsteps.running.releases.second_moment import SecondMomentRelease
 from hypothesis import given
 from hypothesis import strategies as st
+from laws.releases import neighbours_publish_the_same, noise, published, reading
 from scipy.stats import norm
 
 import epsteps as es
-from epsteps.budgets import Budget
-from epsteps.methods.curvature import CurvaturePlan, plan_curvature, prefers_descent
+from epsteps.budgets import Budget, Epsilon, Rho
+from epsteps.methods.curvature import plan_curvature, prefers_descent
+from epsteps.methods.curvature_sums import ColumnMeans, SecondMoment, column_means
 from epsteps.methods.designs import (
+    MATRIX_STEPS,
     MatrixNoise,
     Model,
     Moments,
@@ -30,7 +29,6 @@ from epsteps.methods.designs import (
     whitening_of,
 )
 from epsteps.noise import Source
-from epsteps.plans.plan import OverspentError
 from epsteps.problem.grid import STEPS
 
 DOMAINS = {
@@ -42,7 +40,7 @@ DOMAINS = {
     "l2": es.Ball(1.3),
 }
 BUDGETS = (es.Pure(1.0), es.Concentrated(0.05), es.Approximate(1.0, 1e-5))
-UNITS = ("epsilon", "rho")
+KINDS = (Epsilon, Rho)
 D = 5
 
 
@@ -50,8 +48,8 @@ def problem_of(domain, n=300, d=D, **facts) -> es.Problem:
     return es.Problem(es.Logistic(), domain, **({"ridge": 0.1} | facts), n=n, d=d)
 
 
-def budget_of(unit: str, amount: float = 1.0) -> Budget:
-    return es.Pure(amount) if unit == "epsilon" else es.Concentrated(amount)
+def budget_of(kind: type, amount: float = 1.0) -> Budget:
+    return es.Pure(amount) if kind is Epsilon else es.Concentrated(amount)
 
 
 def extreme_rows(n=300, d=D) -> np.ndarray:
@@ -73,26 +71,26 @@ def blocks_of(problem: es.Problem) -> np.ndarray:
     return np.concatenate([features for features, _ in rows.blocks()])
 
 
-def size_of(release: StatisticRelease, moved: np.ndarray) -> np.ndarray:
+def size_of(request: ColumnMeans, moved: np.ndarray) -> np.ndarray:
     """Return the norm, in which the noise is paid for, of each column."""
-    mechanism, problem = release.statistic.mechanism, release.statistic.problem
+    mechanism, problem = request.statistic.mechanism, request.statistic.problem
     shape = mechanism.shape(problem)
     return shape.gauge(moved)
 
 
-@pytest.mark.parametrize(("name", "unit"), list(itertools.product(DOMAINS, UNITS)))
-def test_no_record_moves_a_moment_by_more_than_its_noise_is_scaled_for(name, unit):
+@pytest.mark.parametrize(("name", "kind"), list(itertools.product(DOMAINS, KINDS)))
+def test_no_record_moves_a_moment_by_more_than_its_noise_is_scaled_for(name, kind):
     problem = problem_of(DOMAINS[name])
-    plan = plan_curvature(problem, budget_of(unit))
+    plan = es.plan(problem, budget_of(kind), "curvature")
     features = blocks_of(problem)
-    releases = moment_releases(plan.columns, plan.statistics)
-    assert len(releases) == 1 + (name != "categories")
-    for release in releases:
-        integers = release.encode(features)
+    requests = column_means(problem, plan.columns, plan.statistics)
+    assert len(requests) == 1 + (name != "categories")
+    for request in requests:
+        integers = request.encode(features)
         assert integers.dtype == np.int64
         moved = (integers[:, None] - integers[None]).reshape(-1, integers.shape[1]).T.astype(float)
-        allowed = STEPS * release.statistic.problem.sensitivity(release.statistic.mechanism.norm)
-        largest = size_of(release, moved).max()
+        allowed = STEPS * request.statistic.problem.sensitivity(request.statistic.mechanism.norm)
+        largest = size_of(request, moved).max()
         # A category's corners differ by 2 of its unit, a ball's squares by 2 of theirs.
         assert 0.4 * allowed < largest <= allowed
 
@@ -101,16 +99,16 @@ def test_no_record_moves_a_moment_by_more_than_its_noise_is_scaled_for(name, uni
 def test_no_record_moves_the_second_moment_by_more_than_its_noise_is_scaled_for(name):
     problem = problem_of(DOMAINS[name])
     whitening = Whitening(np.array([0, 2, 4]), np.array([0.1, -0.2, 0.3]), np.array([2.0, 30.0, 2.0]), 2.0)
-    a = SecondMomentRelease(whitening, "epsilon", problem.n, 1.0).encode(blocks_of(problem))
+    a = SecondMoment(problem, whitening, Epsilon, 1.0).encode(blocks_of(problem))
     assert np.all(a == np.rint(a))
     nuclear, frobenius = [], []
     for u, v in itertools.combinations(np.unique(a, axis=0)[::5], 2):
         values = np.linalg.eigvalsh(np.outer(u, u) - np.outer(v, v))
         nuclear.append(np.abs(values).sum())
         frobenius.append(np.sqrt(np.sum(values**2)))
-    assert np.all(np.einsum("ij,ij->i", a, a) <= LENGTH**2)
-    assert 0.25 * LENGTH**2 < max(nuclear) <= 2 * LENGTH**2 * (1 + 1e-12)
-    assert max(frobenius) <= np.sqrt(2) * LENGTH**2 * (1 + 1e-12)
+    assert np.all(np.einsum("ij,ij->i", a, a) <= MATRIX_STEPS**2)
+    assert 0.25 * MATRIX_STEPS**2 < max(nuclear) <= 2 * MATRIX_STEPS**2 * (1 + 1e-12)
+    assert max(frobenius) <= np.sqrt(2) * MATRIX_STEPS**2 * (1 + 1e-12)
 
 
 def test_two_records_can_use_all_of_the_second_moments_sensitivity():
@@ -120,30 +118,30 @@ def test_two_records_can_use_all_of_the_second_moments_sensitivity():
     angle = np.arccos(-1 / 3)
     rows = es.Rows(problem, np.array([[1.0, 0.0], [np.cos(angle), np.sin(angle)]]), np.ones(2))
     (features, _), *_ = rows.blocks()
-    u, v = SecondMomentRelease(whitening, "epsilon", 2, 1.0).encode(features)
+    u, v = SecondMoment(problem, whitening, Epsilon, 1.0).encode(features)
     values = np.linalg.eigvalsh(np.outer(u, u) - np.outer(v, v))
-    assert 1.99 * LENGTH**2 < np.abs(values).sum() <= 2 * LENGTH**2
-    assert 1.99 * LENGTH**4 < np.sum(values**2) <= 2 * LENGTH**4
+    assert 1.99 * MATRIX_STEPS**2 < np.abs(values).sum() <= 2 * MATRIX_STEPS**2
+    assert 1.99 * MATRIX_STEPS**4 < np.sum(values**2) <= 2 * MATRIX_STEPS**4
 
 
 def has_unit_variance(ratios: np.ndarray) -> bool:
     return bool(0.6 < np.mean(ratios**2) < 1.6)
 
 
-@pytest.mark.parametrize(("name", "unit"), list(itertools.product(DOMAINS, UNITS)))
-def test_moments_are_those_of_the_records_and_their_noise_is_as_declared(name, unit):
+@pytest.mark.parametrize(("name", "kind"), list(itertools.product(DOMAINS, KINDS)))
+def test_moments_are_those_of_the_records_and_their_noise_is_as_declared(name, kind):
     """200 draws: a scale that is wrong by 1.5 is rejected, a true one with probability below 1e-4."""
     problem = problem_of(DOMAINS[name])
-    plan = plan_curvature(problem, budget_of(unit, 3.0))
+    plan = es.plan(problem, budget_of(kind, 3.0), "curvature")
     data = es.Rows(problem, extreme_rows(), np.ones(problem.n))
     z = (blocks_of(problem) - plan.columns.centre) / plan.columns.half
     squares = z[:, plan.columns.numeric] ** 2
     exact = (z, squares if isinstance(DOMAINS[name], es.Ball) and DOMAINS[name].norm < 3 else 2 * squares - 1)
-    for release, values in zip(moment_releases(plan.columns, plan.statistics), exact, strict=False):
-        sums = release.sums(data)
-        assert release.published(sums, np.zeros_like(sums)) == pytest.approx(values.mean(axis=0), abs=4 / STEPS)
-        draws = np.array([release.published(0 * sums, release.noise(Source(seed))) for seed in range(200)])
-        ratios = draws / release.statistic.deviations
+    for request, values in zip(column_means(problem, plan.columns, plan.statistics), exact, strict=False):
+        sums = reading(request, data)
+        assert published(request, sums, np.zeros_like(sums)) == pytest.approx(values.mean(axis=0), abs=4 / STEPS)
+        draws = np.array([published(request, 0 * sums, noise(request, Source(seed))) for seed in range(200)])
+        ratios = draws / request.statistic.deviations
         assert np.abs(ratios.mean(axis=0)).max() < 5 / np.sqrt(200)
         assert has_unit_variance(ratios)
         assert not has_unit_variance(ratios * 1.5)
@@ -154,11 +152,11 @@ def test_moments_are_those_of_the_records_and_their_noise_is_as_declared(name, u
 def test_moments_are_decoded_as_they_were_released_and_held_in_their_ranges(name):
     """Without noise: the records' own means and variances, where a category's column varies by p (1 - p)."""
     problem = problem_of(DOMAINS[name])
-    plan = plan_curvature(problem, es.Pure(1.0))
+    plan = es.plan(problem, es.Pure(1.0), "curvature")
     columns, features = plan.columns, blocks_of(problem)
-    releases = moment_releases(columns, plan.statistics)
-    sums = [release.sums(es.Rows(problem, extreme_rows(), np.ones(problem.n))) for release in releases]
-    exact = tuple(release.published(each, 0 * each) for release, each in zip(releases, sums, strict=True))
+    requests = column_means(problem, columns, plan.statistics)
+    sums = [reading(request, es.Rows(problem, extreme_rows(), np.ones(problem.n))) for request in requests]
+    exact = tuple(published(request, each, 0 * each) for request, each in zip(requests, sums, strict=True))
     found = decode_moments(columns, exact, tuple(np.zeros(len(each)) for each in exact))
     assert found.mean == pytest.approx(features.mean(axis=0), abs=1e-5)
     assert found.variance[columns.numeric] == pytest.approx(features.var(axis=0)[columns.numeric], abs=1e-4)
@@ -167,8 +165,8 @@ def test_moments_are_decoded_as_they_were_released_and_held_in_their_ranges(name
     least = columns.centre - columns.half * np.isin(np.arange(D), columns.numeric)
     rng = np.random.default_rng(2)
     for _ in range(20):
-        released, noise = ([scale * rng.standard_normal(len(each)) for each in exact] for scale in (30.0, 0.2))
-        found = decode_moments(columns, tuple(released), tuple(map(np.abs, noise)))
+        released, noises = ([scale * rng.standard_normal(len(each)) for each in exact] for scale in (30.0, 0.2))
+        found = decode_moments(columns, tuple(released), tuple(map(np.abs, noises)))
         assert np.all(found.mean >= least)
         assert np.all(found.mean <= columns.centre + columns.half)
         assert np.all(found.variance >= found.variance_noise / 2)
@@ -177,7 +175,7 @@ def test_moments_are_decoded_as_they_were_released_and_held_in_their_ranges(name
 
 def test_the_noise_of_a_variance_is_that_of_its_square_and_its_mean():
     """2000 seeded draws of both, whose deviation is within 10 %: with a chance below 1e-6 to fail."""
-    columns, rng = plan_curvature(problem_of(es.Box(0, 4)), es.Pure(1.0)).columns, np.random.default_rng(3)
+    columns, rng = es.plan(problem_of(es.Box(0, 4)), es.Pure(1.0), "curvature").columns, np.random.default_rng(3)
     mean, square, noise = np.full(D, 0.5), np.full(D, 0.1), (np.linspace(0, 0.02, D), np.full(D, 0.01))
     draws = [
         decode_moments(
@@ -193,7 +191,7 @@ def test_the_noise_of_a_variance_is_that_of_its_square_and_its_mean():
 @pytest.mark.parametrize("name", DOMAINS)
 def test_no_direction_varies_by_more_than_the_columns_allow(name):
     """Half of the records at one corner, half at the opposite one, reach it in a box without categories."""
-    columns = plan_curvature(problem_of(DOMAINS[name]), es.Pure(1.0)).columns
+    columns = es.plan(problem_of(DOMAINS[name]), es.Pure(1.0), "curvature").columns
     largest = np.linalg.eigvalsh(np.cov(blocks_of(problem_of(DOMAINS[name])).T, bias=True)).max()
     assert largest <= columns.largest_variance
     if name in ("box", "cube"):
@@ -202,29 +200,29 @@ def test_no_direction_varies_by_more_than_the_columns_allow(name):
 
 def test_limits_of_what_is_released_are_where_they_say():
     """2^30 records with Gaussian noise, and units between 1e-20 and 1e20."""
-    plan_curvature(problem_of(es.Box(0, 1), n=2**30), es.Concentrated(1.0))
+    es.plan(problem_of(es.Box(0, 1), n=2**30), es.Concentrated(1.0), "curvature")
     with pytest.raises(ValueError, match=r"at most 2\^30 records with Gaussian noise, got n=1073741825"):
-        plan_curvature(problem_of(es.Box(0, 1), n=2**30 + 1), es.Concentrated(1.0))
-    plan_curvature(problem_of(es.Box(0, 1), n=2**30 + 1), es.Pure(1.0))
+        es.plan(problem_of(es.Box(0, 1), n=2**30 + 1), es.Concentrated(1.0), "curvature")
+    es.plan(problem_of(es.Box(0, 1), n=2**30 + 1), es.Pure(1.0), "curvature")
     for size in (1e-21, 1e21):
         with pytest.raises(ValueError, match="Declare them in other units"):
-            plan_curvature(problem_of(es.Box(0, size)), es.Pure(1.0))
+            es.plan(problem_of(es.Box(0, size)), es.Pure(1.0), "curvature")
 
 
-@pytest.mark.parametrize("unit", UNITS)
-def test_second_moment_is_that_of_the_records_and_its_noise_is_as_declared(unit):
+@pytest.mark.parametrize("kind", KINDS)
+def test_second_moment_is_that_of_the_records_and_its_noise_is_as_declared(kind):
     """100 draws of 15 and 6 entries: scales wrong by 1.5 are rejected, true ones with probability below 1e-4."""
     problem = problem_of(es.Box(0, 1))
     whitening = Whitening(np.arange(D), np.full(D, 0.4), np.linspace(0.5, 2, D), 1.5)
-    release = SecondMomentRelease(whitening, unit, problem.n, 0.7)
-    sums = release.sums(es.Rows(problem, extreme_rows(), np.ones(problem.n)))
+    request = SecondMoment(problem, whitening, kind, 0.7)
+    sums = reading(request, es.Rows(problem, extreme_rows(), np.ones(problem.n)))
     a = (blocks_of(problem) - whitening.mean) * whitening.weights
     a *= np.minimum(1, np.sqrt(1.5) / np.linalg.norm(a, axis=1))[:, None]
     a = np.column_stack([a, np.full(len(a), np.sqrt(0.5))])
-    assert release.published(sums, 0 * sums) == pytest.approx(a.T @ a / problem.n, abs=1e-4)
-    draws = np.array([release.published(0 * sums, release.noise(Source(seed))) for seed in range(100)])
+    assert published(request, sums, 0 * sums) == pytest.approx(a.T @ a / problem.n, abs=1e-4)
+    draws = np.array([published(request, 0 * sums, noise(request, Source(seed))) for seed in range(100)])
     assert np.array_equal(draws, draws.transpose(0, 2, 1))
-    known = matrix_noise(unit, D + 1, whitening.whole, problem.n, 0.7)
+    known = matrix_noise(kind, D + 1, whitening.whole, problem.n, 0.7)
     lower = np.tril_indices(D + 1, -1)
     for entries, deviation in ((draws[:, *lower], known.off), (np.diagonal(draws, axis1=1, axis2=2), known.diagonal)):
         assert has_unit_variance(entries / deviation)
@@ -233,68 +231,41 @@ def test_second_moment_is_that_of_the_records_and_its_noise_is_as_declared(unit)
         assert np.abs(entries.mean()) < 5 * deviation / np.sqrt(entries.size)
 
 
-class Readings:
-    """What releases read: recorded on one dataset, and given again, whatever the records, on another."""
-
-    def __init__(self, patch) -> None:
-        self.recorded: list[np.ndarray] = []
-        self.moved: list[tuple[object, np.ndarray]] = []
-        self.place: int | None = None
-        for owner in (StatisticRelease, SecondMomentRelease, es.Rows):
-            patch.setattr(owner, "sums", self._frozen(owner.sums))
-
-    def _frozen(self, original):
-        def sums(release, *arguments):
-            found = original(release, *arguments)
-            if self.place is None:
-                self.recorded.append(found)
-                return found.copy()
-            value = self.recorded[self.place]
-            self.moved.append((release, found - value))
-            self.place += 1
-            return value.copy()
-
-        return sums
-
-
-@pytest.mark.parametrize(("unit", "intercept"), list(itertools.product(UNITS, (False, True))))
-def test_neighbours_change_nothing_but_the_releases(monkeypatch, unit, intercept):
+@pytest.mark.parametrize(("kind", "intercept"), list(itertools.product(KINDS, (False, True))))
+def test_neighbours_change_nothing_but_the_releases(kind, intercept):
     problem = problem_of(DOMAINS["ranges"], n=300, intercept=intercept)
-    plan = plan_curvature(problem, budget_of(unit, 40.0))
+    plan = es.plan(problem, budget_of(kind, 40.0), "curvature")
     X, y = extreme_rows(), np.where(np.arange(300) % 3, 1.0, -1.0)
-    readings = Readings(monkeypatch)
-    path, extras = release_curvature(plan, es.Rows(problem, X, y), Source(1))
+    rows = es.Rows(problem, X, y)
+    extras = es.run(plan, rows, seed=1).extras
     spent = plan.divide(_moments_of(plan, extras))
     costs = [*(statistic.cost for statistic in plan.statistics), spent.curvature, *spent.gradients]
     assert sum(costs) <= plan.moments + plan.rest
-    assert len(readings.recorded) == len(costs)
+    others = []
     for row, label in (([9.0, -9.0, 9.0, 1.0, 0.0], -1.0), ([np.nan] * D, np.nan), ([-9.0, 9.0, 0.0, 0.0, 1.0], 1.0)):
         other, labels = X.copy(), y.copy()
         other[17], labels[17] = row, label
-        readings.moved, readings.place = [], 0
-        again, more = release_curvature(plan, es.Rows(problem, other, labels), Source(1))
-        assert np.array_equal(path, again)
-        assert extras.keys() == more.keys()
-        assert all(np.array_equal(extras[name], more[name]) for name in extras)
-        assert any(np.any(moved) for _, moved in readings.moved)
-        for (release, moved), cost in zip(readings.moved, costs, strict=True):
-            assert _loss(release, moved.astype(float)) <= cost * (1 + 1e-9)
+        others.append(es.Rows(problem, other, labels))
+    moved = list(neighbours_publish_the_same(plan, rows, others))
+    assert any(np.any(change) for _, change in moved)
+    for (request, change), cost in zip(moved, 3 * costs, strict=True):
+        assert _loss(request, change.astype(float)) <= cost * (1 + 1e-9)
 
 
-def _moments_of(plan: CurvaturePlan, extras) -> Moments:
+def _moments_of(plan: es.CurvaturePlan, extras) -> Moments:
     released = tuple(extras[name] for name in ("released_means", "released_squares") if name in extras)
     return decode_moments(plan.columns, released, tuple(statistic.deviations for statistic in plan.statistics))
 
 
-def _loss(release, moved: np.ndarray) -> float:
-    """Return the cost of a change of a release's sums; a gradient's own tests cover that of a gradient."""
-    if isinstance(release, StatisticRelease):
-        size = float(size_of(release, moved[:, None])[0]) / (release.statistic.scale * STEPS)
-        return size if release.statistic.mechanism.unit == "epsilon" else size**2 / 2
-    if isinstance(release, SecondMomentRelease):
-        if release.unit == "epsilon":
-            return np.abs(np.linalg.eigvalsh(moved)).sum() / (2 * LENGTH**2 / release.cost)
-        return np.sum(moved**2) * release.cost / LENGTH**4 / 2
+def _loss(request, moved: np.ndarray) -> float:
+    """Return the cost of a change of a request's sums; a gradient's own tests cover that of a gradient."""
+    if isinstance(request, ColumnMeans):
+        size = float(size_of(request, moved[:, None])[0]) / (request.statistic.scale * STEPS)
+        return float(request.statistic.mechanism.kind.amount_of(size))
+    if isinstance(request, SecondMoment):
+        if request.kind is Epsilon:
+            return np.abs(np.linalg.eigvalsh(moved)).sum() / (2 * MATRIX_STEPS**2 / request.cost)
+        return np.sum(moved**2) * request.cost / MATRIX_STEPS**4 / 2
     return 0.0
 
 
@@ -302,9 +273,10 @@ def _loss(release, moved: np.ndarray) -> float:
 def test_every_domain_is_solved_with_much_noise_and_with_little(name, amount):
     """With much noise no column, or only some, has a covariance; the path stays where the minimum must lie."""
     problem = problem_of(DOMAINS[name], intercept=True)
-    plan = plan_curvature(problem, es.Pure(amount))
+    plan = es.plan(problem, es.Pure(amount), "curvature")
     data = es.Rows(problem, extreme_rows(), np.where(np.arange(300) % 3, 1.0, -1.0))
-    path, extras = release_curvature(plan, data, Source(2))
+    run = es.run(plan, data, seed=2)
+    path, extras = run.path, run.extras
     assert path.shape == (4, D + 1)
     assert np.linalg.norm(path, axis=1).max() <= np.sqrt(2 * problem.start_gap / plan.ridge) * (1 + 1e-12)
     assert extras["covariance"].shape == (D, D)
@@ -314,28 +286,28 @@ def test_every_domain_is_solved_with_much_noise_and_with_little(name, amount):
 
 @pytest.mark.parametrize(("name", "budget"), list(itertools.product(DOMAINS, BUDGETS)))
 def test_plan_certifies_its_budget_and_reads_back(name, budget):
-    plan = plan_curvature(problem_of(DOMAINS[name], intercept=True), budget)
+    plan = es.plan(problem_of(DOMAINS[name], intercept=True), budget, "curvature")
     assert 0.99 * budget.amount < plan.spent <= budget.amount
-    assert CurvaturePlan.from_json(plan.to_json()) == plan
+    assert es.CurvaturePlan.from_json(plan.to_json()) == plan
     assert "curvature first" in str(plan)
-    assert sum(item.cost for item in plan.items) <= (plan.moments + plan.rest) * (1 + 1e-12)
+    assert sum(charge.cost.amount for charge in plan.charges) <= (plan.moments + plan.rest) * (1 + 1e-12)
     changed = json.loads(plan.to_json())
     changed["moments"] *= 0.5
     with pytest.raises(ValueError, match="the plan was changed"):
-        CurvaturePlan.from_json(json.dumps(changed))
-    with pytest.raises(OverspentError, match="Make the plan anew"):
+        es.CurvaturePlan.from_json(json.dumps(changed))
+    with pytest.raises(es.OverspentError, match="Make the plan anew"):
         dataclasses.replace(plan, rest=plan.rest * 1.1)
 
 
 @given(st.integers(0, 2**32), st.floats(-4, 4), st.sampled_from(BUDGETS))
 def test_costs_never_add_up_to_more_than_the_rest(seed, size, budget):
-    plan = plan_curvature(problem_of(DOMAINS["ranges"], n=10_000), budget)
+    plan = es.plan(problem_of(DOMAINS["ranges"], n=10_000), budget, "curvature")
     rng = np.random.default_rng(seed)
     moments = Moments(*(10.0**size * rng.exponential(size=(4, D)) ** 3))
     division = plan.divide(moments)
     assert division.curvature + sum(division.gradients) <= plan.rest
     assert min(division.curvature, *division.gradients) > 0
-    if plan.noise.unit == "rho":
+    if plan.noise.kind is Rho:
         assert division == plan.expected
 
 
@@ -364,7 +336,7 @@ def correlated(problem: es.Problem, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return X, np.where(X @ rng.standard_normal(problem.d) + 0.3 > 0, 1.0, -1.0)
 
 
-def excess_and_limit(problem: es.Problem, y, X, plan: CurvaturePlan, seeds) -> tuple[np.ndarray, float]:
+def excess_and_limit(problem: es.Problem, y, X, plan: es.CurvaturePlan, seeds) -> tuple[np.ndarray, float]:
     """Return F(x) - F* of each seed, and the error of one gradient at the minimum with the whole budget."""
     data = es.Rows(problem, X, y)
     best = np.zeros(problem.dimension)
@@ -376,7 +348,7 @@ def excess_and_limit(problem: es.Problem, y, X, plan: CurvaturePlan, seeds) -> t
     sensitivity = problem.sensitivity(plan.noise.norm) if bounded else problem.sensitivity_at(best, plan.noise.norm)
     scale = sensitivity / (plan.moments + plan.rest) / problem.n
     limit = 0.5 * scale**2 * np.trace(np.linalg.solve(data.hessian(best), full))
-    last = np.array([release_curvature(plan, data, Source(seed))[0][-1] for seed in seeds])
+    last = np.array([es.run(plan, data, seed=seed).x for seed in seeds])
     return data.value(last.T) - data.value(best), limit
 
 
@@ -385,7 +357,7 @@ def test_correlated_records_are_solved_within_three_times_the_limit(intercept):
     """The paper's kind of problem, smaller; about 1.9 is typical, and steps of descent leave 50 and more."""
     problem = problem_of(es.Box(0, 1), n=40_000, d=8, ridge=0.02, intercept=intercept)
     X, y = correlated(problem, 5)
-    plan = plan_curvature(problem, es.Pure(2.0))
+    plan = es.plan(problem, es.Pure(2.0), "curvature")
     excess, limit = excess_and_limit(problem, y, X, plan, range(10))
     assert 0.5 * limit < excess.mean() < 3 * limit
     assert not prefers_descent(problem, es.Pure(2.0))
@@ -396,7 +368,7 @@ def test_least_squares_are_solved():
     rng = np.random.default_rng(3)
     X = rng.uniform(-1, 1, (problem.n, 6)) @ np.linalg.qr(rng.standard_normal((6, 6)))[0] / 2
     y = X @ rng.standard_normal(6) / 2 + 0.1 * rng.standard_normal(problem.n)
-    plan = plan_curvature(problem, es.Pure(2.0))
+    plan = es.plan(problem, es.Pure(2.0), "curvature")
     excess, limit = excess_and_limit(problem, y, X, plan, range(8))
     assert excess.mean() < 3 * limit
 
@@ -405,10 +377,14 @@ def test_least_squares_are_solved():
 def test_more_budget_is_never_guessed_to_be_worse(budget):
     """An (epsilon, delta) budget may be spent as a pure one, so that it is at least as good."""
     problem = problem_of(es.Box(0, 1), n=100_000, d=20, ridge=0.02)
-    errors = [plan_curvature(problem, dataclasses.replace(budget, **{_size(budget): e})).error for e in (0.2, 1.0, 5.0)]
+    errors = [
+        es.plan(problem, dataclasses.replace(budget, **{_size(budget): e}), "curvature").error for e in (0.2, 1.0, 5.0)
+    ]
     assert errors[0] >= errors[1] >= errors[2]
     if isinstance(budget, es.Approximate):
-        assert plan_curvature(problem, budget).error <= plan_curvature(problem, es.Pure(budget.epsilon)).error
+        assert (
+            es.plan(problem, budget, "curvature").error <= es.plan(problem, es.Pure(budget.epsilon), "curvature").error
+        )
 
 
 def _size(budget) -> str:
@@ -417,11 +393,11 @@ def _size(budget) -> str:
 
 def test_what_is_not_covered_is_refused():
     with pytest.raises(TypeError, match=r"a model for Logistic\(\) and Squared\(\), got SmoothedHinge.*Use a plan of"):
-        plan_curvature(es.Problem(es.SmoothedHinge(), es.Box(0, 1), ridge=0.1, n=100, d=3), es.Pure(1.0))
+        es.plan(es.Problem(es.SmoothedHinge(), es.Box(0, 1), ridge=0.1, n=100, d=3), es.Pure(1.0), "curvature")
     with pytest.raises(ValueError, match=r"use clip=None, got 0\.5"):
-        plan_curvature(problem_of(es.Box(0, 1), clip=0.5), es.Pure(1.0))
+        es.plan(problem_of(es.Box(0, 1), clip=0.5), es.Pure(1.0), "curvature")
     with pytest.raises(ValueError, match=r"does not cover gaussian noise\. Use mechanism='auto'"):
-        plan_curvature(problem_of(es.Box(0, 1)), es.Pure(1.0), mechanism="gaussian")
+        es.plan(problem_of(es.Box(0, 1)), es.Pure(1.0), "curvature", mechanism="gaussian")
 
 
 def test_whether_descent_is_preferred_does_not_depend_on_the_targets_unit():
@@ -439,16 +415,16 @@ def test_whether_descent_is_preferred_does_not_depend_on_the_targets_unit():
 
 def test_a_guessed_error_holds_the_bias_of_more_ridge():
     """(ridge' - ridge) r²/2 for a solution of norm 3."""
-    plan = plan_curvature(problem_of(es.Box(0, 1), n=3000), es.Pure(0.3))
+    plan = es.plan(problem_of(es.Box(0, 1), n=3000), es.Pure(0.3), "curvature")
     assert plan.ridge >= 0.1
     other = dataclasses.replace(plan, problem=problem_of(es.Box(0, 1), n=3000, ridge=0.02))
     assert other.error - plan.error == pytest.approx((0.1 - 0.02) * 9 / 2)
 
 
-@pytest.mark.parametrize("unit", UNITS)
-def test_points_are_shortened_to_where_the_first_gradient_allows_them(unit):
+@pytest.mark.parametrize("kind", KINDS)
+def test_points_are_shortened_to_where_the_first_gradient_allows_them(kind):
     """ridge/2 |x|² + g'x, less one deviation of the noise along x, is at most 0; no longer multiple of x has that."""
-    plan, rng = plan_curvature(problem_of(es.Box(0, 1)), budget_of(unit, 0.5)), np.random.default_rng(4)
+    plan, rng = es.plan(problem_of(es.Box(0, 1)), budget_of(kind, 0.5), "curvature"), np.random.default_rng(4)
     kinds = set()
     for _ in range(60):
         x, gradient = (
@@ -471,13 +447,13 @@ def test_points_are_shortened_to_where_the_first_gradient_allows_them(unit):
     assert kinds >= {"all", "none"}
 
 
-@pytest.mark.parametrize(("unit", "power"), [("epsilon", 1.0), ("rho", 0.5)])
-def test_the_curvature_gets_more_than_a_tenth_only_where_a_tenth_would_not_do(unit, power):
+@pytest.mark.parametrize(("kind", "power"), [(Epsilon, 1.0), (Rho, 0.5)])
+def test_the_curvature_gets_more_than_a_tenth_only_where_a_tenth_would_not_do(kind, power):
     """The error of the Hessian falls as share^-power: it is 0.12, or what a tenth buys, or 0.7 for up to 0.3 of all."""
     kinds = set()
     for n in np.geomspace(1e2, 1e7, 60).astype(int):
         moments = Moments(np.zeros(D), np.ones(D), np.full(D, 0.1), np.full(D, 0.1))
-        found = divide(moments, unit, 0.25, 1e-3, int(n), 0.02, 0.002)
+        found = divide(moments, kind, 0.25, 1e-3, int(n), 0.02, 0.002)
         share = found.curvature / 0.02
         tenth = found.error * (share / 0.1) ** power
         if tenth <= 0.12:
@@ -499,7 +475,7 @@ def combined(rng, noise: float, unit: float = 1.0, mean_noise: float = 0.1):
 
     The released means are off by their noise; nothing else is.
     """
-    columns = plan_curvature(problem_of(es.Box(-unit, unit)), es.Pure(1.0)).columns
+    columns = es.plan(problem_of(es.Box(-unit, unit)), es.Pure(1.0), "curvature").columns
     records = unit * np.clip(rng.standard_normal((400, D)) @ rng.standard_normal((D, D)) / 8, -1, 1)
     mean = records.mean(axis=0) + unit * mean_noise * rng.standard_normal(D)
     spread = records.var(axis=0)
@@ -537,10 +513,10 @@ def test_no_eigenvalue_is_believed_far_below_the_noises_largest(noise):
         assert least >= 0.4 * known.edge
 
 
-@pytest.mark.parametrize("unit", UNITS)
-def test_the_page_of_a_plan_divides_all_of_the_budget(unit):
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_page_of_a_plan_divides_all_of_the_budget(kind):
     """Shares of the second moment and of every gradient: with that of the moments they are 100 %, but for rounding."""
-    plan = plan_curvature(problem_of(es.Box(0, 1), n=100_000), budget_of(unit))
+    plan = es.plan(problem_of(es.Box(0, 1), n=100_000), budget_of(kind), "curvature")
     shares = [float(number) for number in re.findall(r"([\d.-]+)%", plan.facts["Division"])]
     assert len(shares) == 1 + len(plan.expected.gradients)
     assert min(shares) > 0
@@ -567,29 +543,29 @@ def hostile(rng, d: int, size: float) -> np.ndarray:
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("d", [1, 2, 5, 60, 300])
-@pytest.mark.parametrize(("loss", "unit"), list(itertools.product((es.Logistic(), es.Squared(1e3)), UNITS)))
-def test_whatever_is_released_the_path_is_finite_and_stays_where_the_minimum_may_lie(loss, unit, d):
+@pytest.mark.parametrize(("loss", "kind"), list(itertools.product((es.Logistic(), es.Squared(1e3)), KINDS)))
+def test_whatever_is_released_the_path_is_finite_and_stays_where_the_minimum_may_lie(loss, kind, d):
     """Everything after the releases, with numbers of every size in their place: no exception and no warning."""
     domain = es.Box(-np.linspace(1e-3, 2, d), np.full(d, 50.0))
     for seed, size in enumerate((0.0, 1e-9, 1.0, 1e6, 1e40) if d < 300 else (1e6,)):
         rng = np.random.default_rng(seed)
         problem = es.Problem(loss, domain, ridge=1e-6, n=10**6, d=d, intercept=bool(seed % 2))
-        plan = plan_curvature(problem, budget_of(unit, 300.0))
+        plan = es.plan(problem, budget_of(kind, 300.0), "curvature")
         released = tuple(hostile(rng, d, size) for _ in plan.statistics)
         moments = decode_moments(plan.columns, released, tuple(s.deviations for s in plan.statistics))
         division = plan.divide(moments)
         assert division.curvature + sum(division.gradients) <= plan.rest
-        whitening = whitening_of(moments, unit, plan.curvature, plan.ridge, problem.n, division.curvature)
+        whitening = whitening_of(moments, kind, plan.curvature, plan.ridge, problem.n, division.curvature)
         found = noise = None
         if whitening is not None:
             found = hostile_matrix(len(whitening.columns) + 1, max(size, 1e-2), seed)
-            noise = whitening.noise(unit, problem.n, division.curvature)
+            noise = whitening.noise(kind, problem.n, division.curvature)
         spread = covariance(plan.columns, moments, whitening, found, noise, plan.curvature)
         assert np.linalg.eigvalsh(spread.covariance)[0] >= -1e-9 * plan.columns.largest_variance
         model, path, gradients = plan.model(spread), [np.zeros(problem.dimension)], []
         for _ in division.gradients:
             gradients.append(hostile(rng, problem.dimension, size))
-            model, x = following(plan, model, division.gradients, path, gradients)
+            model, x = plan.following(model, division.gradients, path, gradients)
             assert np.all(np.isfinite(x))
             assert np.linalg.norm(x) <= plan.radius * (1 + 1e-9)
             first = plan.possible(path[0], gradients[0])
@@ -625,7 +601,7 @@ def test_uniform_features_in_fifty_dimensions_are_solved_and_not_worse_than_no_m
     X, w = rng.uniform(0, 1, (problem.n, 50)), rng.standard_normal(50)
     data = es.Rows(problem, X, np.where((X - 0.5) @ w + 0.3 * rng.standard_normal(problem.n) > 0, 1.0, -1.0))
     plan = es.plan(problem, es.Pure(1.0), release="iterates")
-    assert isinstance(plan, CurvaturePlan)
+    assert isinstance(plan, es.CurvaturePlan)
     values = [data.value(es.run(plan, data, seed=seed).x) for seed in (0, 2, 3)]
     assert max(values) < 0.8 * np.log(2)
 
@@ -639,8 +615,8 @@ def test_where_noise_hides_everything_the_path_stays_at_0(d, n, amount):
     X = rng.uniform(0, 1, (n, d))
     data = es.Rows(problem, X, np.where((X - 0.5) @ rng.standard_normal(d) > 0, 1.0, -1.0))
     for seed in range(3):
-        path, _ = release_curvature(plan_curvature(problem, es.Pure(amount)), data, Source(seed))
-        assert data.value(path[-1]) <= 1.02 * np.log(2)
+        x = es.run(es.plan(problem, es.Pure(amount), "curvature"), data, seed=seed).x
+        assert data.value(x) <= 1.02 * np.log(2)
 
 
 @pytest.mark.parametrize(
@@ -659,20 +635,19 @@ def test_a_budget_whose_noise_cannot_be_drawn_is_refused_with_the_plan(budget):
 )
 def test_all_noise_of_a_plan_can_be_drawn(name, budget):
     problem = problem_of(DOMAINS[name])
-    plan = plan_curvature(problem, budget)
-    path, _ = release_curvature(plan, es.Rows(problem, extreme_rows(), np.ones(300)), Source(0))
-    assert np.all(np.isfinite(path))
+    plan = es.plan(problem, budget, "curvature")
+    assert np.all(np.isfinite(es.run(plan, es.Rows(problem, extreme_rows(), np.ones(300)), seed=0).path))
 
 
 def test_units_whose_squares_are_no_numbers_are_refused_with_the_plan():
     for domain in (es.Box(0, 1e30), es.Ball(1e-30)):
         with pytest.raises(ValueError, match="Declare them in other units"):
-            plan_curvature(problem_of(domain), es.Pure(1.0))
+            es.plan(problem_of(domain), es.Pure(1.0), "curvature")
 
 
 def test_a_declared_smoothness_grows_with_the_ridge():
     """It could be below the ridge that noise makes worth its bias, which no problem has."""
-    plan = plan_curvature(problem_of(es.Box(0, 1), n=10, ridge=1e-3, smoothness=0.01), es.Pure(0.1))
+    plan = es.plan(problem_of(es.Box(0, 1), n=10, ridge=1e-3, smoothness=0.01), es.Pure(0.1), "curvature")
     assert plan.ridge > 0.01
     smoothness = plan.minimised.L
     assert smoothness == pytest.approx(0.01 + plan.ridge - 1e-3)
@@ -681,7 +656,7 @@ def test_a_declared_smoothness_grows_with_the_ridge():
 def test_an_approximate_budget_in_pure_noise_is_charged_the_sum_of_epsilons():
     """Costs that follow released numbers compose by their sum alone; numerical composition needs them fixed."""
     problem = problem_of(es.Box(0, 1), n=100_000)
-    plan = plan_curvature(problem, es.Approximate(1.0, 1e-5), mechanism="hull")
+    plan = es.plan(problem, es.Approximate(1.0, 1e-5), "curvature", mechanism="hull")
     assert plan.spending(3).amount == pytest.approx(3 * (plan.moments + plan.rest))
     assert plan.spending().delta == 1e-5
 
@@ -701,7 +676,7 @@ def test_a_change_that_no_smooth_function_has_corrects_nothing(length):
 @pytest.mark.parametrize("loss", [es.Logistic(), es.Squared(2.0)])
 def test_a_released_gradient_counts_as_no_longer_than_a_gradient_can_be(loss):
     problem = es.Problem(loss, es.Box(0, 1), ridge=0.1, n=1000, d=4)
-    plan, x = plan_curvature(problem, es.Pure(1.0)), np.array([1.0, -2.0, 0.0, 0.5])
+    plan, x = es.plan(problem, es.Pure(1.0), "curvature"), np.array([1.0, -2.0, 0.0, 0.5])
     largest = float(problem.gradient_size(problem.slope_at(x), 2))
     for size in (1e3, 1e200):
         found = plan.possible(x, np.full(4, size)) - plan.ridge * x

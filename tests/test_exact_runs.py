@@ -56,7 +56,7 @@ def test_a_private_run_publishes_whole_numbers_of_grid_steps(batch, mechanism):
     problem = small_problem(n=300)
     rows = es.Rows(problem, *records(problem))
     plan = es.plan(problem, es.Pure(1.0), es.gd, iterations=1, batch=batch, mechanism=mechanism)
-    release = Grid(problem).release(plan.scales[0] * plan.batch, 1.0, plan.shape)
+    release = Grid(problem).release(plan.scales[0] * plan.batch, 1.0, plan.mechanism.shape(problem))
     path = es.run(plan, rows, repetitions=50).path
     integers = (path[0] - path[1]) / plan.steps.alpha[0] / (release.step / plan.batch)
     assert np.all(release.shift > 0)

@@ -8,6 +8,7 @@ import pytest
 from conftest import small_problem
 from hypothesis import given
 from hypothesis import strategies as st
+from laws.plans import page
 
 import epsteps as es
 from epsteps.budgets.mechanisms import KNorm
@@ -191,7 +192,7 @@ def test_sampling_fewer_records_never_reduces_the_noise(paper):
 
 
 def test_a_plan_reads_as_text(paper):
-    text = str(es.plan(paper, es.Pure(1.0), es.multistage, iterations=100, batch=1000, mechanism="laplace"))
+    text = page(es.plan(paper, es.Pure(1.0), es.multistage, iterations=100, batch=1000, mechanism="laplace"))
     for fact in (
         "pure epsilon = 1",
         "one record is replaced",
@@ -201,11 +202,11 @@ def test_a_plan_reads_as_text(paper):
         "restart",
     ):
         assert fact in text
-    assert "no theorem at hand covers" in str(
+    assert "no theorem at hand covers" in page(
         es.plan(paper, es.Pure(1.0), es.heavy_ball, iterations=5, allocation="uniform")
     )
     squared = es.Problem(es.Squared(), es.Ball(1), ridge=0.1, n=100, d=2)
-    assert "declared range of the target" in str(es.plan(squared, es.Pure(1.0)))
+    assert "declared range of the target" in page(es.plan(squared, es.Pure(1.0)))
 
 
 def test_state_dependent_noise_is_never_larger_than_global_noise(paper):

@@ -8,9 +8,9 @@ import pytest
 from scipy import stats
 
 import epsteps as es
-from epsteps.budgets import mechanisms, spending
+from epsteps.budgets import Epsilon, Mu, Rho, mechanisms
 from epsteps.budgets.corners import Corners
-from epsteps.methods import OutputPlan, minima, plan_objective
+from epsteps.methods import minima
 from epsteps.methods.designs import Division, Model, predicted_excess
 from epsteps.methods.minimised import Minimised
 from epsteps.methods.output import predicted_risk as output_risk
@@ -22,12 +22,12 @@ PROBLEM = es.Problem(es.Logistic(), es.Ball(1), ridge=0.5, n=400, d=3)
 OUTPUTS = ("l2", "gaussian")
 
 
-@pytest.mark.parametrize(("name", "energy", "unit"), [("l2", 3 * 4, "epsilon"), ("gaussian", 3, "mu")])
-def test_the_error_of_a_noisy_minimum_is_that_of_its_noise(name, energy, unit):
+@pytest.mark.parametrize(("name", "energy", "kind"), [("l2", 3 * 4, Epsilon), ("gaussian", 3, Mu)])
+def test_the_error_of_a_noisy_minimum_is_that_of_its_noise(name, energy, kind):
     """|z| of density ~ exp(-|z|/s) is a Gamma(d) variable, so that E|z|² = d (d + 1) s²; Gaussian noise has d s²."""
-    plan = OutputPlan(PROBLEM, es.Approximate(50.0, 1e-5), name, 0.5, 0.02, 1e-6)
+    plan = es.OutputPlan(PROBLEM, es.Approximate(50.0, 1e-5), name, 0.5, 0.02, 1e-6)
     assert plan.error == pytest.approx(PROBLEM.L * energy * 0.02**2 / 2)
-    assert [item.unit for item in plan.items] == [unit]
+    assert [type(charge.cost) for charge in plan.charges] == [kind]
 
 
 def test_noise_on_a_minimum_is_of_the_kind_that_is_smaller():
@@ -36,7 +36,7 @@ def test_noise_on_a_minimum_is_of_the_kind_that_is_smaller():
     names = {}
     for d in (1, 200):
         problem = es.Problem(es.Logistic(), es.Ball(1), ridge=0.5, n=10_000, d=d)
-        plans = [OutputPlan.from_json(es.plan(problem, budget, "output", mechanism=n).to_json()) for n in OUTPUTS]
+        plans = [es.OutputPlan.from_json(es.plan(problem, budget, "output", mechanism=n).to_json()) for n in OUTPUTS]
         names[d] = es.plan(problem, budget, "output").mechanism
         assert names[d] == min(plans, key=lambda plan: plan.error).mechanism
     assert names == {1: "l2", 200: "gaussian"}
@@ -63,11 +63,11 @@ def test_what_noise_costs_on_a_model_is_half_a_trace():
     assert model.noise_cost(np.zeros(4), noise) == pytest.approx(np.trace(np.linalg.solve(hessian, noise)) / 2)
 
 
-@pytest.mark.parametrize(("unit", "power"), [("epsilon", 2), ("rho", 1)])
-def test_the_predicted_error_of_one_gradient_falls_with_its_share(unit, power):
+@pytest.mark.parametrize(("kind", "power"), [(Epsilon, 2), (Rho, 1)])
+def test_the_predicted_error_of_one_gradient_falls_with_its_share(kind, power):
     """Its variance falls as 1/epsilon² or 1/rho, and a Hessian without error leaves nothing of the start."""
     for share in (1.0, 0.5, 0.1):
-        found = predicted_excess(Division(0.1, (share * 3.0,), 0.0), unit, 1e-6, 3.0, 100.0)
+        found = predicted_excess(Division(0.1, (share * 3.0,), 0.0), kind, 1e-6, 3.0, 100.0)
         assert found == pytest.approx(1e-6 * share**-power)
 
 
@@ -87,7 +87,10 @@ def test_several_runs_cost_no_less_than_the_sum_exactly(runs):
     single = [es.plan(PROBLEM, budget, "output"), es.plan(squared, budget, "statistics")]
     for plan in single:
         assert Fraction(plan.spending(runs).amount) >= runs * Fraction(plan.cost)
-    for plan in (es.plan(PROBLEM, budget, es.gd, iterations=5), plan_objective(PROBLEM, budget, shares=(0.2, 0.8))):
+    for plan in (
+        es.plan(PROBLEM, budget, es.gd, iterations=5),
+        es.plan(PROBLEM, budget, "objective", shares=(0.2, 0.8)),
+    ):
         assert Fraction(plan.spending(runs).amount) >= runs * sum(map(Fraction, map(float, plan.costs)))
 
 
@@ -95,7 +98,7 @@ def test_several_runs_cost_no_less_than_the_sum_exactly(runs):
 def test_the_corners_that_a_ledger_is_charged_hold_every_output_exactly(shares):
     """In fractions: the shift of each corner is at least that of the tilts and of all the outputs together."""
     for epsilon in (0.3, 1.0, 4.0):
-        plan = plan_objective(PROBLEM, es.Approximate(epsilon, 1e-6), mechanism="gaussian", shares=shares)
+        plan = es.plan(PROBLEM, es.Approximate(epsilon, 1e-6), "objective", mechanism="gaussian", shares=shares)
         outputs = sum(map(Fraction, plan.output_costs))
         assert outputs > 0
         for charged, tilts in zip(plan.cost.shifts, plan.corners.shifts, strict=True):
@@ -144,7 +147,7 @@ def test_the_deviation_of_released_statistics_is_that_of_their_noise(budget, wis
 
 def test_the_error_of_a_tilted_minimum_is_that_of_its_tilts():
     """E|b|²/(2 n² ridge), where E|b|² = d (d + 1) s² for each; minima count by their precision 1/s²."""
-    plan = plan_objective(PROBLEM, es.Pure(3.0), mechanism="l2", shares=(0.2, 0.8))
+    plan = es.plan(PROBLEM, es.Pure(3.0), "objective", mechanism="l2", shares=(0.2, 0.8))
     first, second = plan.scales
     precisions = np.array([1 / first**2, 1 / second**2])
     assert plan.weights == pytest.approx(precisions / precisions.sum())
@@ -154,7 +157,7 @@ def test_the_error_of_a_tilted_minimum_is_that_of_its_tilts():
 
 def test_a_prediction_counts_the_bias_of_more_ridge_than_was_asked_for():
     """(ridge' - ridge) r²/2 for a solution of norm 3; the noise on the same objective does not change."""
-    plan = plan_objective(PROBLEM, es.Pure(3.0))
+    plan = es.plan(PROBLEM, es.Pure(3.0), "objective")
     for less in (0.0, 0.1, 0.4):
         other = replace(plan, problem=replace(PROBLEM, ridge=PROBLEM.ridge - less))
         assert predicted_risk(other) - predicted_risk(plan) == pytest.approx(less * 9 / 2)
@@ -165,9 +168,9 @@ def test_costs_in_rho_are_rounded_up_in_fractions():
     """rho = epsilon²/2 = mu²/2."""
     rng = np.random.default_rng(1)
     for cost in (10.0 ** rng.uniform(-6, 3, 200)).tolist():
-        for convert in (spending.of_pure, spending.of_gaussian):
-            assert Fraction(convert(es.Concentrated(1.0), cost).amount) >= Fraction(cost) ** 2 / 2
-        assert spending.of_pure(es.Pure(1.0), cost) == es.Pure(cost)
+        for kind in (Epsilon, Mu):
+            assert Fraction(es.Concentrated(1.0).of(kind(cost)).amount) >= Fraction(cost) ** 2 / 2
+        assert es.Pure(1.0).of(Epsilon(cost)) == es.Pure(cost)
 
 
 @pytest.mark.parametrize("budget", [es.Pure(1.0), es.Concentrated(0.1)], ids=str)
@@ -183,7 +186,7 @@ def test_small_eigenvalues_of_statistics_are_raised_to_a_share_of_the_noises_nor
 def test_several_gaussian_tilts_fit_their_budget_where_the_ridge_must_grow():
     """Jacobians of two releases cost more than epsilon at a ridge where that of one does not: more ridge is taken."""
     problem = es.Problem(es.Logistic(), es.Ball(1), ridge=1e-3, n=100, d=2)
-    plan = plan_objective(problem, es.Approximate(0.3, 1e-6), mechanism="gaussian", shares=(0.5, 0.5))
+    plan = es.plan(problem, es.Approximate(0.3, 1e-6), "objective", mechanism="gaussian", shares=(0.5, 0.5))
     assert 0.99 * 0.3 < plan.spent <= 0.3
     assert plan.ridge > problem.ridge
 
@@ -217,7 +220,7 @@ def test_the_ridge_that_balances_its_bias_is_at_least_the_problems():
 def test_hardly_any_other_ridge_of_a_gaussian_tilt_is_predicted_to_be_better():
     """Bias (ridge' - ridge) 9/2 and noise E|b|²/(2 n² ridge') at each one's largest mu; they are tried 1.25 apart."""
     problem = es.Problem(es.Logistic(), es.Ball(1), ridge=1e-6, n=300, d=4)
-    plan = plan_objective(problem, es.Approximate(1.0, 1e-6), mechanism="gaussian")
+    plan = es.plan(problem, es.Approximate(1.0, 1e-6), "objective", mechanism="gaussian")
 
     def loss(ridge):
         objective = Minimised(problem, ridge)

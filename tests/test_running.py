@@ -10,7 +10,7 @@ from scipy import stats
 import epsteps as es
 from epsteps.noise import Source, uniform
 from epsteps.problem.sampling import Sampling
-from epsteps.running import experimental_runs
+from epsteps.running import floats
 
 METHODS = (es.gd, es.heavy_ball, es.nesterov, es.multistage)
 
@@ -259,8 +259,8 @@ def test_draws_do_not_miss_or_repeat_a_step_between_blocks(monkeypatch, batch):
     problem = small_problem()
     plan = es.plan(problem, es.Pure(1.0), iterations=40, batch=batch, mechanism="laplace")
     for steps in (1, 7, 100):
-        monkeypatch.setattr(experimental_runs, "_BLOCK_BYTES", steps * 8 * 2 * (3 + (batch or 0)))
-        draws = experimental_runs.FloatDraws(plan, Source(5), 2)
+        monkeypatch.setattr(floats, "_BLOCK_BYTES", steps * 8 * 2 * (3 + (batch or 0)))
+        draws = floats.FloatDraws(plan, Source(5), 2)
         assert draws.steps == steps
         found = [draws.at_step(t) for t in range(40)]
         noise = np.array([draw.noise for draw in found])

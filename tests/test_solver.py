@@ -8,14 +8,12 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from epsteps.running.releases.objective import TiltedMinimum
-from epsteps.running.releases.output import NoisyMinimum
+from laws.releases import asked, reading
 from scipy import stats
 
 import epsteps as es
 from epsteps.budgets import mechanisms
-from epsteps.data.engines import encoding
-from epsteps.methods import plan_objective
+from epsteps.data import encoding
 from epsteps.methods.minimised import Minimised
 from epsteps.methods.precision import LONG, Goal, least_tolerance, rounding, tilt_length
 from epsteps.noise import Source
@@ -279,15 +277,13 @@ def test_the_point_that_is_found_is_near_the_minimum_in_sixty_digits(loss, amoun
     (n, epsilon), rng = amount, np.random.default_rng(4)
     problem = es.Problem(loss, es.Ball(1), ridge=1e-6, n=n, d=2, intercept=True)
     tilted, plain = es.plan(problem, es.Pure(epsilon), "objective"), es.plan(problem, es.Pure(epsilon), "output")
-    release = TiltedMinimum(tilted, 0)
     for _, X, y in hostile(loss, n, 2, rng):
-        rows, tilt = es.Rows(problem, X, y), release.tilt(Source(5))
-        for plan, step, integers, pull in (
-            (tilted, release.step, release.minimum(rows, tilt), release._long_tilt(tilt)),
-            (plain, plain.step, NoisyMinimum(plain).minimum(rows), np.zeros(problem.dimension)),
-        ):
-            x = [Fraction(int(entry)) * Fraction(step) for entry in integers]
-            exact = exact_gradient(plan.objective, X, y, x, pull)
+        rows = es.Rows(problem, X, y)
+        for plan in (tilted, plain):
+            request = asked(plan)
+            draw = request.draw(Source(5))
+            x = [Fraction(int(entry)) * Fraction(request.goal.step) for entry in reading(request, rows, draw)]
+            exact = exact_gradient(plan.objective, X, y, x, request.tilt_of(draw))
             assert float(length(exact)) <= plan.tolerance
 
 
@@ -314,8 +310,8 @@ def test_minima_of_unequal_shares_can_all_be_reached(shares):
     """One tolerance serves all: it is no smaller than what the finest grid, that of the largest share, needs."""
     for n, epsilon, ridge in ((10, 1e10, 1e-9), (10, 1e10, 0.3), (10**5, 1e10, 0.3), (10**5, 1.0, 1e-3)):
         problem = es.Problem(es.Logistic(), es.Ball(1), ridge=ridge, n=n, d=2)
-        plan = plan_objective(problem, es.Pure(epsilon), mechanism="l2", shares=shares)
-        plan.require_reachable(LONG)
+        plan = es.plan(problem, es.Pure(epsilon), "objective", mechanism="l2", shares=shares)
+        plan.require_executable(LONG)
         assert plan.spent <= epsilon
 
 
@@ -325,7 +321,7 @@ def test_noise_of_outputs_fits_its_integers_in_every_unit_of_the_records(mechani
     for size, n, epsilon in ((1e-12, 10**6, 1e-3), (1e6, 1000, 1e-3), (1e12, 10**6, 1e-3), (1e12, 10, 1.0)):
         problem = es.Problem(es.Logistic(), es.Ball(size), ridge=1e-9, n=n, d=2)
         plan = es.plan(problem, es.Approximate(epsilon, 1e-9), "output", mechanism=mechanism)
-        plan.require_reachable(LONG)
+        plan.require_executable(LONG)
         assert plan.scale / plan.step * (2 + 40 * math.sqrt(2) + 800) <= 2.0**61
 
 
@@ -344,7 +340,7 @@ def test_descent_on_the_grid_ends_by_itself_within_the_theorems_steps(loss, monk
 
     monkeypatch.setattr(solving._Search, "gradient", gradient)
     rows = es.Rows(problem, *next((X, y) for name, X, y in hostile(loss, 40, 2, rng) if name == "separable"))
-    found = NoisyMinimum(plan).minimum(rows)
+    found = reading(asked(plan), rows)
     delta, gap = 9 / 32 * goal.tolerance, 40 * loss.value_at_zero
     condition = plan.objective.L / plan.ridge
     most = 4 / 3 * condition * math.log(goal.smoothness * gap / (2 * delta**2)) + 1
@@ -414,8 +410,8 @@ def test_newtons_method_gets_there_in_a_few_steps(loss, monkeypatch):
     rows = es.Rows(problem, rng.standard_normal((2000, 3)), labelled(loss, rng, 2000))
     for name in counts:
         monkeypatch.setattr(Tilted, name, counted(name, getattr(Tilted, name)))
-    release = TiltedMinimum(plan, 0)
-    release.minimum(rows, release.tilt(Source(14)))
+    request = asked(plan)
+    reading(request, rows, request.draw(Source(14)))
     assert counts["certified"] <= 8
     assert counts["hessian"] <= 25
 
@@ -438,7 +434,7 @@ def test_steps_that_lead_far_out_are_shortened_to_the_reach(size, monkeypatch):
     monkeypatch.setattr(Tilted, "hessian", lambda self, x: size * np.eye(len(x)))
     for name in ("value", "certified"):
         monkeypatch.setattr(Tilted, name, watched(getattr(Tilted, name)))
-    NoisyMinimum(plan).minimum(rows)
+    reading(asked(plan), rows)
     assert 0.99 * plan.goal.reach < max(looked) <= plan.goal.reach * (1 + 1e-12) + 2 * plan.goal.step
 
 
@@ -454,7 +450,7 @@ def test_a_plan_that_cannot_be_reached_is_refused_before_the_charge():
         assert not account.charged
         assert type(plan).from_json(finer.to_json()) == finer  # a plan of another machine can be read here
         with pytest.raises(ValueError, match="too coarse"):
-            plan.require_reachable(2.0**-30)
+            plan.require_executable(2.0**-30)
     objective = Minimised(problem, 0.1)
     tolerance = 1.001 * least_tolerance(objective, 0.0)
     with pytest.raises(ValueError, match="does not fit into 64 bits"):
@@ -513,7 +509,7 @@ def test_tilts_are_as_long_as_is_assumed_and_hardly_shorter(mechanism):
         draws = np.stack([source.integers(noise, scale, (d,), shape).astype(float) for _ in range(300)], axis=1)
         lengths = np.linalg.norm(draws * noise.units(problem)[:, None], axis=0)
         assumed = tilt_length(objective, noise, scale)
-        if noise.unit == "rho":
+        if noise.kind is es.budgets.Rho:
             typical = assumed / (math.sqrt(d) + 40) * stats.chi(d).isf(1e-9)
         else:
             typical = assumed / (d + 42 + 40 * math.sqrt(d + 2) + 800) * stats.gamma(d + 2).isf(1e-9)

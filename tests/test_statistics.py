@@ -7,16 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from epsteps.running.releases.statistics import NoisyMoments, release_statistics, solved, uncentred
+from laws.releases import asked, noise, published, reading
 from scipy import stats
 from scipy.sparse import csr_array
 
 import epsteps as es
 from epsteps.budgets import gaussian_mu
-from epsteps.methods.statistics import StatisticsPlan, plan_statistics, predicted_risk
+from epsteps.methods.statistics import predicted_risk, solved, uncentred
 from epsteps.noise import Source
-from epsteps.plans.notation import PlanFormatError
-from epsteps.plans.plan import OverspentError
 from epsteps.problem.grid import STEPS
 
 # Statistical tests accept at p > 1e-4: on right code they would fail for one seed in ten thousand. Seeds are fixed.
@@ -48,26 +46,26 @@ def odd_records(rng, n, d=5):
 
 def moved(plan, X, y, record, target):
     """Return the change of the released integers when the first record is replaced."""
-    release = NoisyMoments(plan)
-    before = release.moments(es.Rows(plan.problem, X, y))
+    request = asked(plan)
+    before = reading(request, es.Rows(plan.problem, X, y))
     X, y = X.copy(), y.copy()
     X[0], y[0] = record, target
-    return (before - release.moments(es.Rows(plan.problem, X, y))).astype(float)
+    return (before - reading(request, es.Rows(plan.problem, X, y))).astype(float)
 
 
 @pytest.mark.parametrize("budget", BUDGETS, ids=str)
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("domain", DOMAINS)
 def test_a_plan_spends_its_budget_and_survives_json(domain, intercept, budget):
-    plan = plan_statistics(problem_of(domain, intercept=intercept), budget)
+    plan = es.plan(problem_of(domain, intercept=intercept), budget, "statistics")
     assert budget.amount * (1 - 1e-6) < plan.spent <= budget.amount
-    assert StatisticsPlan.from_json(plan.to_json()) == plan
-    with pytest.raises(OverspentError, match="Make the plan anew"):
+    assert es.StatisticsPlan.from_json(plan.to_json()) == plan
+    with pytest.raises(es.OverspentError, match="Make the plan anew"):
         replace(plan, scale=plan.scale * (1 - 1e-5))
     changed = json.loads(plan.to_json())
-    for factor, error in ((0.5, OverspentError), (2.0, PlanFormatError)):
+    for factor, error in ((0.5, es.OverspentError), (2.0, es.PlanFormatError)):
         with pytest.raises(error):
-            StatisticsPlan.from_json(json.dumps(changed | {"scale": factor * plan.scale}))
+            es.StatisticsPlan.from_json(json.dumps(changed | {"scale": factor * plan.scale}))
 
 
 @pytest.mark.parametrize("budget", BUDGETS, ids=str)
@@ -76,7 +74,7 @@ def test_no_replaced_record_moves_the_integers_by_more_than_the_sensitivity(doma
     """The nuclear norm for Wishart noise, Frobenius's for Gaussian noise; whatever the records are."""
     rng = np.random.default_rng(1)
     problem = problem_of(domain, n=3)
-    plan = plan_statistics(problem, budget)
+    plan = es.plan(problem, budget, "statistics")
     X, y = odd_records(rng, 800)
     largest = 0.0
     for i in range(0, 798, 4):
@@ -88,11 +86,11 @@ def test_no_replaced_record_moves_the_integers_by_more_than_the_sensitivity(doma
 
 @pytest.mark.parametrize("domain", DOMAINS)
 def test_the_longest_vector_is_that_of_a_corner_of_the_domain(domain):
-    plan = plan_statistics(problem_of(domain), es.Pure(1.0))
+    plan = es.plan(problem_of(domain), es.Pure(1.0), "statistics")
     ends = [(-1e9, 1e9)] * 5 if domain in ("cube", "box") else [(0.0,)] * 5
     corners = np.array([*itertools.product(*ends), *(1e9 * np.eye(5)), *(-1e9 * np.eye(5))])
     features = plan.problem.domain.project(corners)
-    vectors = NoisyMoments(plan).vectors(features, np.full(len(corners), 2.5)).astype(int).astype(object)
+    vectors = asked(plan).encode(features, np.full(len(corners), 2.5)).astype(int).astype(object)
     longest = max(sum(entry**2 for entry in vector) for vector in vectors * np.array(plan.weights, object))
     assert plan.vectors.square * (1 - 1e-5) < longest <= plan.vectors.square
 
@@ -103,7 +101,7 @@ def test_the_sensitivity_is_attained_by_orthogonal_records(domain):
     problem = problem_of(domain, n=2, d=2, intercept=True)
     weights = (10, 10, 10, 10)
     for mechanism, budget in (("wishart", es.Pure(1.0)), ("gaussian", es.Concentrated(0.5))):
-        made = plan_statistics(problem, budget, mechanism=mechanism)
+        made = es.plan(problem, budget, "statistics", mechanism=mechanism)
         plan = replace(made, weights=weights, scale=made.scale * 10)
         if domain == "l2":
             pair = (np.array([2.0, 0.0]), np.array([0.0, 2.0]))
@@ -118,10 +116,10 @@ def test_the_sensitivity_is_attained_by_orthogonal_records(domain):
 def test_sparse_records_give_the_same_integers():
     rng = np.random.default_rng(6)
     problem = es.Problem(es.Squared(), es.Ball(1.0), ridge=0.1, n=400, d=5, intercept=True)
-    plan = plan_statistics(problem, es.Pure(1.0))
+    plan = es.plan(problem, es.Pure(1.0), "statistics")
     X, y = odd_records(rng, 400)
     X[rng.random(X.shape) < 0.5] = 0.0
-    dense, sparse = (NoisyMoments(plan).moments(es.Rows(problem, each, y)) for each in (X, csr_array(X)))
+    dense, sparse = (reading(asked(plan), es.Rows(problem, each, y)) for each in (X, csr_array(X)))
     assert np.all(dense == sparse)
 
 
@@ -132,7 +130,7 @@ def test_gaussian_costs_are_those_of_moments_and_products_together():
     and the products by yu - wv: A (1 - c²) + Q (1 + c) at full length, for u'v = c |u|², largest at c = min(Q/2A, 1).
     """
     problem = problem_of("l2", n=50)
-    plan = plan_statistics(problem, es.Approximate(1.0, 1e-5))
+    plan = es.plan(problem, es.Approximate(1.0, 1e-5), "statistics")
     constant, *features, target = plan.weights
     size = math.hypot(constant, max(features))  # in units of the matrix
     A, Q = 2 * (size**2 / plan.scale) ** 2, 4 * (size * target / plan.scale) ** 2
@@ -146,14 +144,14 @@ def test_gaussian_costs_are_those_of_moments_and_products_together():
 def test_sums_are_exact_and_do_not_depend_on_order_or_layout():
     rng = np.random.default_rng(2)
     problem = problem_of("box", n=5000)
-    plan = plan_statistics(problem, es.Pure(1.0))
+    plan = es.plan(problem, es.Pure(1.0), "statistics")
     X, y = odd_records(rng, 5000)
-    found = NoisyMoments(plan).moments(es.Rows(problem, X, y))
+    request = asked(plan)
+    found = reading(request, es.Rows(problem, X, y))
     order = rng.permutation(5000)
-    assert np.all(found == NoisyMoments(plan).moments(es.Rows(problem, np.asfortranarray(X[order]), y[order])))
-    release = NoisyMoments(plan)
+    assert np.all(found == reading(request, es.Rows(problem, np.asfortranarray(X[order]), y[order])))
     features, targets = next(iter(es.Rows(problem, X, y).blocks()))
-    vectors = release.vectors(features[:, :5], targets).astype(int).astype(object) * np.array(plan.weights, object)
+    vectors = request.encode(features[:, :5], targets).astype(int).astype(object) * np.array(plan.weights, object)
     exact = vectors.T.dot(vectors)
     assert np.all(found == (exact + 2 ** (plan.shift - 1)) // 2**plan.shift)
     assert max(sum(entry**2 for entry in vector) for vector in vectors) <= plan.vectors.square
@@ -164,7 +162,7 @@ def test_sums_of_however_many_records_fit_and_leave_room_for_the_noise(domain):
     """Within 62 bits, signs apart: the noise, itself within 62 bits, is added modulo 2^64 and must not wrap around."""
     coarsened = set()
     for n, epsilon in itertools.product((2, 10**6, 10**9, 10**12, 10**15), (1e-3, 1.0, 1e3, 1e6)):
-        plan = plan_statistics(problem_of(domain, n=n), es.Pure(epsilon))
+        plan = es.plan(problem_of(domain, n=n), es.Pure(epsilon), "statistics")
         assert n * plan.vectors.square < 2**62 << plan.shift
         assert plan.scale / plan.step < 2.0**37
         coarsened.add(n * plan.vectors.square >= 2**61 << plan.shift)
@@ -174,9 +172,11 @@ def test_sums_of_however_many_records_fit_and_leave_room_for_the_noise(domain):
 @pytest.mark.parametrize("budget", BUDGETS[:2], ids=str)
 def test_noise_has_the_planned_scale_and_no_other(budget):
     """Traces of the noise: sums of independent exponentials for Wishart noise, Gaussian otherwise."""
-    plan = plan_statistics(problem_of("cube", d=1), budget, mechanism="auto" if budget is BUDGETS[0] else "gaussian")
-    release, source, k = NoisyMoments(plan), Source(3), plan.vectors.size
-    draws = np.array([release.noise(source).astype(float) * plan.step for _ in range(800)])
+    plan = es.plan(
+        problem_of("cube", d=1), budget, "statistics", mechanism="auto" if budget is BUDGETS[0] else "gaussian"
+    )
+    request, source, k = asked(plan), Source(3), plan.vectors.size
+    draws = np.array([noise(request, source).astype(float) * plan.step for _ in range(800)])
     assert np.all(draws == draws.transpose(0, 2, 1))
     if plan.mechanism == "gaussian":
         ideal = stats.norm.cdf
@@ -202,22 +202,22 @@ def test_without_noise_the_model_is_the_ridge_regression(intercept):
     rng = np.random.default_rng(4)
     domain = es.Box(0, 1, one_hot=[(3, 5)])
     problem = es.Problem(es.Squared(2.5), domain, ridge=0.01, n=2000, d=5, intercept=intercept)
-    plan = replace(plan_statistics(problem, es.Pure(1.0)), floor=1e-9)
+    plan = replace(es.plan(problem, es.Pure(1.0), "statistics"), floor=1e-9)
     X, y = regression(rng, 2000)
-    release, rows = NoisyMoments(plan), es.Rows(problem, X, y)
-    moments = release.moments(rows)
-    x = solved(plan, release.noisy(moments, 0 * moments))
+    request, rows = asked(plan), es.Rows(problem, X, y)
+    moments = reading(request, rows)
+    x = solved(plan, published(request, moments, 0 * moments))
     assert np.linalg.norm(rows.gradient(x)) < 1e-5
 
 
 def test_without_noise_directions_that_no_record_has_are_left_to_the_ridge():
     """Records that are all the same, or copies of two: sums of low rank are possible sums, and are not changed."""
     problem = es.Problem(es.Squared(2.5), es.Box(0, 1), ridge=0.01, n=20, d=4)
-    plan = replace(plan_statistics(problem, es.Pure(1.0)), floor=1e-9)
+    plan = replace(es.plan(problem, es.Pure(1.0), "statistics"), floor=1e-9)
     for X in (np.full((20, 4), 0.7), np.repeat([[1.0, 0.0, 0.5, 0.2], [0.0, 1.0, 0.5, 0.2]], 10, axis=0)):
-        release, rows = NoisyMoments(plan), es.Rows(problem, X, X @ [1.0, -1.0, 0.5, 0.0])
-        moments = release.moments(rows)
-        x = solved(plan, release.noisy(moments, 0 * moments))
+        request, rows = asked(plan), es.Rows(problem, X, X @ [1.0, -1.0, 0.5, 0.0])
+        moments = reading(request, rows)
+        x = solved(plan, published(request, moments, 0 * moments))
         assert np.linalg.norm(rows.gradient(x)) < 1e-5
 
 
@@ -227,14 +227,14 @@ def test_the_model_is_good_where_records_are_many_and_the_prediction_tells_so(bu
     domain = es.Box(0, 1, one_hot=[(3, 5)])
     problem = es.Problem(es.Squared(2.5), domain, ridge=0.01, n=100_000, d=5, intercept=True)
     rows = es.Rows(problem, *regression(rng, 100_000))
-    plan = plan_statistics(problem, budget)
+    plan = es.plan(problem, budget, "statistics")
     best = np.linalg.solve(rows.hessian(np.zeros(6)), -rows.gradient(np.zeros(6)))
     lowest = float(rows.value(best))
-    found = [release_statistics(plan, rows, Source(seed)) for seed in range(5)]
-    excess = np.mean([float(rows.value(path[0])) - lowest for path, _ in found])
+    found = [es.run(plan, rows, seed=seed) for seed in range(5)]
+    excess = np.mean([float(rows.value(run.x)) - lowest for run in found])
     assert excess < 0.01 * (float(rows.value(np.zeros(6))) - lowest)
     assert 0.02 < excess / predicted_risk(plan) < 50
-    path, extras = found[0]
+    path, extras = found[0].path, found[0].extras
     assert path.shape == (1, 6)
     assert extras["moments"].shape == (7, 7)
     assert extras["moments"][0, 0] == pytest.approx(100_000)
@@ -246,7 +246,7 @@ def test_features_that_vary_little_beside_their_size_have_the_weights_of_others(
     for low in (0.0, 1e3, 1e6):
         domain = es.Box(np.full(3, low), low + np.array([1.0, 2.0, 16.0]))
         weights = np.array(
-            plan_statistics(es.Problem(es.Squared(), domain, ridge=0.1, n=100, d=3), es.Pure(1.0)).weights
+            es.plan(es.Problem(es.Squared(), domain, ridge=0.1, n=100, d=3), es.Pure(1.0), "statistics").weights
         )
         deviations = np.array([1.0, 2.0, 16.0]) / domain.units(3)
         assert weights[1:-1].min() == 32
@@ -256,33 +256,33 @@ def test_features_that_vary_little_beside_their_size_have_the_weights_of_others(
 def test_centring_lowers_the_noise_of_features_that_are_never_negative():
     """Twenty features in [0, 1]: their centred half-ranges make vectors a quarter as long, squared."""
     problem = es.Problem(es.Squared(), es.Box(0, 1), ridge=0.01, n=1000, d=20)
-    plan = plan_statistics(problem, es.Pure(1.0))
+    plan = es.plan(problem, es.Pure(1.0), "statistics")
     plain = sum(weight**2 for weight in plan.weights[1:-1])
     assert plan.vectors.square / STEPS**2 == pytest.approx(1.35 * plain / 4, rel=0.05)
 
 
 def test_more_runs_cost_more():
     problem = problem_of()
-    assert plan_statistics(problem, es.Pure(0.5)).spending(3).amount == pytest.approx(1.5)
-    assert plan_statistics(problem, es.Concentrated(0.5)).spending(3).amount == pytest.approx(1.5)
-    many = plan_statistics(problem, es.Approximate(0.5, 1e-6), mechanism="gaussian").spending(4)
+    assert es.plan(problem, es.Pure(0.5), "statistics").spending(3).amount == pytest.approx(1.5)
+    assert es.plan(problem, es.Concentrated(0.5), "statistics").spending(3).amount == pytest.approx(1.5)
+    many = es.plan(problem, es.Approximate(0.5, 1e-6), "statistics", mechanism="gaussian").spending(4)
     assert gaussian_mu(many.amount, 1e-6) == pytest.approx(2 * gaussian_mu(0.5, 1e-6), rel=1e-6)
 
 
 def test_few_features_take_pure_noise_under_a_delta_and_many_take_gaussian():
     few, many = (es.Problem(es.Squared(), es.Ball(1), ridge=0.1, n=100, d=d) for d in (1, 50))
-    assert plan_statistics(few, es.Approximate(1.0, 1e-6)).mechanism == "wishart"
-    assert plan_statistics(many, es.Approximate(1.0, 1e-6)).mechanism == "gaussian"
+    assert es.plan(few, es.Approximate(1.0, 1e-6), "statistics").mechanism == "wishart"
+    assert es.plan(many, es.Approximate(1.0, 1e-6), "statistics").mechanism == "gaussian"
 
 
 def test_what_it_does_not_cover_is_refused():
     with pytest.raises(ValueError, match="those of Squared"):
-        plan_statistics(es.Problem(es.Logistic(), es.Ball(1), ridge=0.1, n=10, d=2), es.Pure(1.0))
+        es.plan(es.Problem(es.Logistic(), es.Ball(1), ridge=0.1, n=10, d=2), es.Pure(1.0), "statistics")
     with pytest.raises(ValueError, match="clip is for gradients"):
-        plan_statistics(problem_of(clip=1.0), es.Pure(1.0))
+        es.plan(problem_of(clip=1.0), es.Pure(1.0), "statistics")
     with pytest.raises(ValueError, match="does not cover Gaussian noise"):
-        plan_statistics(problem_of(), es.Pure(1.0), mechanism="gaussian")
-    plan = plan_statistics(problem_of("l2"), es.Pure(1.0))
+        es.plan(problem_of(), es.Pure(1.0), "statistics", mechanism="gaussian")
+    plan = es.plan(problem_of("l2"), es.Pure(1.0), "statistics")
     with pytest.raises(ValueError, match="0 in a ball"):
         replace(plan, centre=(1, 0, 0, 0, 0))
     with pytest.raises(ValueError, match="weights must"):
@@ -314,7 +314,7 @@ def test_whatever_is_released_the_model_is_finite_and_no_longer_than_the_ridge_a
     """Symmetric matrices of every size and rank in place of the noisy sums: no exception and no warning."""
     domain = es.Box(np.full(d, -1e-6), np.geomspace(1e-6, 1e6, d), one_hot=[])
     problem = es.Problem(es.Squared(1e3), domain, ridge=ridge, n=n, d=d, intercept=d == 5)
-    plan = plan_statistics(problem, budget)
+    plan = es.plan(problem, budget, "statistics")
     rng = np.random.default_rng(d)
     for size in (0.0, 1e-30, 1.0, 1e12, 1e60):
         k = plan.vectors.size
@@ -330,7 +330,7 @@ def test_whatever_is_released_the_model_is_finite_and_no_longer_than_the_ridge_a
 def test_a_floor_far_below_the_sums_leaves_a_model():
     """Sums of one direction alone have no inverse in floats: the solver must not need one."""
     problem = es.Problem(es.Squared(1.0), es.Box(0, 1), ridge=0.0, n=1000, d=3)
-    plan = replace(plan_statistics(problem, es.Pure(1e6)), floor=1e-300)
+    plan = replace(es.plan(problem, es.Pure(1e6), "statistics"), floor=1e-300)
     x = solved(plan, 1e5 * np.ones((5, 5)))
     assert np.all(np.isfinite(x))
 
@@ -338,10 +338,10 @@ def test_a_floor_far_below_the_sums_leaves_a_model():
 def test_a_budget_whose_noise_cannot_be_drawn_is_refused_with_the_plan():
     for budget in (es.Pure(1e-12), es.Concentrated(1e-30)):
         with pytest.raises(ValueError, match="too small: its noise does not fit the released integers"):
-            plan_statistics(problem_of(), budget)
+            es.plan(problem_of(), budget, "statistics")
 
 
 def test_units_whose_squares_are_no_numbers_are_refused_with_the_plan():
     problem = es.Problem(es.Squared(1.0), es.Box(0, 1e-30), ridge=0.1, n=100, d=2)
     with pytest.raises(ValueError, match="Declare them in other units"):
-        plan_statistics(problem, es.Pure(1.0))
+        es.plan(problem, es.Pure(1.0), "statistics")

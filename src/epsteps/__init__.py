@@ -8,7 +8,7 @@ from epsteps.auditing import Audit, audit
 from epsteps.bounds import NoBoundError
 from epsteps.bounds.steps import Steps, gd, heavy_ball, multistage, nesterov, restarted_nesterov
 from epsteps.budgets import Approximate, Concentrated, Expense, Pure
-from epsteps.data.records import Rows, check
+from epsteps.data.rows import Rows, check
 from epsteps.ledger import BudgetExceededError, Ledger, LedgerError
 from epsteps.methods import CurvaturePlan, ObjectivePlan, OutputPlan, StatisticsPlan, StepsPlan, plan
 from epsteps.methods.smoothness import SmoothnessEstimate

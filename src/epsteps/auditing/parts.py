@@ -18,7 +18,7 @@ from epsteps.auditing.extremes import records_of, widest_matrices, widest_vector
 from epsteps.auditing.laws import Gaussians, Law, Traces, Vectors
 from epsteps.auditing.worst_case import Stated, noise_norm, worst_pair
 from epsteps.budgets import Epsilon
-from epsteps.data.records import Rows
+from epsteps.data.rows import Rows
 from epsteps.methods import CurvaturePlan, OutputPlan, StatisticsPlan
 from epsteps.methods.curvature_sums import ColumnMeans, SecondMoment, column_means
 from epsteps.methods.designs import MATRIX_STEPS, Moments, Statistic, Whitening, whitening_of

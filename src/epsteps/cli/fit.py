@@ -15,7 +15,6 @@ import typer
 from typer import Argument, Option
 
 import epsteps as es
-from epsteps.budgets import Budget
 from epsteps.budgets.prices import Price
 from epsteps.cli import common, files
 from epsteps.tables import models
@@ -25,7 +24,6 @@ MODEL, REPORT = "model.json", "report.html"
 _MOST_COLUMNS = 12
 
 
-@common.clean_errors
 def fit(
     data: common.TableFile,
     schema: Annotated[Path, Option(help="What is declared of its columns: a .toml file.", show_default=False)],
@@ -53,14 +51,14 @@ def fit(
     their values. Values outside the schema never stop a fit: they are moved inside.
     """
     declared = _with_target(Schema.read(schema), target)
-    budget = common.make_budget(epsilon, delta)
+    budget = es.Pure(epsilon) if delta is None else es.Approximate(epsilon, delta)
     account = _account(ledger, dataset)
     paths = [out / name for name in (MODEL, REPORT)]
     files.require_free(paths, force)
     table, tested = _tables(declared, data, test, common.DELIMITERS[delimiter])
     say = partial(typer.echo, err=json)
     problem = models.problem_of(declared, len(next(iter(table.values()))), ridge)
-    replan = partial(_plan, problem, method, release)
+    replan = partial(es.plan, problem, method=method, release=release)
     planned = replan(budget)
     say(f"{planned}\n")
     if seed is not None:
@@ -74,7 +72,7 @@ def fit(
     with files.opened(paths, force) as outputs:
         model = _run(planned, declared, table, seed, account)
         content = described(model, None if account is None else account.described)
-        text = _written(content)
+        text = json_module.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
         _save(outputs, text, content)
     typer.echo(text if json else _summary(content, out))
 
@@ -90,10 +88,6 @@ def _described(
         scores=None if tested is None else models.score(model, tested),
         made={"by": f"epsteps {es.__version__}", "on": datetime.now(UTC).date().isoformat()},
     )
-
-
-def _written(content: dict[str, Any]) -> str:
-    return json_module.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
 
 
 def _save(outputs: list[files.Output], text: str, content: dict[str, Any]) -> None:
@@ -160,10 +154,6 @@ def _tables(declared: Schema, data: Path, test: Path | None, delimiter: str) -> 
     return table, None if test is None else declared.load(test, delimiter=delimiter)
 
 
-def _plan(problem: es.Problem, method: str, release: str, budget: Budget) -> es.Plan:
-    return es.plan(problem, budget, method, release=release)
-
-
 def _require_consent(yes: bool, quiet: bool) -> None:
     """Ask the data holder on a terminal; elsewhere the option must say that the plan is agreed to."""
     if yes:
@@ -220,7 +210,6 @@ def _summary(content: dict[str, Any], out: Path) -> str:
     return "\n".join([*lines, f"Wrote {out / MODEL} and {out / REPORT}."])
 
 
-@common.clean_errors
 def predict(
     model: Annotated[Path, Argument(metavar="MODEL", help="Folder that epsteps fit wrote.", show_default=False)],
     data: common.TableFile,
@@ -241,9 +230,8 @@ def predict(
     table = schema.load_features(data, delimiter=common.DELIMITERS[delimiter])
     header, columns = [str(schema.target)], [fitted.predict(table)]
     if proba:
-        probabilities = fitted.probabilities(table)
+        columns += list(fitted.probabilities(table).T)
         header += [f"{schema.target}={label}" for label in fitted.classes or ()]
-        columns += list(probabilities.T)
     text = _csv(header, columns)
     if out is None:
         typer.echo(text, nl=False)

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from epsteps.budgets import Approximate, Budget, Pure
-from epsteps.data.records import Rows, check
+from epsteps.data.rows import Rows, check
 from epsteps.data.sources import Check
 from epsteps.estimators import _scikit
 from epsteps.estimators.declared import Declared, declare

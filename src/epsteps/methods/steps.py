@@ -118,7 +118,7 @@ class StepsPlan(Plan):
         for name in ("spectrum", "start_shares"):
             if (values := getattr(self, name)) is not None and not np.all(np.isfinite(values)):
                 raise ValueError(f"{name} must hold finite numbers, got {values!r}.")
-        if self.mechanism != mechanisms.named(validate.choice("mechanism", self.mechanism.name, mechanisms.NAMES)):
+        if self.mechanism != mechanisms.named(self.mechanism.name):
             raise ValueError(
                 f"mechanism must be the library's own, got {self.mechanism!r}: its sampler is chosen by name."
             )

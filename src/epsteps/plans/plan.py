@@ -121,8 +121,9 @@ class Plan:
 
     def require_options(self, *, start: object, arithmetic: str) -> None:
         """Raise for options of a run that only plans of steps have."""
+        known = {"start": start is None, "arithmetic": arithmetic in ("auto", "exact")}
         for name, value in {"start": start, "arithmetic": arithmetic}.items():
-            if not self.has_floats and value not in (None, "auto", "exact"):
+            if not self.has_floats and not known[name]:
                 raise ValueError(f"{name} is for plans of steps, not for {self.method}. Leave it out, got {value!r}.")
 
     def note(self, runs: int) -> str:

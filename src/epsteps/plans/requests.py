@@ -123,6 +123,14 @@ class Gradient(Request):
     sampling: Sampling
     step: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.sampling.n != self.problem.n:
+            raise ValueError(f"the request samples from n={self.sampling.n} records, but there are {self.problem.n}.")
+        for name in ("scale", "bound"):
+            values = np.asarray(getattr(self, name), dtype=float)
+            if not np.all((values > 0) & np.isfinite(values)):
+                raise ValueError(f"{name} must be positive and finite, got {values!r}.")
+
     @classmethod
     def at(cls, problem: Problem, mechanism: Mechanism, x: np.ndarray, cost: float) -> "Gradient":
         """Ask for the gradient at one public point for this cost; the noise is scaled by the sensitivity there."""

@@ -120,6 +120,11 @@ class Loss(ABC):
         """The slope that error predictions assume: finite, and never used for privacy."""
         return self.slope
 
+    @property
+    def even_curvature(self) -> float:
+        """The curvature that guesses of a model's error assume of records that fill the domain: never for privacy."""
+        return self.curvature
+
     def levels(self, margin: np.ndarray, target: np.ndarray, bound: np.ndarray | float) -> np.ndarray:
         """Return the derivative as integers, in steps of bound/2^20 and never beyond the bound: for private sums.
 
@@ -188,6 +193,11 @@ class Logistic(Loss, name="Logistic", kernel="logistic", proved=True):
     def value_at_zero(self) -> float:
         """Return ln 2."""
         return math.log(2)
+
+    @property
+    def even_curvature(self) -> float:
+        """Return 1/8: half of the curvature where both classes are equally probable."""
+        return self.curvature / 2
 
     @property
     def saturation(self) -> Saturation:

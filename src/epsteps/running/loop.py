@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 
 from epsteps.budgets import Cost
-from epsteps.data.records import Rows
+from epsteps.data.rows import Rows
 from epsteps.noise import Source
 from epsteps.plans.plan import Conversation, OverspentError, Plan, Published
 from epsteps.plans.requests import Draw, Request
@@ -31,7 +31,7 @@ class Meter:
     def spend(self, costs: Iterable[Cost]) -> None:
         """Take costs off, or refuse them before anything is drawn or read."""
         for cost in costs:
-            if not cost.additive <= self._left[cost.unit]:
+            if not 0 <= cost.additive <= self._left[cost.unit]:
                 raise OverspentError(
                     f"the method asks for {cost.unit} = {cost.amount:.6g}, which is more than is left of what its plan "
                     "was charged for. Its charges must list everything that its conversation asks for."

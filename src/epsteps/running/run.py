@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from epsteps.data.records import Rows
+from epsteps.data.rows import Rows
 from epsteps.ledger.accounts import Account
 from epsteps.noise import Source
 from epsteps.plans.plan import Plan, Published

@@ -1,7 +1,7 @@
 """A private estimate of the smoothness constant L, bought with a little budget."""
 
 from epsteps.budgets import Concentrated, Pure
-from epsteps.data.records import Rows
+from epsteps.data.rows import Rows
 from epsteps.ledger.accounts import Account
 from epsteps.methods.smoothness import SmoothnessEstimate, SmoothnessPlan
 from epsteps.running.run import run

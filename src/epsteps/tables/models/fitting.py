@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from epsteps.data.records import Rows
+from epsteps.data.rows import Rows
 from epsteps.ledger.accounts import Account
 from epsteps.methods.steps import StepsPlan
 from epsteps.plans.plan import Plan

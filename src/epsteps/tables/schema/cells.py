@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from epsteps.data import values
-from epsteps.data.values.scalars import WORDS, Key, is_empty, key_of
-from epsteps.data.values.scalars import parsed as parsed_text
+from epsteps.data.values import WORDS, Key, is_empty, key_of
+from epsteps.data.values import parsed as parsed_text
 
 _NUMERIC, _ANY = "biuf", "OUST"
 

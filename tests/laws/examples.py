@@ -1,0 +1,51 @@
+"""A small plan of every method under every kind of budget, and records that it can be run on."""
+
+import inspect
+from functools import cache
+
+import numpy as np
+
+import epsteps as es
+from epsteps.methods.choice import METHODS, options_of
+
+_EXPORTED = [getattr(es, name) for name in es.__all__]
+STEPS = [
+    found
+    for found in _EXPORTED
+    if inspect.isfunction(found) and tuple(inspect.signature(found).parameters)[:3] == ("mu", "L", "T")
+]
+BUDGETS = {"pure": es.Pure(2.0), "concentrated": es.Concentrated(0.3), "approximate": es.Approximate(2.0, 1e-6)}
+LOGISTIC = es.Problem(es.Logistic(), es.Box(0, 1), ridge=0.1, n=60, d=3, intercept=True)
+SQUARED = es.Problem(es.Squared(2.0), es.Box(0, 1), ridge=0.1, n=60, d=3, intercept=True)
+
+
+@cache
+def plans() -> dict[str, es.Plan]:
+    """Return a plan of a few answers for each method and budget, by their names."""
+    found: dict[str, es.Plan] = {}
+    for name, budget in BUDGETS.items():
+        for method in STEPS:
+            found[f"{method.__name__} {name}"] = es.plan(LOGISTIC, budget, method, iterations=4, allocation="uniform")
+        if not isinstance(budget, es.Concentrated):  # whose Gaussian noise reads all records
+            found[f"sampled {name}"] = es.plan(LOGISTIC, budget, es.gd, iterations=4, batch=9)
+        found[f"at each point {name}"] = es.plan(SQUARED, budget, es.gd, iterations=4)
+        for method in METHODS:
+            options = {"max_iterations": 4} if "max_iterations" in options_of(method) else {}
+            problem = SQUARED if method == "statistics" else LOGISTIC
+            found[f"{method} {name}"] = es.plan(problem, budget, method, **options)
+    smoothness = es.Plan.kinds["SmoothnessPlan"]
+    for name in ("pure", "concentrated"):
+        found[f"smoothness {name}"] = smoothness(LOGISTIC, BUDGETS[name], 0.9)
+    return found
+
+
+def records(problem: es.Problem, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return records of the problem."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0, 1, (problem.n, problem.d))
+    return X, np.where(X @ rng.standard_normal(problem.d) + 0.3 * rng.standard_normal(problem.n) > 0, 1.0, -1.0)
+
+
+def rows_for(plan: es.Plan, seed: int = 0) -> es.Rows:
+    """Return records that a plan can be run on."""
+    return es.Rows(plan.problem, *records(plan.problem, seed))

@@ -1,0 +1,209 @@
+"""The one loop, for every method: it charges, meters, draws, reads and publishes, and can be interrupted anywhere."""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from laws import examples, runs
+from outside import Descent
+
+import epsteps as es
+from epsteps.budgets import Epsilon, Mu, Rho, mechanisms
+from epsteps.problem.sampling import Sampling
+from epsteps.running.loop import Meter
+
+PLANS = examples.plans() | {"outside pure": Descent(examples.LOGISTIC, es.Pure(1.0), 0.25, 4)}
+each_plan = pytest.mark.parametrize("name", PLANS)
+
+
+@each_plan
+def test_a_seeded_run_is_resumed_after_every_answer(name, tmp_path):
+    plan = PLANS[name]
+    runs.resumes_after_every_answer(plan, examples.rows_for(plan), tmp_path)
+
+
+@each_plan
+def test_an_unseeded_run_that_dies_while_it_reads_keeps_its_noise_and_pays_once(name, tmp_path):
+    plan = PLANS[name]
+    runs.resumes_within_every_answer(plan, examples.rows_for(plan), tmp_path)
+
+
+@pytest.mark.parametrize("name", [name for name in PLANS if name.endswith(" pure")])
+def test_repetitions_are_resumed_too(name, tmp_path):
+    plan = PLANS[name]
+    runs.resumes_after_every_answer(plan, examples.rows_for(plan), tmp_path, repetitions=2)
+
+
+@each_plan
+@pytest.mark.parametrize("seed", [1, None])
+def test_progress_hears_of_every_answer_once(name, seed):
+    plan = PLANS[name]
+    es.run(plan, examples.rows_for(plan), seed=seed, on_step=(heard := []).append)
+    assert heard == list(range(1, len(heard) + 1))
+    assert 1 <= len(heard) <= plan.requests
+
+
+@each_plan
+def test_repetitions_are_stacked_and_charged_together(name, tmp_path):
+    plan, account = PLANS[name], runs.Account()
+    rows = examples.rows_for(plan)
+    one, three = (es.run(plan, rows, seed=1, arithmetic="exact", repetitions=k, ledger=account) for k in (None, 3))
+    assert three.path.shape == (*one.path.shape, 3)
+    assert (one.repetitions, three.repetitions) == (1, 3)
+    for key, value in one.extras.items():
+        assert three.extras[key].shape == (*value.shape, 3)
+    assert account.charges == [plan.spending(), plan.spending(3)]
+    assert three.spent == plan.spending(3).amount
+    assert len(np.unique(three.path[-1][0])) == 3
+    np.testing.assert_array_equal(es.run(plan, rows, seed=1, arithmetic="exact", repetitions=1).path[..., 0], one.path)
+
+
+@each_plan
+def test_a_ledger_that_refuses_is_asked_before_anything_is_drawn_or_read(name):
+    class Full:
+        def charge(self, cost, *, note, key=None):
+            raise es.BudgetExceededError("nothing is left")
+
+    plan = PLANS[name]
+    rows = examples.rows_for(plan)
+    with runs.taps.listening(Silent()):
+        with pytest.raises(es.BudgetExceededError, match="nothing is left"):
+            es.run(plan, rows, ledger=Full())
+        with pytest.raises(AssertionError, match="was drawn"):
+            es.run(plan, rows)
+
+
+class Dry:
+    """A source that cannot be drawn from."""
+
+    seeded = False
+
+    def __getattr__(self, name: str):
+        raise AssertionError(f"{name} was drawn")
+
+
+class Silent(runs.Listener):
+    """Opens a source that cannot be drawn from, and lets nothing be read."""
+
+    def source(self, source):
+        return Dry()
+
+    def reading(self, request, draw, read):
+        raise AssertionError("records were read")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Greedy(Descent):
+    """It is charged for less than it asks for: from the first gradient on, or in sum."""
+
+    share: float = 1.0
+
+    @property
+    def asked_cost(self) -> float:
+        return self.cost * self.share
+
+
+@pytest.mark.parametrize(("share", "answered"), [(4.01, 0), (1.35, 2), (1.01, 3), (1 + 1e-6, 3)])
+def test_a_method_cannot_spend_more_than_its_plan_was_charged_for(share, answered):
+    """It is refused before anything more is drawn or read."""
+    plan = Greedy(examples.LOGISTIC, es.Pure(1.0), 0.25, 4, share)
+    drawn, listener = [], runs.Listener()
+    draw = es.Gradient.draw
+    with pytest.MonkeyPatch.context() as patch, runs.taps.listening(listener):
+        patch.setattr(es.Gradient, "draw", lambda self, source: drawn.append(self) or draw(self, source))
+        with pytest.raises(es.OverspentError, match="more than is left of what its plan was charged for"):
+            es.run(plan, examples.rows_for(plan), seed=1)
+    assert len(listener.met) == len(drawn) == answered
+    with pytest.raises(es.OverspentError, match="more than is left"):
+        es.run(plan, examples.rows_for(plan), repetitions=3, seed=1)
+
+
+def test_what_is_asked_for_in_all_may_be_what_was_charged():
+    plan = Greedy(examples.LOGISTIC, es.Pure(1.0), 0.25, 4)
+    assert es.run(plan, examples.rows_for(plan), repetitions=2).path.shape == (5, 4, 2)
+    assert es.Plan.from_json(plan.to_json()) == plan
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Asking(Descent):
+    """It asks for one gradient, and changes its request."""
+
+    change: int = 0
+
+    def conversation(self):
+        problem, request = CHANGES[self.change]
+        asked = es.Gradient.at(problem(self.problem), mechanisms.named("laplace"), np.zeros(4), self.cost)
+        gradient = yield request(asked)
+        return es.Published(gradient[None, :])
+
+
+def _same(value):
+    return value
+
+
+MESSAGES = "the request is for|the request samples|must be positive and finite|more than is left"
+CHANGES = {
+    1: (lambda problem: replace(problem, domain=es.Box(0, 0.5)), _same),
+    2: (lambda problem: replace(problem, n=61), _same),
+    3: (lambda problem: replace(problem, loss=es.Logistic(("no", "yes"))), _same),
+    4: (lambda problem: replace(problem, clip=0.1), _same),
+    5: (_same, lambda request: replace(request, sampling=Sampling(10**6, 60))),
+    6: (_same, lambda request: replace(request, scale=-request.scale)),
+    7: (_same, lambda request: replace(request, scale=math.nan)),
+    8: (_same, lambda request: replace(request, scale=math.inf)),
+    9: (_same, lambda request: replace(request, bound=2 * request.bound)),
+    10: (_same, lambda request: replace(request, bound=-request.bound)),
+    11: (_same, lambda request: replace(request, bound=math.nan)),
+    12: (_same, lambda request: replace(request, scale=request.scale * np.ones(1) * 0.99)),
+    13: (_same, lambda request: replace(request, scale=-request.scale, bound=-request.bound)),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_request_that_is_not_what_its_costs_are_for_is_refused(change):
+    """Other records, another loss, or numbers that make noise look cheaper than it is."""
+    plan = Asking(examples.LOGISTIC, es.Pure(1.0), 1.0, 1, change)
+    rows, account = examples.rows_for(plan), runs.Account()
+    with runs.taps.listening(Silent()), pytest.raises(ValueError, match=MESSAGES):
+        es.run(plan, rows, ledger=account)
+    assert len(account.charges) == 1  # whoever writes such a method pays for it
+
+
+def test_the_meter_keeps_currencies_apart_and_takes_no_negative_cost():
+    meter = Meter([Epsilon(1.0), Mu(0.6), Rho(0.5)], 2)
+    meter.spend([Epsilon(2.0), Mu(0.6 * math.sqrt(2))])
+    for cost in (Epsilon(1e-6), Mu(1e-2), Rho(1.01)):
+        with pytest.raises(es.OverspentError):
+            meter.spend([cost])
+    with pytest.raises((es.OverspentError, ValueError)):
+        meter.spend([Epsilon(-1.0)])
+    with pytest.raises(es.OverspentError):
+        meter.spend([Epsilon(1e-6)])
+
+
+@each_plan
+def test_options_of_steps_are_refused_elsewhere_and_say_so(name):
+    plan = PLANS[name]
+    rows, width = examples.rows_for(plan), plan.problem.dimension
+    for options in ({"start": 1.0}, {"start": np.ones(width)}, {"seed": 1, "arithmetic": "float"}):
+        if isinstance(plan, es.StepsPlan):
+            assert es.run(plan, rows, **options).path.shape == (plan.iterations + 1, width)
+        else:
+            with pytest.raises(ValueError, match="is for plans of steps, not for"):
+                es.run(plan, rows, **options)
+
+
+@each_plan
+def test_another_runs_checkpoint_is_refused(name, tmp_path):
+    plan = PLANS[name]
+    rows = examples.rows_for(plan)
+    es.run(plan, rows, checkpoint=tmp_path / "run")
+    for options in ({"seed": 1, "arithmetic": "exact"}, {"repetitions": 2}):
+        with pytest.raises(es.CheckpointError, match="belongs to a run with another plan, start or seed"):
+            es.run(plan, rows, checkpoint=tmp_path / "run", **options)
+    for other in PLANS.values():
+        if other != plan and other.problem == plan.problem:
+            with pytest.raises(es.CheckpointError, match="belongs to a run with another plan"):
+                es.run(other, rows, checkpoint=tmp_path / "run")
+            break
