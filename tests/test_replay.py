@@ -248,25 +248,17 @@ class PlainDescent(es.Plan):
     steps: int
     asked: float = 1.0
 
-    reads = (es.Gradient,)
     method = "plain descent"
 
     @property
-    def cost(self):
-        return Epsilon(0.99 * self.budget.epsilon / self.steps)
-
-    @property
     def charges(self):
-        return [es.Charge(f"gradient {t}", self.cost, 1.0, "laplace") for t in range(1, self.steps + 1)]
-
-    def spending(self, repetitions=1):
-        return self.budget.of(self.cost.repeated(self.steps * repetitions))
+        return self.even_charges(self.steps)
 
     def conversation(self):
         path = [np.zeros(self.problem.dimension)]
-        for _ in range(self.steps):
-            request = es.Gradient.at(self.problem, LAPLACE, path[-1], self.asked * self.cost.amount)
-            path.append(path[-1] - (yield request))
+        for charge in self.charges:
+            asked = dataclasses.replace(charge, cost=Epsilon(self.asked * charge.cost.amount))
+            path.append(path[-1] - (yield self.gradient(path[-1], asked)))
         return es.Published(np.array(path))
 
 
@@ -335,7 +327,7 @@ def test_a_method_that_asks_for_more_than_it_charged_is_refused_before_anything_
     problem, fit, _ = outside_of(PlainDescent(PROBLEM, es.Pure(1.0), steps=1, asked=1.1))
     found = replay(fit, *next(neighbours(problem)))
     assert [event.kind for event in found.events] == ["charge"]
-    assert found.exception.startswith("OverspentError: the method asks for epsilon = 1.089, which is more than is left")
+    assert found.exception.startswith("OverspentError: the method asks for epsilon = 1.1, which is more than is left")
 
 
 def test_a_sum_that_reads_more_than_its_noise_is_scaled_for_is_found():
