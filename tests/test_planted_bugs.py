@@ -124,7 +124,7 @@ import epsteps as es
 from epsteps import methods
 from epsteps.budgets import Epsilon, pure
 from epsteps.budgets.mechanisms import Gaussian, KNorm
-from epsteps.data import engines
+from epsteps.data import dense
 from epsteps.methods import ObjectivePlan, OutputPlan, curvature_sums, designs, minima, minimised, plan_objective
 from epsteps.methods.curvature_sums import ColumnMeans, SecondMoment
 from epsteps.methods.minimised import Minimised
@@ -661,8 +661,8 @@ def unclamped_slopes(patch):
 
 def full_accumulators(patch):
     patch.setattr(grid, "ROWS_PER_DOUBLE", 2**40)
-    patch.setattr(engines.dense_sums, "_BLOCK_BYTES", 2**40)
-    patch.setattr(engines.dense_sums.threads, "PARTS", 1)
+    patch.setattr(dense, "_BLOCK_BYTES", 2**40)
+    patch.setattr(dense.threads, "PARTS", 1)
 
 
 def gaussian_norm(norm):
@@ -1123,7 +1123,7 @@ def constant_held_by_the_data(patch):
 
 def gradients_not_clipped(patch):
     """The plan knows that gradients are clipped, the engine does not."""
-    patch.setattr(engines.dense_sums, "steepest", lambda clip, features, units: None)
+    patch.setattr(dense, "steepest", lambda clip, features, units: None)
 
 
 def unclipped_targets(patch):
