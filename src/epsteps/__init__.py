@@ -25,7 +25,7 @@ from epsteps.problem.softmax import Softmax
 from epsteps.running.checkpoint import CheckpointError
 from epsteps.running.run import Run, run
 from epsteps.running.smoothness import estimate_smoothness
-from epsteps.tables.schema import Category, Numeric, Schema
+from epsteps.tables import Category, Numeric, Schema
 
 if TYPE_CHECKING:
     from epsteps.estimators import (

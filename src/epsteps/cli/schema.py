@@ -11,7 +11,7 @@ from typer import Argument, Option
 
 from epsteps.cli import common, files
 from epsteps.cli.common import print_table, shown
-from epsteps.tables.schema import Schema, SchemaCheck, draft, read_columns
+from epsteps.tables import Schema, SchemaCheck, draft, read_columns
 
 schema = common.Commands(
     "schema", "Declare what a table's columns hold: ranges and categories that are known without the data."

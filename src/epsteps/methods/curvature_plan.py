@@ -11,6 +11,7 @@ from epsteps.budgets.mechanisms import Mechanism
 from epsteps.methods import designs
 from epsteps.methods.curvature_sums import SecondMoment, column_means
 from epsteps.methods.designs import Division, Model, Moments, Spread, Statistic, Whitening, require_drawable
+from epsteps.plans import covariances
 from epsteps.plans.page import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Plan, Published
 from epsteps.plans.requests import Gradient, Sum
@@ -275,6 +276,11 @@ class CurvaturePlan(Plan):
             f"{fixed}{shares} of the budget" + ("; a public rule sees the released moments" if fixed else ""),
             "Error": f"E F(x) - F* is guessed as {self.error:.3g}",
         }
+
+    def noise_covariance(self, curvature: np.ndarray) -> np.ndarray:
+        """Return the covariance of the noise in the last published point, if F has this curvature: a guess."""
+        scale = self.scale(self.expected.gradients[-1]) / self.problem.n
+        return covariances.through(curvature, covariances.of_noise(self.noise, scale, self.problem))
 
 
 def require_covered(problem: Problem) -> None:

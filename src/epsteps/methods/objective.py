@@ -14,6 +14,7 @@ from epsteps.methods import minima
 from epsteps.methods.minimised import Minimised, saturation_of
 from epsteps.methods.minimum import Minimum, Tilt, power_of_two
 from epsteps.methods.precision import Goal, grid_step, tilt_length
+from epsteps.plans import covariances
 from epsteps.plans.page import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Plan, Published
 from epsteps.problem import limits, validate
@@ -23,6 +24,8 @@ from epsteps.problem.saturations import Saturation
 # Bits of the integers that the tilt and the noise on the output are drawn in.
 TILT_BITS, _OUTPUT_BITS = 36, 28
 _UP = 1 + 1e-12
+# What predictions assume of the solution's norm. Never privacy.
+SOLUTION_NORM = 3.0
 _OUTPUT = KNorm("l2")
 
 
@@ -238,6 +241,21 @@ class ObjectivePlan(Plan):
             f"{max(self.output_scales):.3g} on the model covers the rest, at epsilon {sum(self.output_costs):.3g}",
             "Error": f"E F(x) - F* <= {self.error:.6g} for the objective that is minimised",
         }
+
+    @property
+    def guessed_error(self) -> float:
+        """A public guess of the excess risk: what the noise costs through the guessed curvature, and the ridge."""
+        noise = [mechanisms.risk(self.noise, scale, self.minimised) for scale in self.scales]
+        more = (self.ridge - self.problem.ridge) * SOLUTION_NORM**2 / 2
+        return float(np.sum(self.weights**2 * noise)) + more
+
+    def noise_covariance(self, curvature: np.ndarray) -> np.ndarray:
+        """Return the covariance of the noise in the last published point, if F has this curvature: a guess."""
+        squares, problem = self.weights**2, self.problem
+        tilt = float(np.sqrt(squares @ np.square(self.scales)))
+        outputs = float(squares @ np.square(self.output_scales)) * (problem.dimension + 1)
+        noise = covariances.of_noise(self.noise, tilt / problem.n, problem)
+        return covariances.through(curvature, noise) + outputs * np.eye(problem.dimension)
 
 
 def composed_corners(kappa: float, saturation: Saturation, epsilon: float, mus: Sequence[float]) -> Corners:

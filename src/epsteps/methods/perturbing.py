@@ -12,11 +12,10 @@ from epsteps.budgets.corners import Corners
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.methods import minima
 from epsteps.methods.minimised import Minimised
-from epsteps.methods.objective import TILT_BITS, ObjectivePlan, composed_corners, saturation_of
+from epsteps.methods.objective import SOLUTION_NORM, TILT_BITS, ObjectivePlan, composed_corners, saturation_of
 from epsteps.methods.precision import LEAST_BITS, LONG, least_tolerance, rounding, tilt_length
 from epsteps.plans.plan import OverspentError
 from epsteps.problem import limits, validate
-from epsteps.problem.losses import PseudoHuber, Squared
 from epsteps.problem.problem import Problem
 from epsteps.problem.sampling import Sampling
 
@@ -24,8 +23,8 @@ from epsteps.problem.sampling import Sampling
 _OUTPUT_SHARE = 0.005
 # How much of the predicted error the noise on the output may add: little, and no less than rounding allows.
 _WASTE, _MOST_WASTE = 1e-4, 1e-2
-# What predictions assume of the solution: its norm for the ridge, and its size for rounding errors. Never privacy.
-_SOLUTION_NORM, _SOLUTION_SIZE = 3.0, 10.0
+# What predictions assume of the size of the solution, for rounding errors. Never privacy.
+_SOLUTION_SIZE = 10.0
 _INWARD = 1 - 1e-9
 # What scales are multiplied by until the certificate holds: hardly ever more than the first.
 _GROWTHS = (1.0, 1 + 1e-6, 1 + 1e-5, 1 + 1e-4, 1 + 1e-3)
@@ -43,8 +42,7 @@ def plan_objective(
     no bound, pseudo-Huber loss is minimised: nearly the same where residuals are small.
     """
     limits.require_hessian(problem)
-    if isinstance(problem.loss, Squared):
-        problem = replace(problem, loss=PseudoHuber(problem.loss.bound, c=HUBER_SHARE * problem.loss.bound))
+    problem = replace(problem, loss=problem.loss.stand_in(HUBER_SHARE))
     validate.choice("mechanism", mechanism, ("auto", *mechanisms.NAMES))
     if not all(share > 0 for share in shares) or not math.isclose(math.fsum(shares), 1.0, rel_tol=1e-9):
         raise ValueError(f"shares must be positive and add up to 1, got {tuple(shares)!r}.")
@@ -54,16 +52,9 @@ def plan_objective(
         kinds = (Epsilon, Rho) if budget.delta else (Epsilon,)
         noises = [mechanisms.smallest(problem, kind) for kind in kinds]
     plans = [_planned(problem, budget, noise, tuple(shares)) for noise in noises]
-    best = min(plans, key=predicted_risk)
+    best = min(plans, key=lambda plan: plan.guessed_error)
     best.require_executable(LONG)
     return best
-
-
-def predicted_risk(plan: ObjectivePlan) -> float:
-    """Return a public guess of the excess risk: what the noise costs through the guessed curvature, and the ridge."""
-    noise = [mechanisms.risk(plan.noise, scale, plan.minimised) for scale in plan.scales]
-    more = (plan.ridge - plan.problem.ridge) * _SOLUTION_NORM**2 / 2
-    return float(np.sum(plan.weights**2 * noise)) + more
 
 
 def minimax_ridge(problem: Problem, budget: Budget, noise: Mechanism) -> float:
@@ -75,7 +66,7 @@ def minimax_ridge(problem: Problem, budget: Budget, noise: Mechanism) -> float:
     total = budget.capacity(noise.kind)
     full = Sampling(problem.n, problem.n)
     scale = float(noise.scales(problem.typical_sensitivity(noise.norm), np.array(total), full))
-    return max(problem.ridge, math.sqrt(2 * float(noise.half_power(scale, problem))) / _SOLUTION_NORM)
+    return max(problem.ridge, math.sqrt(2 * float(noise.half_power(scale, problem))) / SOLUTION_NORM)
 
 
 def _planned(problem: Problem, budget: Budget, noise: Mechanism, shares: tuple[float, ...]) -> ObjectivePlan:
@@ -117,7 +108,7 @@ def _pure_scales(problem: Problem, noise: Mechanism, costs: Sequence[float]) -> 
     energy = 2 * float(noise.half_power(sensitivity, problem))
     cells = noise.cell(problem) * 2.0**-TILT_BITS
     tilts = [((1 - _OUTPUT_SHARE) * cost - cells) * _INWARD for cost in costs]
-    ridge = minima.paying_ridge(least, problem.n, size, max(tilts), saturation, energy, _SOLUTION_NORM).ridge
+    ridge = minima.paying_ridge(least, problem.n, size, max(tilts), saturation, energy, SOLUTION_NORM).ridge
     # A small share must be able to pay the Jacobian, too.
     ridge = max(ridge, *(1.01 * size**2 / (problem.n * minima.kappa_limit(tilt, saturation)) for tilt in tilts))
     kappa = minima.record_weight(size, problem.n, ridge)
@@ -134,10 +125,10 @@ def _gaussian_scales(
     best = (math.inf, least, 0.0)
     ridge = least
     # A larger ridge costs bias, and helps twice: noise is divided by it, and one record weighs less against it.
-    while (ridge - least) * _SOLUTION_NORM**2 / 2 < best[0]:
+    while (ridge - least) * SOLUTION_NORM**2 / 2 < best[0]:
         mu = _largest_mu(Minimised(problem, ridge), budget, shares)
         if mu > 0:
-            loss = (ridge - least) * _SOLUTION_NORM**2 / 2 + energy / (2 * mu**2 * ridge)
+            loss = (ridge - least) * SOLUTION_NORM**2 / 2 + energy / (2 * mu**2 * ridge)
             best = min(best, (loss, ridge, mu))
         ridge *= 1.25
     return best[1], [sensitivity / (best[2] * math.sqrt(share)) * (1 + 1e-9) for share in shares]

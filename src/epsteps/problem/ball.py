@@ -10,8 +10,8 @@ import numpy as np
 from epsteps.problem import validate
 from epsteps.problem.box import Box
 from epsteps.problem.domain import Columns, Domain, checked_norm, owners
-from epsteps.problem.shapes import Body
 from epsteps.problem.rounding import up
+from epsteps.problem.shapes import Body
 
 _LARGEST = 1e150  # entries are clipped here before a norm is taken, so that squares stay finite
 

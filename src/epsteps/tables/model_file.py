@@ -2,35 +2,32 @@
 
 import json
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from epsteps.budgets import Approximate
-from epsteps.methods import CurvaturePlan, ObjectivePlan, OutputPlan, StatisticsPlan
-from epsteps.methods.steps import StepsPlan
 from epsteps.plans.plan import Plan
 from epsteps.problem.extras import MissingExtraError
-from epsteps.tables.models.guesses import expected_error, finite, model_deviations
-from epsteps.tables.models.model import Model
-from epsteps.tables.schema import Numeric, Schema
+from epsteps.tables.guesses import expected_error, finite, model_deviations
+from epsteps.tables.model import Model, certificate
+from epsteps.tables.schema import Schema
 
 FILE = "model.json"
 INTERCEPT = "(intercept)"
 _FORMAT = 1
-_KINDS = {kind.__name__: kind for kind in (CurvaturePlan, ObjectivePlan, OutputPlan, StatisticsPlan)}
-# What follows from the rest of a file, and must be what the rest gives.
-_CHECKED = ("certificate", "coefficients")
+_CERTIFICATE = (
+    *("guarantee", "epsilon", "delta", "spent", "odds", "seeded", "adjacency"),
+    *("records", "features", "domain", "method", "points"),
+)
 
 
 class ModelFormatError(ValueError):
     """The file is no model, or was changed after it was written."""
 
 
-def to_dict(
+def model_to_dict(
     model: Model,
     *,
     curve: Sequence[tuple[float, float]] = (),
@@ -69,7 +66,7 @@ def _to_dict(
         "epsteps_model": _FORMAT,
         "made": dict(made or {}),
         "private": not model.seeded,
-        "certificate": certificate(model),
+        "certificate": stated(model),
         "schema": model.schema.to_dict(),
         "coefficients": coefficients(model),
         "prediction": {
@@ -85,25 +82,18 @@ def _to_dict(
     }
 
 
-def certificate(model: Model) -> dict[str, Any]:
-    """Return what the fit guarantees, as plain values, computed from the plan's scales."""
-    plan, budget = model.plan, model.plan.budget
-    spent = plan.spending().amount
-    promise = f"differential privacy with {budget}, when one record is replaced"
-    return {
-        "guarantee": "NOT PRIVATE: a seed makes the noise repeatable" if model.seeded else promise,
-        "epsilon": float(budget.amount),
-        "delta": float(budget.delta) if isinstance(budget, Approximate) else 0.0,
-        "spent": float(spent),
+def stated(model: Model) -> dict[str, Any]:
+    """Return what the fit guarantees, as plain values, computed from the plan's scales, in the order of a file."""
+    plan, spent = model.plan, model.plan.spending().amount
+    unprotected = "NOT PRIVATE: a seed makes the noise repeatable" if model.seeded else None
+    facts = certificate(plan.budget, spent, plan.method, unprotected=unprotected) | {
         "odds": finite(float(np.exp(spent))),
-        "seeded": model.seeded,
-        "adjacency": "one record is replaced; the number of records is public",
         "records": plan.problem.n,
         "features": plan.problem.d,
         "domain": str(plan.problem.domain),
-        "method": plan.method,
         "points": len(model.points),
     }
+    return {name: facts[name] for name in _CERTIFICATE}
 
 
 def coefficients(model: Model) -> list[dict[str, Any]]:
@@ -114,38 +104,35 @@ def coefficients(model: Model) -> list[dict[str, Any]]:
     ``noise_if_never`` one for a feature that none of them has. The intercept is the value where numbers are at the
     low end of their ranges and all indicators are 0.
     """
-    middle, half = model.target_scale
-    noise, x = model_deviations(model.plan, model.schema), model.points[-1]
-    found = []
+    schema, x = model.schema, model.points[-1]
+    middle, half = schema.target_column.target_scale
+    noise = model_deviations(model.plan, schema)
+    spans = [span for column in schema.features.values() for span in column.spans]
+    features = [*zip(schema.names, spans, strict=True), (INTERCEPT, 1.0)]
+    entries = []
     for row, output in enumerate(model.outputs):
-        for place, (name, width) in enumerate([*_ranges(model.schema), (INTERCEPT, 1.0)]):
+        for place, (name, span) in enumerate(features):
             effect = half * float(x[row, place]) + (middle if name == INTERCEPT else 0.0)
             even, never = (None, None) if noise is None else (half * float(part[row, place]) for part in noise)
-            numbers = {"effect": effect, "per_unit": effect / width, "noise": even, "noise_if_never": never}
-            found.append(
-                {"output": output, "feature": name} | {what: finite(number) for what, number in numbers.items()}
-            )
-    return found
+            numbers = {"effect": effect, "per_unit": effect / span, "noise": even, "noise_if_never": never}
+            numbers = {what: finite(number) for what, number in numbers.items()}
+            entries.append({"output": output, "feature": name, **numbers})
+    return entries
 
 
 def releases(plan: Plan) -> list[dict[str, Any]]:
-    """Return how the budget is split: what each release costs in its unit, and its share of the whole."""
-    if isinstance(plan, StepsPlan):
-        parts = [(f"step {t}", float(cost), plan.mechanism.unit) for t, cost in enumerate(plan.costs, start=1)]
-    else:
-        parts = [(item.what, float(item.cost.amount), item.cost.unit) for item in plan.charges]
-    # Squares of mu add up, where epsilons and rhos do themselves. Relative to the largest, no sum is too large.
-    top = max(cost for _, cost, _ in parts) or 1.0
-    sizes = [(cost / top) ** (2 if unit == "mu" else 1) for _, cost, unit in parts]
+    """Return how the budget is split: what each release costs in its unit, and its share of what adds up."""
+    sizes = np.array([charge.cost.additive for charge in plan.charges])
+    sizes = sizes / (sizes.max() or 1.0)  # relative to the largest, no sum is too large
     total = math.fsum(sizes) or 1.0
     return [
-        {"what": what, "cost": cost, "unit": unit, "share": size / total}
-        for (what, cost, unit), size in zip(parts, sizes, strict=True)
+        {"what": charge.what, "cost": charge.cost.amount, "unit": charge.cost.unit, "share": float(size / total)}
+        for charge, size in zip(plan.charges, sizes, strict=True)
     ]
 
 
-def from_dict(content: Any) -> Model:
-    """Return the model that ``to_dict`` wrote, or raise if the plan does not certify what the file says."""
+def model_from_dict(content: Any) -> Model:
+    """Return the model that ``model_to_dict`` wrote, or raise if the plan does not certify what the file says."""
     try:
         with np.errstate(all="ignore"):
             return _from_dict(content)
@@ -161,27 +148,27 @@ def _from_dict(content: Any) -> Model:
     if not isinstance(content, Mapping) or content.get("epsteps_model") != _FORMAT:
         raise ModelFormatError(f"not a model of format {_FORMAT}: pass what epsteps fit wrote.")
     plan = _plan(content["plan"])
-    stated = {name: content[name] for name in _CHECKED}
-    seeded = stated["certificate"]["seeded"] is not False
+    promised, listed = content["certificate"], content["coefficients"]
+    seeded = promised["seeded"] is not False
     model = Model(Schema.from_dict(content["schema"]), plan, np.array(content["points"], dtype=float), seeded)
     _require_same({"private": not seeded}, {"private": content.get("private")})
-    _require_same(certificate(model), stated["certificate"])
+    _require_same(stated(model), promised)
     actual = coefficients(model)
-    if not isinstance(stated["coefficients"], list) or len(actual) != len(stated["coefficients"]):
+    if not isinstance(listed, list) or len(actual) != len(listed):
         raise ModelFormatError("the model was changed: its coefficients are not those of its last point.")
-    for ours, theirs in zip(actual, stated["coefficients"], strict=True):
+    for ours, theirs in zip(actual, listed, strict=True):
         _require_same(ours, theirs)
     return model
 
 
-def load(path: str | Path) -> Model:
+def load_model(path: str | Path) -> Model:
     """Return the model in a folder that ``epsteps fit`` wrote, or in its model.json."""
     path = Path(path)
     path = path / FILE if path.is_dir() else path
     if not path.is_file():
         raise FileNotFoundError(f"there is no model {path}: name the folder that epsteps fit wrote.")
     try:
-        return from_dict(json.loads(path.read_text(encoding="utf-8"), parse_constant=_refused))
+        return model_from_dict(json.loads(path.read_text(encoding="utf-8"), parse_constant=_refused))
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
         raise ModelFormatError(f"{path} is not JSON: name the model.json that epsteps fit wrote.") from None
     except ValueError as error:
@@ -189,21 +176,9 @@ def load(path: str | Path) -> Model:
 
 
 def _plan(content: Any) -> Plan:
-    kind = content.get("kind")
-    if kind is not None and kind not in _KINDS:
+    if (kind := content.get("kind")) not in Plan.kinds:
         raise ModelFormatError(f"a plan of the kind {kind!r} is not known to this version of epsteps.")
-    return (Plan if kind is None else _KINDS[kind]).from_json(json.dumps(content))
-
-
-def _ranges(schema: Schema) -> list[tuple[str, float]]:
-    """Return the features' names, and how many units of its column each one spans."""
-    found = []
-    for name, column in schema.features.items():
-        widths = [1.0] * column.width
-        if isinstance(column, Numeric):
-            widths[0] = min(column.high - column.low, sys.float_info.max)
-        found += zip(column.names(name), widths, strict=True)
-    return found
+    return Plan.from_json(json.dumps(content))
 
 
 def _require_same(actual: Mapping[str, Any], stated: Any) -> None:

@@ -6,8 +6,8 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
-from epsteps.tables.schema.columns import Category, Column, Label, Numeric
-from epsteps.tables.schema.frames import hint
+from epsteps.tables.columns import Category, Column, Label, Numeric
+from epsteps.tables.frames import hint
 
 DRAFTED = "drafted_from_data"
 _KINDS: dict[str, tuple[type[Column], tuple[str, ...]]] = {
@@ -19,7 +19,7 @@ _LINE = 100
 
 def to_dict(columns: Mapping[str, Column], target: str | None) -> dict[str, Any]:
     """Return the declaration as values that JSON can hold. The order of the columns is part of it."""
-    described = {name: _described(column) for name, column in columns.items()}
+    described = {name: column.described() for name, column in columns.items()}
     return ({} if target is None else {"target": target}) | {"columns": described}
 
 
@@ -66,15 +66,7 @@ def heading(name: str) -> str:
 
 def lines_of(column: Column) -> list[str]:
     """Return the lines below it."""
-    return [f"{key} = {_written(value)}" for key, value in _described(column).items()]
-
-
-def _described(column: Column) -> dict[str, Any]:
-    if isinstance(column, Numeric):
-        described: dict[str, Any] = {"type": "numeric", "low": column.low, "high": column.high}
-    else:
-        described = {"type": "category", "values": list(column.values)}
-    return described | ({"missing": True} if column.missing else {})
+    return [f"{key} = {_written(value)}" for key, value in column.described().items()]
 
 
 def _column(name: Any, values: Any) -> Column:

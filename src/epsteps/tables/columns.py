@@ -1,6 +1,8 @@
-"""Kinds of columns: what is declared of them, and the features that it makes of a cell."""
+"""Kinds of columns: what is declared of them, the features that it makes of a cell, and the targets."""
 
 import math
+import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,10 +10,39 @@ from typing import Any
 
 import numpy as np
 
+from epsteps.data.values import shown
 from epsteps.problem import validate
-from epsteps.tables.schema import cells
+from epsteps.problem.losses import Logistic, Squared
+from epsteps.problem.softmax import Softmax
+from epsteps.tables import cells
 
 Label = str | bool | int | float
+# Guesses take a value to be missing in one record of ten, where that is declared.
+_MISSING = 0.1
+_EXAMPLES = 3
+
+
+@dataclass(frozen=True)
+class ColumnCheck:
+    """Counts in a column: cells that are empty, not what was declared, or beyond the range. Not for publication."""
+
+    name: str
+    empty: int
+    unknown: int
+    below: int
+    above: int
+    examples: tuple[str, ...]
+
+    @property
+    def outside(self) -> int:
+        """How many cells the schema would change into something else, empty ones apart."""
+        return self.unknown + self.below + self.above
+
+    def __str__(self) -> str:
+        counts = {"empty": self.empty, "unknown": self.unknown, "below": self.below, "above": self.above}
+        listed = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+        examples = f" ({', '.join(map(repr, self.examples))})" if self.examples else ""
+        return f"{self.name}: {listed or 'all as declared'}{examples}"
 
 
 @dataclass(frozen=True)
@@ -58,6 +89,49 @@ class Numeric:
     def names(self, name: str) -> list[str]:
         """Return the features' names in a column of this name."""
         return [name, f"{name} is missing"][: self.width]
+
+    @property
+    def spans(self) -> list[float]:
+        """How many units of the column each feature spans."""
+        return [min(self.high - self.low, sys.float_info.max), 1.0][: self.width]
+
+    @property
+    def classes(self) -> None:
+        """There are none: a target of this kind is a number."""
+        return None
+
+    @property
+    def target_scale(self) -> tuple[float, float]:
+        """Middle and half width of the range, in whose units a model predicts."""
+        return self.low / 2 + self.high / 2, self.high / 2 - self.low / 2
+
+    def loss(self) -> Squared:
+        """Return the loss that fits a target of this kind."""
+        return Squared(1.0)
+
+    def even_curvature(self) -> np.ndarray:
+        """Return the loss's curvature over the outputs, where this is the target."""
+        return np.array([[self.loss().curvature]])
+
+    def even_moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return E u and E uu' of its features in records that fill the range evenly: a guess."""
+        known = 1 - _MISSING * self.missing
+        mean, square = [known / 2, _MISSING], [known / 3, _MISSING]
+        return np.array(mean[: self.width]), np.diag(square[: self.width])
+
+    def described(self) -> dict[str, Any]:
+        """Return the declaration as values that JSON and TOML can hold."""
+        return {"type": "numeric", "low": self.low, "high": self.high} | ({"missing": True} if self.missing else {})
+
+    def check(self, name: str, column: np.ndarray) -> ColumnCheck:
+        """Count the cells that are outside what is declared. Reads data: for its holder's eyes."""
+        values = cells.numbers(column)
+        below, above = int(np.sum(values < self.low)), int(np.sum(values > self.high))
+        return _checked(name, column, np.isnan(values), below, above)
+
+    def unknown(self, column: np.ndarray) -> np.ndarray:
+        """Mark the cells that are no numbers. Reads data: for its holder's eyes."""
+        return np.isnan(cells.numbers(column))
 
     def encode(self, column: np.ndarray) -> np.ndarray:
         """Return the features of each cell, in [0, 1] and with a sum of at most 1."""
@@ -122,6 +196,44 @@ class Category:
         """Return the features' names in a column of this name."""
         listed = [f"{name}={value}" for value in self.values]
         return listed[1:] if self._is_flag else listed + [f"{name} is missing"] * self.missing
+
+    @property
+    def spans(self) -> list[float]:
+        """How many units each feature spans: an indicator is its own unit."""
+        return [1.0] * self.width
+
+    @property
+    def classes(self) -> tuple[Label, ...]:
+        """The labels of a target of this kind, in their declared order."""
+        return tuple(self.values)
+
+    @property
+    def target_scale(self) -> tuple[float, float]:
+        """What margins are moved and multiplied by to be told: nothing."""
+        return 0.0, 1.0
+
+    def loss(self) -> Logistic | Softmax:
+        """Return the loss that fits a target of this kind: logistic for two classes, softmax for more."""
+        classes = self.classes
+        return Logistic((classes[0], classes[1])) if len(classes) == 2 else Softmax(classes)
+
+    def even_curvature(self) -> np.ndarray:
+        """Return half of the loss's curvature over the outputs where all classes are equally probable: a guess."""
+        k = len(self.values)
+        return np.array([[self.loss().curvature / 2]]) if k == 2 else (np.eye(k) - np.ones((k, k)) / k) / (2 * k)
+
+    def even_moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return E u and E uu' of its features in records that have each category as often: a guess."""
+        mean = np.full(self.width, 1 / max(self.width, 2))
+        return mean, np.diag(mean)
+
+    def described(self) -> dict[str, Any]:
+        """Return the declaration as values that JSON and TOML can hold."""
+        return {"type": "category", "values": list(self.values)} | ({"missing": True} if self.missing else {})
+
+    def check(self, name: str, column: np.ndarray) -> ColumnCheck:
+        """Count the cells that are outside what is declared. Reads data: for its holder's eyes."""
+        return _checked(name, column, self.unknown(column))
 
     def encode(self, column: np.ndarray) -> np.ndarray:
         """Return the features of each cell: at most one of them is 1, all others are 0."""
@@ -207,6 +319,14 @@ def _checked_value(value: Any) -> Label:
     if cells.key_of(value) is None:
         raise ValueError(f"values must not hold {value!r}, which reads as a missing value: declare missing=True.")
     return value
+
+
+def _checked(name: str, column: np.ndarray, unknown: np.ndarray, below: int = 0, above: int = 0) -> ColumnCheck:
+    """Return the counts of a column; examples are the most frequent values that are not what was declared."""
+    empty = cells.empty(column)
+    unknown = unknown & ~empty
+    common = Counter(map(shown, column[unknown].tolist())).most_common(_EXAMPLES)
+    return ColumnCheck(name, int(empty.sum()), int(unknown.sum()), below, above, tuple(text for text, _ in common))
 
 
 def _require_flag(missing: Any) -> None:

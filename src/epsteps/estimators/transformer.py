@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from epsteps.tables.schema.schema import Schema
+from epsteps.tables.schema import Schema
 
 
 class SchemaTransformer(TransformerMixin, BaseEstimator):
@@ -16,7 +16,7 @@ class SchemaTransformer(TransformerMixin, BaseEstimator):
     schema : Schema
         The declared columns. Its target, if there is one, is not among the features; tables need not have it.
 
-    >>> from epsteps.tables.schema import Numeric
+    >>> from epsteps.tables import Numeric
     >>> step = SchemaTransformer(Schema({"age": Numeric(0, 100)}))
     >>> step.fit_transform({"age": [20, 150]})
     array([[0.2],

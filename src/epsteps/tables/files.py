@@ -11,8 +11,8 @@ import numpy as np
 
 from epsteps.problem import validate
 from epsteps.problem.extras import MissingExtraError, require
-from epsteps.tables.schema import cells
-from epsteps.tables.schema.frames import array_of, places_of
+from epsteps.tables import cells
+from epsteps.tables.frames import array_of, places_of
 
 DELIMITERS = (",", ";", "\t")
 _ROWS = 2**16

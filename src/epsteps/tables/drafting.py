@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from epsteps.data.values import shown
-from epsteps.tables.schema import cells, notation
-from epsteps.tables.schema.columns import Category, Column, Numeric, checked_text
-from epsteps.tables.schema.files import read_columns
-from epsteps.tables.schema.frames import columns_of, hint, names_of
+from epsteps.tables import cells, notation
+from epsteps.tables.columns import Category, Column, Numeric, checked_text
+from epsteps.tables.files import read_columns
+from epsteps.tables.frames import columns_of, hint, names_of
 
 # A column is numeric if so many of its cells are numbers.
 _NUMERIC_SHARE = 0.9

@@ -11,11 +11,26 @@ import numpy as np
 from epsteps.problem.box import Box
 from epsteps.problem.losses import Logistic, Squared
 from epsteps.problem.softmax import Softmax
-from epsteps.tables.schema import notation
-from epsteps.tables.schema.checking import SchemaCheck, check_column
-from epsteps.tables.schema.columns import Category, Column, Numeric, checked_text
-from epsteps.tables.schema.files import read_columns
-from epsteps.tables.schema.frames import array_of, columns_of, hint, names_of
+from epsteps.tables import notation
+from epsteps.tables.columns import Category, Column, ColumnCheck, Numeric, checked_text
+from epsteps.tables.files import read_columns
+from epsteps.tables.frames import array_of, columns_of, hint, names_of
+
+
+@dataclass(frozen=True)
+class SchemaCheck:
+    """Counts in all declared columns: for the data holder's own eyes, not for publication."""
+
+    rows: int
+    columns: tuple[ColumnCheck, ...]
+
+    @property
+    def any(self) -> bool:
+        """Whether any cell that is not empty is outside what was declared."""
+        return any(column.outside for column in self.columns)
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.rows} rows", *(f"  {column}" for column in self.columns)])
 
 
 @dataclass(frozen=True)
@@ -108,11 +123,7 @@ class Schema:
 
     def loss(self) -> Logistic | Softmax | Squared:
         """Return the loss that fits the target: logistic for two classes, softmax for more, squared for numbers."""
-        column = self.target_column
-        if isinstance(column, Numeric):
-            return Squared(1.0)
-        classes = tuple(column.values)
-        return Logistic((classes[0], classes[1])) if len(classes) == 2 else Softmax(classes)
+        return self.target_column.loss()
 
     @property
     def target_column(self) -> Column:
@@ -120,6 +131,20 @@ class Schema:
         if self.target is None:
             raise ValueError("the schema declares no target: name it, Schema(columns, target=...) or with_target(...).")
         return self.columns[self.target]
+
+    def even_curvature(self) -> np.ndarray:
+        """Return the Hessian of the mean loss, the intercept last, for records that fill what is declared: a guess.
+
+        Columns are taken to be independent of each other.
+        """
+        moments = [column.even_moments() for column in self.features.values()]
+        mean = np.append(np.concatenate([mean for mean, _ in moments]), 1.0)
+        squares, start = np.outer(mean, mean), 0
+        for _, block in moments:
+            place = slice(start, start + len(block))
+            squares[place, place] = block
+            start += len(block)
+        return np.kron(self.target_column.even_curvature(), squares)
 
     def encode(self, frame: Any) -> np.ndarray:
         """Return the features of a table as a matrix of float64, one row for each of its rows."""
@@ -156,8 +181,8 @@ class Schema:
     def check(self, frame: Any) -> SchemaCheck:
         """Count what of a table is outside what is declared. It reads without protection: for its holder's own eyes."""
         table = columns_of(frame, list(self.columns))
-        found = tuple(check_column(name, column, table[name]) for name, column in self._columns)
-        return SchemaCheck(len(next(iter(table.values()))), found)
+        checks = tuple(column.check(name, table[name]) for name, column in self._columns)
+        return SchemaCheck(len(next(iter(table.values()))), checks)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the schema as values that JSON can hold; the order of its columns is part of it."""

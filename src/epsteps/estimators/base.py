@@ -4,7 +4,7 @@ import inspect
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -16,14 +16,14 @@ from epsteps.estimators import _scikit
 from epsteps.estimators.declared import Declared, declare
 from epsteps.ledger.accounts import Account
 from epsteps.methods import plan
-from epsteps.methods.steps import StepsPlan
 from epsteps.plans.plan import Plan
 from epsteps.problem import validate
 from epsteps.problem.domain import Domain
 from epsteps.problem.losses import Loss
 from epsteps.problem.problem import Problem
-from epsteps.running.run import Run, run
+from epsteps.tables.model import certificate, published, unscaled
 
+UNPROTECTED = "none: random_state makes the noise repeatable"
 # What the parameters that only steps have say where nothing is asked of them.
 _STEP_DEFAULTS = {"iterations": "auto", "allocation": "optimal", "batch": None}
 
@@ -113,6 +113,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
     engine: str = "auto"
     ledger: Account | None = None
     random_state: int | None = None
+    _most: ClassVar[int]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -125,7 +126,20 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
 
     def plan(self, n: int, d: int) -> Plan:
         """Return what a fit on n records with d columns would do: for the data holder to read before any data is."""
-        return _planned(self, self._problem(n, d))
+        problem = self._problem(n, d)
+        budget: Budget = Pure(self.epsilon) if self.delta == 0 else Approximate(self.epsilon, self.delta)
+        options: dict[str, Any] = {"release": self.release}
+        if self.mechanism != "auto":
+            options["mechanism"] = self.mechanism
+        of_steps = {name: getattr(self, name) for name, value in _STEP_DEFAULTS.items() if getattr(self, name) != value}
+        if callable(self.method):
+            options["start_gap"] = problem.start_gap  # every fit starts at 0
+        elif of_steps and not hasattr(chosen := plan(problem, budget, self.method, **options), "steps"):
+            raise ValueError(
+                f"{' and '.join(of_steps)}: for methods with steps only, and {chosen.method} has none. Leave them out, "
+                f"or use method='descent' or method=epsteps.nesterov, got {of_steps!r}."
+            )
+        return plan(problem, budget, self.method, **options, **of_steps)
 
     def _problem(self, n: int, d: int) -> Problem:
         return Problem(self.loss(), self._declared(d).domain, ridge=self.ridge, n=n, d=d, intercept=self.intercept)
@@ -145,30 +159,47 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
     def comparable(self, y: np.ndarray) -> np.ndarray:
         """Return the targets as the loss takes them, before it maps them inside."""
 
+    @abstractmethod
+    def _told(self, coefficients: np.ndarray, constants: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return what the loss's outputs are in the terms of the targets: coefficients and constants, point by point.
+
+        They are (point, output, column) and (point, output), for the columns' own units.
+        """
+
+    @abstractmethod
+    def _gains(self, X: Any, y: np.ndarray) -> np.ndarray:
+        """Return what each record adds to the score of a search: a whole number from 0 to ``_most``."""
+
+    @abstractmethod
+    def _scores(self, X: Any, y: np.ndarray) -> dict[str, float]:
+        """Return scores by their names, without privacy for these records."""
+
     def _declared(self, d: int) -> Declared:
         names = ("bounds", "one_hot", "row_norm", "norm", "domain", "intercept")
         return declare(d, **{name: getattr(self, name) for name in names})
 
-    def _run(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Fit: return published coefficients (point, output, column) and constants (point, output) in X's units."""
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit the model privately to rows X with labels or targets y."""
         X = _scikit.features(self, X, reset=True)
         y = self.comparable(_scikit.targets(self, X, y))
         seed = None if self.random_state is None else validate.integer("random_state", self.random_state, low=0)
         chosen, declared = self.plan(*X.shape), self._declared(X.shape[1])
         rows = Rows(chosen.problem, declared.scaled(X), y, engine=self.engine)
-        result = run(chosen, rows, seed=seed, ledger=self.ledger)
-        self.plan_, self.declared_ = chosen, declared
-        self.certificate_ = certificate(result, self.ledger)
-        self.n_iter_ = chosen.iterations if isinstance(chosen, StepsPlan) else len(chosen.charges)
-        points = result.path.reshape(len(result.path), chosen.problem.loss.outputs, chosen.problem.width)
-        coefficients = points[..., : chosen.problem.d] / declared.unit
-        constants = points[..., -1] if chosen.problem.intercept else np.zeros(points.shape[:2])
-        return coefficients, constants - coefficients @ declared.shift
-
-    def _publish(self, coefficients: np.ndarray, constants: np.ndarray) -> None:
-        """Set what was published, point by point, and the model, which is the last one."""
+        points, seeded = published(chosen, rows, seed=seed, ledger=self.ledger)
+        self.plan_, self.declared_, self.n_iter_ = chosen, declared, len(chosen.charges)
+        self.certificate_ = self._certificate(chosen, len(points), seeded)
+        coefficients, constants = self._told(*unscaled(chosen.problem, points, declared.shift, declared.unit))
         self.path_ = np.concatenate([part.reshape(len(part), -1) for part in (coefficients, constants)], axis=1)
         self.coef_, self.intercept_ = coefficients[-1], constants[-1]
+        return self
+
+    def _certificate(self, chosen: Plan, points: int, seeded: bool) -> dict[str, Any]:
+        unprotected = UNPROTECTED if seeded else None
+        return certificate(chosen.budget, chosen.spending().amount, chosen.method, unprotected=unprotected) | {
+            "published": f"{points} point(s) of path_, the last of which is the model",
+            "records": str(chosen.problem.domain),
+            "ledger": None if self.ledger is None else repr(self.ledger),
+        }
 
     def _margins(self, X: Any) -> np.ndarray:
         """Return the model's values at rows, projected as the fit's were; one column for each output."""
@@ -177,43 +208,6 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
         coefficients = np.atleast_2d(self.coef_)
         constants = self.intercept_ + coefficients @ self.declared_.shift
         return X @ (coefficients * self.declared_.unit).T + constants
-
-
-def certificate(result: Run, ledger: Account | None) -> dict[str, Any]:
-    """Return what a fit guarantees, as plain values."""
-    budget = result.plan.budget
-    promise = f"differential privacy with {budget}, when one record is replaced"
-    return {
-        "guarantee": "none: random_state makes the noise repeatable" if result.seeded else promise,
-        "adjacency": "one record is replaced; the number of records is public",
-        "epsilon": float(budget.amount),
-        "delta": float(budget.delta) if isinstance(budget, Approximate) else 0.0,
-        "spent": float(result.spent),
-        "seeded": result.seeded,
-        "method": result.plan.method,
-        "published": f"{len(result.path)} point(s) of path_, the last of which is the model",
-        "records": str(result.plan.problem.domain),
-        "ledger": None if ledger is None else repr(ledger),
-    }
-
-
-def _planned(model: PrivateLinearModel, problem: Problem) -> Plan:
-    """Return the plan of a model's parameters."""
-    options = {} if model.mechanism == "auto" else {"mechanism": model.mechanism}
-    of_steps = {name: getattr(model, name) for name, value in _STEP_DEFAULTS.items() if getattr(model, name) != value}
-    budget: Budget = Pure(model.epsilon) if model.delta == 0 else Approximate(model.epsilon, model.delta)
-    if callable(model.method):
-        start = {"start_gap": problem.start_gap}  # every fit starts at 0
-        return plan(problem, budget, model.method, release=model.release, **start, **options, **of_steps)
-    chosen = plan(problem, budget, model.method, release=model.release, **options)
-    if not of_steps:
-        return chosen
-    if not isinstance(chosen, StepsPlan):
-        raise ValueError(
-            f"{' and '.join(of_steps)}: for methods with steps only, and {chosen.method} has none. Leave them out, or "
-            f"use method='descent' or method=epsteps.nesterov, got {of_steps!r}."
-        )
-    return plan(problem, budget, model.method, release=model.release, **options, **of_steps)
 
 
 _E = TypeVar("_E", bound=type)
