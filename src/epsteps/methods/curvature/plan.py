@@ -8,9 +8,9 @@ import numpy as np
 
 from epsteps.budgets import Budget, Cost, Epsilon, mechanisms
 from epsteps.budgets.mechanisms import Mechanism
-from epsteps.methods import designs
-from epsteps.methods.curvature_sums import SecondMoment, column_means
-from epsteps.methods.designs import Division, Model, Moments, Spread, Statistic, Whitening, require_drawable
+from epsteps.methods import curvature as designs
+from epsteps.methods.curvature import Division, Model, Moments, Spread, Statistic, Whitening, require_drawable
+from epsteps.methods.curvature.sums import SecondMoment, column_means
 from epsteps.plans import covariances
 from epsteps.plans.page import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Plan, Published
