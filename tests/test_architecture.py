@@ -1,6 +1,7 @@
 """The wall: a module imports only from rooms to its left, and only noise/bits.py draws protective randomness."""
 
 import ast
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,8 @@ import pytest
 import epsteps
 
 SOURCE = Path(epsteps.__file__).parent
+sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
+import house  # noqa: E402
 
 # From left to right: a room imports only from those before it. The wall stands before `noise`.
 PUBLIC = "problem bounds budgets plans methods"
@@ -105,11 +108,46 @@ def test_the_check_finds_randomness():
 FORMULAS = {"losses", "softmax", "targets", "domain", "ball", "box"}
 
 
+# Formulas that the loop evaluates on records: what a request reads, which sums it may ask for, how a record is encoded.
+# Losses and domains are such formulas altogether.
+FORMULAS = ("read", "prepare", "block", "encode", "sums")
+DATA = {"X", "y", "data", "rows", "records", "features", "targets"}
+
+
+def takes_data(source: str) -> list[str]:
+    """Return the functions with a parameter for data that are no formulas of requests, and all that ask requests."""
+    functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
+    found = []
+    for function in functions:
+        names = {arg.arg for arg in (*function.args.args, *function.args.kwonlyargs)}
+        asks = any(isinstance(node, ast.Yield) for node in ast.walk(function))
+        if names & DATA and (asks or not function.name.lstrip("_").startswith(FORMULAS)):
+            found.append(function.name)
+    return found
+
+
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_nothing_on_the_public_side_takes_records(path):
-    """Losses and domains are formulas that the private side evaluates; nothing else has a parameter for data."""
-    room = room_of(path)
-    if room in PUBLIC_SIDE and not (room == "problem" and path.stem in FORMULAS):
-        functions = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
-        names = {arg.arg for f in functions for arg in (*f.args.args, *f.args.kwonlyargs)}
-        assert names & {"X", "y", "data", "rows", "records", "features", "targets"} == set()
+    """Nothing but formulas has a parameter for data; a method, which asks, never has."""
+    if room_of(path) in PUBLIC_SIDE - {"problem"}:
+        assert takes_data(path.read_text()) == []
+
+
+def test_the_check_finds_a_method_that_takes_records():
+    assert takes_data("def conversation(self, records):\n    x = yield records") == ["conversation"]
+    assert takes_data("def read(self, records):\n    x = yield records") == ["read"]
+    assert takes_data("def choose(data):\n    return data") == ["choose"]
+    assert takes_data("def read(self, records, draw):\n    return records.sums()") == []
+
+
+def test_no_type_of_a_plan_budget_loss_domain_or_shape_is_tested_outside_its_room():
+    """And no unit is compared: what differs by kind is asked of the kind (``benchmarks/house.py`` counts)."""
+    _, places = house.measure(SOURCE)
+    assert [f"{place.path}:{place.line}: {place.code}" for place in places] == []
+
+
+def test_the_house_keeps_its_size():
+    """What a newcomer has to hold in mind: so many rooms, and so many files in them."""
+    rows, _ = house.measure(SOURCE)
+    assert int(rows["rooms"]) <= 15
+    assert sum(1 for _ in SOURCE.rglob("*.py")) <= 166

@@ -18,16 +18,16 @@ def text(plan: "Plan") -> str:
     for name, fact in _facts(plan).items():
         indent = f"  {_visible(name):<10} "
         lines += textwrap.wrap(_visible(fact), WIDTH, initial_indent=indent, subsequent_indent=" " * _INDENT)
-    header, rows = plan.table()
-    return "\n".join([*lines, "", *_table(header, [[_visible(cell) for cell in row] for row in rows])])
+    header, body = plan.table()
+    return "\n".join([*lines, "", *_table(header, [[_visible(cell) for cell in row] for row in body])])
 
 
 def html(plan: "Plan") -> str:
     """Return the page for a notebook."""
     facts = "".join(f"<tr><th>{escape(name)}</th><td>{escape(fact)}</td></tr>" for name, fact in _facts(plan).items())
-    header, rows = plan.table()
+    header, lines = plan.table()
     head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in lines)
     return (
         f"<p><b>Plan: {escape(plan.title)}</b></p><table>{facts}</table>"
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
@@ -65,14 +65,14 @@ def _visible(text: str) -> str:
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
-def _table(header: list[str], rows: list[list[str]]) -> list[str]:
+def _table(header: list[str], body: list[list[str]]) -> list[str]:
     """Return lines of columns that are as wide as their cells; the last goes to lines of its own where it is long.
 
     The first and the last column hold text, and those between numbers.
     """
-    widths = [max(len(row[place]) for row in [header, *rows]) for place in range(len(header))]
+    widths = [max(len(row[place]) for row in [header, *body]) for place in range(len(header))]
     lines = []
-    for row in [header, *rows]:
+    for row in [header, *body]:
         numbers = [cell.rjust(width) for cell, width in zip(row[1:-1], widths[1:-1], strict=True)]
         line = "  ".join(["", row[0].ljust(widths[0]), *numbers])
         if len(line) + 2 + len(row[-1]) <= WIDTH:

@@ -59,20 +59,20 @@ class ColumnMeans(Sum):
 
 def column_means(problem: Problem, columns: Columns, statistics: tuple[Statistic, ...]) -> list[ColumnMeans]:
     """Return the requests for the means and, where columns are numeric, for the squares."""
-    encoders = (partial(_centred, columns), partial(_squares, columns))
+    encoders = (partial(_encode_means, columns), partial(_encode_squares, columns))
     return [ColumnMeans(problem, *pair) for pair in zip(statistics, encoders, strict=False)]
 
 
 @np.errstate(all="ignore")  # a warning would tell something about a record
-def _centred(columns: Columns, features: np.ndarray) -> np.ndarray:
+def _encode_means(columns: Columns, features: np.ndarray) -> np.ndarray:
     """Return the columns z of each record, in units of their half-widths."""
     z = (features[:, : columns.d] - columns.centre) / columns.half
     return columns.domain.integers(z, STEPS).astype(np.int64)
 
 
-def _squares(columns: Columns, features: np.ndarray) -> np.ndarray:
+def _encode_squares(columns: Columns, features: np.ndarray) -> np.ndarray:
     """Return z² of a ball's columns and 2z² - 1 of a box's; rounded down, which keeps a ball's within their sum."""
-    z = _centred(columns, features)[:, columns.numeric]
+    z = _encode_means(columns, features)[:, columns.numeric]
     squares = z * z // STEPS
     return columns.factor * squares - columns.offset * STEPS
 
