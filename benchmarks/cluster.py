@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 import epsteps as es
-from epsteps.data import engines
-from epsteps.data.engines import cluster
+from epsteps.data import cluster
+from epsteps.data.dense import DenseEngine
 from epsteps.problem.grid import Grid
 
 PARTS, D = 2, 20
@@ -42,20 +42,21 @@ def measure(client: Client, rows: int, rounds: int) -> Table:
     y = da.where(X.sum(axis=1) > 0, 1, -1)
     begin = time.perf_counter()
     records = cluster.open_records(problem, X, y, scheduler=client, engine="numpy")
-    sums, means = records.sums(), records.engine()
+    there = records.engine()
+    there.prepare()
     opened = time.perf_counter() - begin
     local = X.compute(scheduler="sync"), problem.loss.encode(y.compute(scheduler="sync"))
-    here = engines.make_sums("numpy", problem, *local), engines.make_engine("numpy", problem, *local)
+    here = DenseEngine(problem, *local)
     x = np.full((D, 1), 0.05)
     points = Grid(problem).points(x, 1.0)
-    np.testing.assert_array_equal(sums.gradient(points), here[0].gradient(points))
+    np.testing.assert_array_equal(there.sums(points), here.sums(points))
     held = client.scatter([0] * PARTS, hash=False)
     times = timed(
         {
-            "exact sums, this process": lambda: here[0].gradient(points),
-            "exact sums, dask": lambda: sums.gradient(points),
-            "float means, this process": lambda: here[1].mean_gradient(x[:, 0]),
-            "float means, dask": lambda: means.mean_gradient(x[:, 0]),
+            "exact sums, this process": lambda: here.sums(points),
+            "exact sums, dask": lambda: there.sums(points),
+            "float means, this process": lambda: here.mean_gradient(x[:, 0]),
+            "float means, dask": lambda: there.mean_gradient(x[:, 0]),
             "dask alone: submit and gather": lambda: client.gather(
                 [client.submit(echo, each, x, pure=False) for each in held]
             ),

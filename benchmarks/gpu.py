@@ -21,10 +21,9 @@ import numpy as np
 import torch
 
 import epsteps as es
-from epsteps.data.engines.gpu import operations as ops
-from epsteps.data.engines.gpu.engine import TorchEngine
-from epsteps.data.engines.gpu.records import FEATURE_MAJOR, Block
-from epsteps.data.engines.gpu.sums import TorchSums
+from epsteps.data.gpu import TorchEngine
+from epsteps.data.gpu import operations as ops
+from epsteps.data.gpu.records import FEATURE_MAJOR, Block
 from epsteps.paper.compare import minimiser, paper_problem
 from epsteps.paper.published import paper_smoothness, published_data
 from epsteps.paper.sweep import PAPER_L, Sweep, planned, run_sweep
@@ -68,8 +67,8 @@ def on_grid(block: Block) -> Block:
     return block
 
 
-def grid_of(d: int) -> Grid:
-    return Grid(es.Problem(LOGISTIC, es.Ball(1, norm=np.inf), ridge=0.1, n=10, d=d))
+def problem_of(d: int) -> es.Problem:
+    return es.Problem(LOGISTIC, es.Ball(1, norm=np.inf), ridge=0.1, n=10, d=d)
 
 
 def points_of(d: int, columns: int) -> np.ndarray:
@@ -95,7 +94,7 @@ def by_torch(block: Block, x: np.ndarray, read: float) -> dict[str, Any]:
 def single(n: int, d: int, target: float) -> dict[str, Any]:
     """Time one gradient, the loss and the exact sum against one read of features and targets."""
     block, x = records(n, d), points_of(d, 1)
-    engine = TorchEngine._on_device(LOGISTIC, block)
+    engine = TorchEngine._on_device(problem_of(d), block)
     stored = block.features if d <= FEATURE_MAJOR else block.features.T
     read = milliseconds(lambda: (stored.max(), block.targets.max()))
     row: dict[str, Any] = {"records": n, "features": d, "read_ms": read, "TB_per_s": 4 * n * (d + 1) / read / 1e9}
@@ -108,17 +107,18 @@ def single(n: int, d: int, target: float) -> dict[str, Any]:
     row["relative_error"] = float(np.linalg.norm(found - exact) / np.linalg.norm(exact))
     row["repeats"] = bool(np.array_equal(found, engine.mean_gradient(x)))
     row |= by_torch(block, x, read)
-    sums, points = TorchSums._on_device(grid_of(d), on_grid(block)), grid_of(d).points(x, 1.0)
-    row["exact"] = milliseconds(lambda: sums.gradient(points)) / read
+    sums = TorchEngine._on_device(problem_of(d), on_grid(block)).sums
+    points = Grid(problem_of(d)).points(x, 1.0)
+    row["exact"] = milliseconds(lambda: sums(points)) / read
     plain = ops.exact_gradient(block, ops.Target.of(points, 0, block.features.device), 0)
-    row["exact_agrees"] = bool(np.array_equal(sums.gradient(points), total(plain, n)))
+    row["exact_agrees"] = bool(np.array_equal(sums(points), total(plain, n)))
     return row
 
 
 def batched(n: int, d: int, columns: int) -> dict[str, Any]:
     """Time many gradients in one call against as many single ones by torch."""
     block, x = records(n, d), points_of(d, columns)
-    engine = TorchEngine._on_device(LOGISTIC, block)
+    engine = TorchEngine._on_device(problem_of(d), block)
     rows, at = block.features.T.contiguous(), torch.tensor(x, device="cuda", dtype=torch.float32).T.contiguous()
     one = milliseconds(lambda: [eager(rows, block.targets, column) for column in at])
     row: dict[str, Any] = {"records": n, "features": d, "points": columns, "eager_ms": one}
@@ -127,8 +127,9 @@ def batched(n: int, d: int, columns: int) -> dict[str, Any]:
     row["loss_ms"] = milliseconds(lambda: engine.mean_loss(x))
     exact = ops.gradient(block, torch.tensor(x, device="cuda"), 0).cpu().numpy() / n
     row["relative_error"] = float(np.linalg.norm(engine.mean_gradient(x) - exact) / np.linalg.norm(exact))
-    sums, points = TorchSums._on_device(grid_of(d), on_grid(block)), grid_of(d).points(x, 1.0)
-    row["exact_ms"] = milliseconds(lambda: sums.gradient(points))
+    sums = TorchEngine._on_device(problem_of(d), on_grid(block)).sums
+    points = Grid(problem_of(d)).points(x, 1.0)
+    row["exact_ms"] = milliseconds(lambda: sums(points))
     return row
 
 
@@ -160,8 +161,8 @@ def streamed(n: int = 20_000_000, d: int = 20) -> dict[str, Any]:
     """Time a gradient whose records stay in host memory, in blocks of at most 200 MB on the card."""
     X = np.random.default_rng(0).random((n, d), dtype=np.float32)
     y = np.where(np.arange(n) % 3 == 0, 1.0, -1.0)
-    blocks = TorchEngine(LOGISTIC, X, y, memory=200 * 2**20)
-    whole, x = TorchEngine(LOGISTIC, X, y), points_of(d, 1)
+    blocks, whole = (TorchEngine(problem_of(d), X, y, memory=memory) for memory in (200 * 2**20, None))
+    x = points_of(d, 1)
     taken = milliseconds(lambda: blocks.mean_gradient(x), 3)
     found, expected = blocks.mean_gradient(x), whole.mean_gradient(x)
     error = float(np.linalg.norm(found - expected) / np.linalg.norm(expected))

@@ -4,17 +4,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from gpu import LOGISTIC, attempt, grid_of, milliseconds, on_grid, points_of, records
+from gpu import LOGISTIC, attempt, milliseconds, on_grid, points_of, problem_of, records
 
 import epsteps as es
-from epsteps.data.engines import encoding, selftest
-from epsteps.data.engines.dense import DenseEngine
-from epsteps.data.engines.dense_sums import DenseSums
-from epsteps.data.engines.gpu import batched_launch as batched
-from epsteps.data.engines.gpu import launch
-from epsteps.data.engines.gpu.engine import TorchEngine
-from epsteps.data.engines.gpu.sums import TorchSums
-from epsteps.problem.grid import STEPS, Grid, Points
+from epsteps.data.dense import DenseEngine
+from epsteps.data.engine import require_exact
+from epsteps.data.gpu import TorchEngine, launch
+from epsteps.data.gpu import batched_launch as batched
+from epsteps.problem.grid import Grid, Points
 
 CHECKED = ((7, 3), (1003, 1), (20_011, 20), (40_003, 65), (9001, 130), (3001, 1000))
 
@@ -54,46 +51,44 @@ def check() -> dict[str, Any]:
         for n, d in CHECKED:
             problem = es.Problem(loss, es.Ball(1, norm=np.inf), ridge=0.1, n=n, d=d)
             X, y = rng.uniform(-1.2, 1.2, (n, d)), loss.encode(rng.choice([-1.0, 1.0], n))
-            real, integers, grid = encoding.projected(problem, X), encoding.integers(problem, X), Grid(problem)
+            grid, reference = Grid(problem), DenseEngine(problem, X, y)
             for memory in (None, 16_000 * (d + 1)):
-                pair = TorchEngine(loss, real, y, memory=memory), TorchSums(grid, integers, y, memory=memory)
+                engine = TorchEngine(problem, X, y, memory=memory)
                 for columns in (1, 2, 5, 20) + (70,) * (d == 20):
                     x, rows = points_of(d, columns), rng.permutation(n)[: n // 2 + 1]
                     points = grid.points(x * np.geomspace(1e-40, 1e3, columns)[::-1], 1.0)
-                    wrong = differences(
-                        (DenseEngine(loss, real, y), DenseSums(grid, integers, y)), pair, x, points, rows
-                    )
+                    wrong = differences(reference, engine, x, points, rows)
                     compared += 1
                     failures += [f"{type(loss).__name__} {n}x{d} {memory=} {columns=}: {what}" for what in wrong]
     failures += end_to_end()
     batched.FEWEST = fewest
     failures += overflowing() + end_to_end()
-    selftest.require_exact(TorchSums, "gpu")
+    require_exact(TorchEngine, "gpu")
     print("\n".join(failures) or f"check: {compared} cases agree", flush=True)
     return {"cases": compared, "failures": failures}
 
 
 def differences(reference: Any, found: Any, x: np.ndarray, points: Points, rows: np.ndarray) -> list[str]:
-    """Return what differs between two pairs of an engine and its sums."""
+    """Return what differs between two engines."""
 
     def far(what: str, *arguments: Any) -> bool:
-        a, b = (getattr(pair[0], what)(*arguments) for pair in (reference, found))
+        a, b = (getattr(engine, what)(*arguments) for engine in (reference, found))
         return not np.linalg.norm(a - b) <= 1e-5 * np.linalg.norm(a)
 
     wrong = [what for what in ("mean_gradient", "mean_loss") if far(what, x)]
     wrong += ["mean_gradient of a subset"] * far("mean_gradient", x, rows) + ["hessian"] * far("hessian", x[:, 0])
     for name, arguments in (("sum", (points,)), ("sum of a subset", (points, rows))):
-        if not np.array_equal(*(pair[1].gradient(*arguments) for pair in (reference, found))):
+        if not np.array_equal(*(engine.sums(*arguments) for engine in (reference, found))):
             wrong.append(name)
     return wrong
 
 
 def overflowing(n: int = 5_000_011) -> list[str]:
     """Sum records as large as they may be: more than one int64 and many doubles can hold."""
-    grid, x = Grid(es.Problem(LOGISTIC, es.Ball(1, norm=np.inf), ridge=0.1, n=n, d=3)), np.array([[30.0], [0.3], [0.1]])
-    features, y = np.full((n, 3), STEPS, dtype=np.float32), np.where(np.arange(n) % 1000 == 0, 1.0, -1.0)
-    points = grid.points(x, 1.0)
-    same = np.array_equal(*(make(grid, features, y).gradient(points) for make in (DenseSums, TorchSums)))
+    problem = es.Problem(LOGISTIC, es.Ball(1, norm=np.inf), ridge=0.1, n=n, d=3)
+    features, y = np.ones((n, 3), dtype=np.float32), np.where(np.arange(n) % 1000 == 0, 1.0, -1.0)
+    points = Grid(problem).points(np.array([[30.0], [0.3], [0.1]]), 1.0)
+    same = np.array_equal(*(make(problem, features, y).sums(points) for make in (DenseEngine, TorchEngine)))
     return [] if same else ["a sum beyond 64 bits"]
 
 
@@ -126,7 +121,7 @@ def tune() -> dict[str, Any]:
         for what, columns, shapes in sums:
             if what == "exact" and float(block.features.max()) <= 1:
                 on_grid(block)
-            at = grid_of(d).points(x[:, :columns], 1.0) if what == "exact" else x[:, :columns]
+            at = Grid(problem_of(d)).points(x[:, :columns], 1.0) if what == "exact" else x[:, :columns]
             found = sorted(
                 (taken, shape)
                 for B, C, warps, scalar in shapes

@@ -28,11 +28,10 @@ from scipy.special import expit
 from threadpoolctl import threadpool_limits
 
 import epsteps as es
-from epsteps.data.engines.dense import DenseEngine
-from epsteps.data.engines.dense_sums import DenseSums
-from epsteps.data.engines.fast import FastEngine, FastSums, _lanes, _layouts, _slopes
+from epsteps.data.dense import DenseEngine
+from epsteps.data.fast import FastEngine, _lanes, _layouts, _slopes
 from epsteps.noise import Source
-from epsteps.problem.grid import STEPS, Grid
+from epsteps.problem.grid import Grid
 from epsteps.running.floats import FloatDraws
 
 SHAPES, QUICK_SHAPES = ((1_000_000, 20), (1_000_000, 100), (200_000, 1000)), ((100_000, 20), (30_000, 100))
@@ -136,7 +135,8 @@ def gradients(n: int, d: int, seconds: float, threads: int) -> list[Row]:
     rows: list[Row] = []
     for dtype in (np.float64, np.float32):
         X, z, point = X32.astype(dtype), y.astype(dtype), x.astype(dtype)
-        dense, fast = DenseEngine(es.Logistic(), X, y), FastEngine(es.Logistic(), X, y)
+        problem = es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.1, n=n, d=d)
+        dense, fast = DenseEngine(problem, X, y), FastEngine(problem, X, y)
         flat = X.reshape(-1)
         ways: dict[str, Callable[[], object]] = {
             "read": lambda flat=flat: read(flat),
@@ -146,12 +146,9 @@ def gradients(n: int, d: int, seconds: float, threads: int) -> list[Row]:
             **peers.gradients(X, z, point, threads),
         }
         if dtype is np.float32:
-            grid = Grid(es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.1, n=n, d=d))
-            points = grid.points(x[:, None], 1.0)
-            integers = np.rint(X * STEPS)
-            slow, quick = DenseSums(grid, integers, y), FastSums(grid, integers, y)
-            ways["numpy engine, exact"] = partial(slow.gradient, points)
-            ways["fast engine, exact"] = partial(quick.gradient, points)
+            points = Grid(problem).points(x[:, None], 1.0)
+            ways["numpy engine, exact"] = partial(dense.sums, points)
+            ways["fast engine, exact"] = partial(fast.sums, points)
         found = race(ways, seconds, threads)
         roof, base = found.pop("read"), found["naive NumPy"]
         case = f"{n} x {d} {dtype.__name__}"
@@ -167,18 +164,17 @@ def batched(machine: dict[str, float], seconds: float, threads: int) -> list[Row
     rows: list[Row] = []
     for dtype in (np.float64, np.float32):
         X, z, points32 = X32.astype(dtype), y.astype(dtype), x.astype(dtype)
-        dense, fast = DenseEngine(es.Logistic(), X, y), FastEngine(es.Logistic(), X, y)
+        problem = es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.1, n=n, d=d)
+        dense, fast = DenseEngine(problem, X, y), FastEngine(problem, X, y)
         ways: dict[str, Callable[[], object]] = {
             "naive NumPy": lambda X=X, z=z, points=points32: [naive(X, z, point) for point in points.T],
             "numpy engine": lambda dense=dense: dense.mean_gradient(x),
             "fast engine": lambda fast=fast: fast.mean_gradient(x),
         }
         if dtype is np.float32:
-            grid = Grid(es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.1, n=n, d=d))
-            points, integers = grid.points(x, 1.0), np.rint(X * STEPS)
-            slow, quick = DenseSums(grid, integers, y), FastSums(grid, integers, y)
-            ways["numpy engine, exact"] = partial(slow.gradient, points)
-            ways["fast engine, exact"] = partial(quick.gradient, points)
+            points = Grid(problem).points(x, 1.0)
+            ways["numpy engine, exact"] = partial(dense.sums, points)
+            ways["fast engine, exact"] = partial(fast.sums, points)
         name = dtype.__name__
         bound = (4 * n * d / machine[f"FMA GFLOP/s {name}"] + n * machine[f"sigmoid ns {name}"]) / 1e6 / threads
         found = {way: ms / R for way, ms in race(ways, seconds, threads).items()}
@@ -203,7 +199,7 @@ def subsampled(steps: int, seconds: float, threads: int) -> list[Row]:
     X = X32.astype(float)
     problem = es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.1, n=n, d=d)
     grid, rng = Grid(problem), np.random.default_rng(2)
-    fast, sums = FastEngine(es.Logistic(), X, y), FastSums(grid, np.rint(X32 * STEPS), y)
+    fast = FastEngine(problem, X, y)
     plan = es.plan(problem, es.Pure(1.0), es.multistage, iterations=steps, batch=M)
     records, records32, slow = (
         es.Rows(problem, features, y, engine=name) for features, name in ((X, "fast"), (X32, "fast"), (X, "numpy"))
@@ -224,7 +220,7 @@ def subsampled(steps: int, seconds: float, threads: int) -> list[Row]:
 
     def exact(x: np.ndarray, rows: np.ndarray) -> np.ndarray:
         at = grid.points(x[:, None], 1.0)
-        return (sums.gradient(at, rows) * grid.gradient_step(at.bound))[:, 0] / M
+        return (fast.sums(at, rows) * grid.gradient_step(at.bound))[:, 0] / M
 
     calls = {
         "naive NumPy": loop(lambda x, rows: naive(X[rows], y[rows], x)),
@@ -237,7 +233,7 @@ def subsampled(steps: int, seconds: float, threads: int) -> list[Row]:
         "only the draws of a seeded es.run": lambda: all_draws(draws(source=Source(1)), steps),
         "only the draws, naive": lambda: [rng.choice(n, M, replace=False) for _ in range(steps)],
         "only the gradients, fast": lambda: [fast.mean_gradient(start, drawn) for _ in range(steps)],
-        "only the gradients, exact": lambda: [sums.gradient(points, drawn) for _ in range(steps)],
+        "only the gradients, exact": lambda: [fast.sums(points, drawn) for _ in range(steps)],
     }
     found = race(calls, seconds, threads)
     base = found["naive NumPy"]

@@ -15,8 +15,8 @@ from scipy.special import expit
 from threadpoolctl import threadpool_limits
 
 import epsteps as es
-from epsteps.data.engines.dense import DenseEngine
-from epsteps.data.engines.fast import FastEngine
+from epsteps.data.dense import DenseEngine
+from epsteps.data.fast import FastEngine
 from epsteps.paper.compare import paper_data
 
 N, D, R, T, M = 100_000, 20, 20, 10, 1000
@@ -87,7 +87,8 @@ def main() -> None:
     y = labels.astype(float)
     rng = np.random.default_rng(2)
     draws = [[rng.choice(N, M, replace=False) for _ in range(R)] for _ in range(T)]
-    dense, fast = DenseEngine(es.Logistic(), X, y), FastEngine(es.Logistic(), X, y)
+    problem = es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.1, n=N, d=D)
+    dense, fast = DenseEngine(problem, X, y), FastEngine(problem, X, y)
     ways = {TEXTBOOK: textbook(X, y), "b DenseEngine": batched(dense), "c FastEngine": batched(fast)}
     times: dict[tuple[str, int], tuple[float, float | None]] = {}
     for threads in (1, 2):

@@ -23,7 +23,7 @@ from hostile_losses import Unbounded
 
 import epsteps as es
 from epsteps.budgets import mechanisms
-from epsteps.data import engines
+from epsteps.data import engine as engines
 from epsteps.methods import choice
 
 _EXPORTED = {name: getattr(es, name) for name in es.__all__}
@@ -202,7 +202,7 @@ def without_an_axis() -> list[str]:
     missing += [f"fact {name}" for name in fields - _GIVEN - set(FACTS)]
     missing += [f"budget {kind.__name__}" for kind in _classes("allocate", "spending") if kind not in BUDGETS]
     missing += [f"domain {kind.__name__}" for kind in _classes("project", "reach") if kind not in DOMAINS]
-    missing += [f"engine {name}" for name in engines.NAMES if name not in SOURCES]
+    missing += [f"engine {name}" for name in engines.names() if name not in SOURCES]
     return missing
 
 

@@ -21,6 +21,7 @@ from epsteps.auditing.laws import Traces
 from epsteps.auditing.worst_case import worst_pair
 from epsteps.cli import app
 from epsteps.methods import plan_objective
+from epsteps.methods.minimum import Minimum
 from epsteps.noise import SAMPLERS, Source
 from epsteps.problem.losses import PseudoHuber, SmoothedHinge
 from epsteps.problem.shapes import Frobenius, Nuclear
@@ -174,14 +175,13 @@ HEAVY = es.Problem(es.Logistic(), CUBE, ridge=0.1, n=40, d=2)
 
 
 def weaker_tilts(monkeypatch, factor):
-    from epsteps.running.releases.objective import TiltedMinimum
+    right = Minimum.draw
 
-    def tilt(self, source):
-        plan = self.plan
-        scale = factor * plan.scales[self.number] / plan.tilt_steps[self.number]
-        return source.integers(plan.noise, scale, (plan.problem.dimension,), plan.noise.shape(plan.problem))
+    def draw(self, source):
+        tilt = dataclasses.replace(self.tilt, scale=factor * self.tilt.scale)
+        return right(dataclasses.replace(self, tilt=tilt), source)
 
-    monkeypatch.setattr(TiltedMinimum, "tilt", tilt)
+    monkeypatch.setattr(Minimum, "draw", draw)
 
 
 def test_a_tilted_minimum_spends_most_of_its_claim_and_not_more():
@@ -211,17 +211,17 @@ def test_a_gaussian_tilt_is_audited_by_its_corners():
 
 
 def test_tilts_of_two_releases_are_found_to_depend_on_each_other(monkeypatch):
-    from epsteps.running.releases.objective import TiltedMinimum
-
-    plan, right, known = plan_objective(HEAVY, es.Pure(1.0), shares=(0.5, 0.5)), TiltedMinimum.tilt, {}
+    plan, right, known = plan_objective(HEAVY, es.Pure(1.0), shares=(0.5, 0.5)), Minimum.draw, []
     assert es.audit(plan, repetitions=100).independence > 1e-6
 
-    def tilt(self, source):
-        if self.number == 0:
-            known["tilt"] = right(self, source)
-        return known["tilt"]
+    def draw(self, source):
+        """Draw every second tilt anew, and use it twice."""
+        if known:
+            return known.pop() | right(dataclasses.replace(self, tilt=None), source)
+        known.append(right(self, source))
+        return known[0]
 
-    monkeypatch.setattr(TiltedMinimum, "tilt", tilt)
+    monkeypatch.setattr(Minimum, "draw", draw)
     found = es.audit(plan, repetitions=100)
     assert "not independent" in found.violations[-1]
 

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as npst
 from scipy.sparse import csr_array
 
 import epsteps as es
-from epsteps.data.engines import encoding
+from epsteps.data import encoding
 from epsteps.problem.grid import STEPS
 
 MIXED = es.Box((-2.0, 0.0, 0.0, 0.0, 0.0, 0.5), (1.0, 3.0, 1.0, 1.0, 1.0, 2.0), one_hot=[(2, 5)])

@@ -13,9 +13,9 @@ from PEPit.functions import SmoothStronglyConvexFunction
 
 import epsteps as es
 from epsteps.bounds.certificates import Certificate, best_certificate, certificate
-from epsteps.bounds.quadratic import exact_quadratic
-from epsteps.bounds.stages import heavy_ball
+from epsteps.bounds.quadratics import exact_quadratic
 from epsteps.bounds.steps import Steps, nesterov_momentum
+from epsteps.bounds.theorems import heavy_ball
 
 
 def momentum(alpha: float, mu: float) -> float:

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import epsteps as es
-from epsteps.data.engines import DenseEngine, DenseSums, encoding
-from epsteps.data.engines.slopes import steepest
+from epsteps.data import encoding, sources, stream
+from epsteps.data.dense import DenseEngine
+from epsteps.data.slopes import steepest
 from epsteps.problem.grid import STEPS, Grid
 from epsteps.problem.losses import PseudoHuber, SmoothedHinge
 from epsteps.problem.softmax import Softmax
@@ -163,9 +164,9 @@ def test_engines_and_sources_agree_bit_for_bit(tmp_path, loss, engine):
         X, y = records_of(problem, rng)
         np.save(tmp_path / "X.npy", X)
         points = Grid(problem).points(rng.standard_normal((problem.dimension, 2)), [0.7, 3.0])
-        expected = DenseSums(Grid(problem), encoding.integers(problem, X), loss.encode(y)).gradient(points)
+        expected = DenseEngine(problem, X, loss.encode(y)).sums(points)
         subset = rng.permutation(problem.n)[:500]
-        some = DenseSums(Grid(problem), encoding.integers(problem, X[subset]), loss.encode(y[subset])).gradient(points)
+        some = DenseEngine(problem, X[subset], loss.encode(y[subset])).sums(points)
         for features in (X, np.asfortranarray(X), tmp_path / "X.npy", *([sparse.csr_array(X)] * (engine == "numpy"))):
             rows = es.Rows(problem, features, y, engine=engine)
             np.testing.assert_array_equal(rows.sums(points), expected)
@@ -173,10 +174,7 @@ def test_engines_and_sources_agree_bit_for_bit(tmp_path, loss, engine):
 
 
 def test_blocks_of_a_stream_change_no_integer(tmp_path, monkeypatch):
-    from epsteps.data.engines import stream
-    from epsteps.data.sources import streamed
-
-    monkeypatch.setattr(streamed, "KEPT", 0)
+    monkeypatch.setattr(sources, "KEPT", 0)
     monkeypatch.setattr(stream, "BLOCK", 100)
     rng = np.random.default_rng(5)
     problem = problem_of(es.Squared(), BALLS[1], 0.2)
@@ -192,8 +190,7 @@ def test_blocks_of_a_stream_change_no_integer(tmp_path, monkeypatch):
 def test_the_gpu_engine_clips_alike():
     """Its torch code, on the processor; a card is tried where there is one."""
     torch = pytest.importorskip("torch")
-    from epsteps.data.engines.gpu.engine import TorchEngine
-    from epsteps.data.engines.gpu.sums import TorchSums
+    from epsteps.data.gpu import TorchEngine
 
     rng = np.random.default_rng(6)
     for device in ["cpu"] + ["cuda"] * torch.cuda.is_available():
@@ -201,17 +198,16 @@ def test_the_gpu_engine_clips_alike():
             for ball in BALLS:
                 problem = problem_of(loss, ball, 0.3 * ball.radius, n=9001, d=6)
                 X, y = records_of(problem, rng)
-                u, targets, subset = encoding.integers(problem, X), loss.encode(y), rng.permutation(9001)[:77]
+                targets, subset = loss.encode(y), rng.permutation(9001)[:77]
                 x = rng.standard_normal((problem.dimension, 2))
                 points = Grid(problem).points(x, [0.7, 3.0])
-                dense = DenseSums(Grid(problem), u, targets)
+                dense = DenseEngine(problem, X, targets)
                 for memory in (None, 4 * 4 * 8 * 128):
-                    sums = TorchSums(Grid(problem), u, targets, memory=memory, _device=device)
+                    engine = TorchEngine(problem, X, targets, memory=memory, _device=device)
                     for rows in (None, subset):
-                        np.testing.assert_array_equal(sums.gradient(points, rows), dense.gradient(points, rows))
-                real = encoding.projected(problem, X).astype(np.float32)
-                means = TorchEngine(loss, real, targets, clip=problem.clip, _device=device)
-                reference = DenseEngine(loss, real, targets, clip=problem.clip)
+                        np.testing.assert_array_equal(engine._exact_sums(points, rows), dense.sums(points, rows))
+                means = TorchEngine(problem, X.astype(np.float32), targets, _device=device)
+                reference = DenseEngine(problem, X.astype(np.float32), targets)
                 for rows in (None, subset):
                     expected = reference.mean_gradient(x, rows)
                     np.testing.assert_allclose(

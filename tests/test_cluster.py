@@ -12,10 +12,11 @@ import pytest
 from conftest import records, small_problem
 
 import epsteps as es
-from epsteps.data.engines import DenseEngine, DenseSums, cluster, encoding, threads
-from epsteps.data.engines.cluster import connection
-from epsteps.data.engines.cluster import parts as cluster_parts
-from epsteps.data.engines.selftest import SelfTestError
+from epsteps.data import cluster, engine, threads
+from epsteps.data.cluster import connection
+from epsteps.data.cluster import parts as cluster_parts
+from epsteps.data.dense import DenseEngine
+from epsteps.data.engine import SelfTestError
 from epsteps.problem.grid import Grid
 from epsteps.problem.softmax import Softmax
 
@@ -40,12 +41,8 @@ def problem_of(loss, n=1003, d=4):
 
 
 def whole(problem, X, y):
-    """Return the reference pair over all records in this process."""
-    targets = problem.loss.encode(y)
-    return (
-        DenseEngine(problem.loss, encoding.projected(problem, X), targets),
-        DenseSums(Grid(problem), encoding.integers(problem, X), targets),
-    )
+    """Return the reference engine over all records in this process."""
+    return DenseEngine(problem, X, problem.loss.encode(y))
 
 
 def points_of(problem, columns=3):
@@ -66,41 +63,40 @@ def test_results_are_those_of_one_process_however_records_are_divided(client, mo
     problem = problem_of(loss)
     X, y = records(problem)
     X[::50, 0], X[1::50, 1] = np.nan, 1e9
-    means, sums = whole(problem, X, y)
+    expected = whole(problem, X, y)
     found = cluster.open_records(problem, da.from_array(X, chunks=(chunks, 2)), y, scheduler=client, engine=engine)
-    assert found.count == problem.n
     x, points = points_of(problem)
     subset = np.random.default_rng(2).permutation(problem.n)[:300]
-    np.testing.assert_array_equal(found.sums().gradient(points), sums.gradient(points))
-    np.testing.assert_array_equal(found.sums().gradient(points, subset), sums.gradient(points, subset))
-    np.testing.assert_array_equal(found.sums().gradient(points, subset[:1]), sums.gradient(points, subset[:1]))
-    np.testing.assert_array_equal(found.sums().second_moment(), sums.second_moment())
-    assert found.sums().gradient(points).dtype == np.int64
+    np.testing.assert_array_equal(found.engine().sums(points), expected.sums(points))
+    np.testing.assert_array_equal(found.engine().sums(points, subset), expected.sums(points, subset))
+    np.testing.assert_array_equal(found.engine().sums(points, subset[:1]), expected.sums(points, subset[:1]))
+    np.testing.assert_array_equal(found.engine().second_moment(), expected.second_moment())
+    assert found.engine().sums(points).dtype == np.int64
     close = {"rtol": 1e-12, "atol": 1e-12}
-    np.testing.assert_allclose(found.engine().mean_gradient(x), means.mean_gradient(x), **close)
+    np.testing.assert_allclose(found.engine().mean_gradient(x), expected.mean_gradient(x), **close)
     np.testing.assert_allclose(
-        found.engine().mean_gradient(x[:, 0], subset), means.mean_gradient(x[:, 0], subset), **close
+        found.engine().mean_gradient(x[:, 0], subset), expected.mean_gradient(x[:, 0], subset), **close
     )
-    np.testing.assert_allclose(found.engine().mean_loss(x), means.mean_loss(x), **close)
-    np.testing.assert_allclose(found.engine().hessian(x[:, 0]), means.hessian(x[:, 0]), **close)
+    np.testing.assert_allclose(found.engine().mean_loss(x), expected.mean_loss(x), **close)
+    np.testing.assert_allclose(found.engine().hessian(x[:, 0]), expected.hessian(x[:, 0]), **close)
     with pytest.raises(ValueError, match="records in dask workers are not brought here"):
         found.blocks()
     found.close()
     with pytest.raises(RuntimeError, match=r"these records are closed\. Open them again"):
-        found.sums().gradient(points)
+        found.engine().sums(points)
 
 
 def test_a_subset_keeps_its_order_and_repetitions(client):
     problem = small_problem(n=10, d=2)
     X, y = records(problem)
     found = cluster.open_records(problem, da.from_array(X, chunks=(4, 2)), da.from_array(y, chunks=3), scheduler=client)
-    pieces = found.sums()._parts._pieces(np.array([9, 1, 5, 1, 4, 8]))
+    pieces = found.engine()._integers._pieces(np.array([9, 1, 5, 1, 4, 8]))
     assert [(i, rows.tolist()) for i, rows in pieces] == [(0, [1, 1]), (1, [1, 0]), (2, [1, 0])]
     _, points = points_of(problem)
-    assert not found.sums().gradient(points, np.array([], dtype=int)).any()
+    assert not found.engine().sums(points, np.array([], dtype=int)).any()
     for wrong in ([10], [-1]):
         with pytest.raises(IndexError, match="rows must be between 0 and 9"):
-            found.sums().gradient(points, np.array(wrong))
+            found.engine().sums(points, np.array(wrong))
 
 
 def test_many_points_are_sent_once_and_without_warnings(client):
@@ -109,7 +105,7 @@ def test_many_points_are_sent_once_and_without_warnings(client):
     found = cluster.open_records(problem, da.from_array(X, chunks=(10, -1)), y, scheduler=client)
     x, points = points_of(problem, columns=45_000)
     assert x.nbytes > 10_000_000  # where dask begins to warn
-    np.testing.assert_array_equal(found.sums().gradient(points), whole(problem, X, y)[1].gradient(points))
+    np.testing.assert_array_equal(found.engine().sums(points), whole(problem, X, y).sums(points))
 
 
 def write_parquet(path, X, y, **options):
@@ -128,13 +124,13 @@ def test_workers_read_parquet_by_themselves(client, tmp_path):
     y[600] = "no"
     (tmp_path / "_SUCCESS").touch()
     x, points = points_of(problem)
-    means, sums = whole(problem, X, y)
+    expected = whole(problem, X, y)
     found = cluster.open_records(problem, tmp_path, "label", scheduler=client)
-    np.testing.assert_array_equal(found.sums().gradient(points), sums.gradient(points))
-    np.testing.assert_allclose(found.engine().mean_gradient(x), means.mean_gradient(x), rtol=1e-12)
+    np.testing.assert_array_equal(found.engine().sums(points), expected.sums(points))
+    np.testing.assert_allclose(found.engine().mean_gradient(x), expected.mean_gradient(x), rtol=1e-12)
     swapped = cluster.open_records(problem, tmp_path, "label", scheduler=client, columns=["x2", "x1", "x0"])
-    reverse = whole(problem, X[:, ::-1], y)[1]
-    np.testing.assert_array_equal(swapped.sums().gradient(points), reverse.gradient(points))
+    reverse = whole(problem, X[:, ::-1], y)
+    np.testing.assert_array_equal(swapped.engine().sums(points), reverse.sums(points))
 
 
 def test_whole_numbers_flags_and_nulls_in_parquet_are_numbers(client, tmp_path):
@@ -143,9 +139,9 @@ def test_whole_numbers_flags_and_nulls_in_parquet_are_numbers(client, tmp_path):
     parquet.write_table(pyarrow.table(table), tmp_path / "t.parquet")
     problem = small_problem(n=3, d=2)
     _, points = points_of(problem)
-    expected = whole(problem, np.array([[1, 1], [0, 0], [1, 0]]), np.array([1, 0, -1]))[1].gradient(points)
+    expected = whole(problem, np.array([[1, 1], [0, 0], [1, 0]]), np.array([1, 0, -1])).sums(points)
     found = cluster.open_records(problem, str(tmp_path / "t.parquet"), "y", scheduler=client)
-    np.testing.assert_array_equal(found.sums().gradient(points), expected)
+    np.testing.assert_array_equal(found.engine().sums(points), expected)
 
 
 def test_frames(client):
@@ -158,7 +154,7 @@ def test_frames(client):
     X[:, 1] = X[:, 1].astype(np.float32)
     _, points = points_of(problem)
     found = cluster.open_records(problem, frame, "y", scheduler=client, columns=["a", "b"])
-    np.testing.assert_array_equal(found.sums().gradient(points), whole(problem, X, y)[1].gradient(points))
+    np.testing.assert_array_equal(found.engine().sums(points), whole(problem, X, y).sums(points))
     for columns, error, message in (
         (None, ValueError, "d = 2 feature columns, got 3"),
         (["a", "id"], ValueError, "column 'id' must be numeric"),
@@ -182,7 +178,7 @@ def test_a_worker_lost_in_the_middle_changes_nothing(client, tmp_path):
     plan, options = es.plan(problem, es.Pure(1.0), es.nesterov, iterations=12), {"seed": 3, "arithmetic": "exact"}
     expected = es.run(plan, es.Rows(problem, X, y), **options).path
     _, points = points_of(problem)
-    exact = whole(problem, X, y)[1].gradient(points)
+    exact = whole(problem, X, y).sums(points)
     first, second = client.run(os.getpid).values()
     for t in range(6):
         if t == 2:
@@ -205,20 +201,20 @@ def test_parts_are_made_again_from_sources_and_sources_that_vanished_end_in_an_e
     write_parquet(tmp_path / "t.parquet", X, y)
     found = cluster.open_records(problem, tmp_path / "t.parquet", "label", scheduler=client)
     _, points = points_of(problem)
-    expected = found.sums().gradient(points)
+    expected = found.engine().sums(points)
     (tmp_path / "t.parquet").rename(tmp_path / "away")
-    client.cancel(found.sums()._parts._futures, force=True)
+    client.cancel(found.engine()._integers._futures, force=True)
     with pytest.raises(
         ValueError, match=r"partition 0 of the records could not be read by a worker \(FileNotFoundError\)"
     ):
-        found.sums().gradient(points)
+        found.engine().sums(points)
     (tmp_path / "away").rename(tmp_path / "t.parquet")
-    np.testing.assert_array_equal(found.sums().gradient(points), expected)
+    np.testing.assert_array_equal(found.engine().sums(points), expected)
 
 
 def test_lost_workers_are_tried_again_but_not_for_ever(client):
     problem = small_problem(n=8, d=2)
-    parts = cluster.open_records(problem, ARRAY, np.ones(8), scheduler=client).sums()._parts
+    parts = cluster.open_records(problem, ARRAY, np.ones(8), scheduler=client).engine()._integers
     lost = distributed.KilledWorker("task", None, 3)
     outcomes = iter([lost, lost, None, lost, lost, lost])
 
@@ -241,15 +237,15 @@ def test_nothing_but_sums_reaches_the_client(client, monkeypatch):
     monkeypatch.setattr(distributed.Future, "result", lambda *_: pytest.fail("results come by gather alone"))
     found = cluster.open_records(problem, da.from_array(X, chunks=(100, 3)), y, scheduler=client)
     x, points = points_of(problem, columns=2)
-    found.sums().gradient(points)
-    found.sums().second_moment()
+    found.engine().sums(points)
+    found.engine().second_moment()
     found.engine().mean_gradient(x, np.arange(150))
     found.engine().mean_loss(x)
     answers = [answer for batch in seen for answer in batch if answer is not None]
     assert len(answers) == 5 + 5 + 2 + 5
     assert {answer.shape for answer in answers} == {(3, 2), (3, 3), (2,)}
     sizes = client.run_on_scheduler(lambda dask_scheduler: {k: t.nbytes for k, t in dask_scheduler.tasks.items()})
-    held = [sizes[future.key] for future in found.sums()._parts._futures]
+    held = [sizes[future.key] for future in found.engine()._integers._futures]
     assert min(held) >= 4 * 100 * 4  # dask knows that the parts are the large things, and leaves them where they are
 
 
@@ -257,11 +253,14 @@ def test_an_engine_is_tested_in_the_process_that_adds(monkeypatch):
     def fails(*_):
         raise SelfTestError("it does not add")
 
-    part = cluster_parts.Part(1, "numpy", None, 1)
-    cluster_parts._require_tested.cache_clear()
-    monkeypatch.setattr(cluster_parts.engines, "make_sums", fails)
-    with pytest.raises(SelfTestError, match="it does not add"):
-        cluster_parts.exact_sum("gradient", part, (), None)
+    problem = small_problem(n=8, d=2)
+    part = cluster_parts.make_part(problem, "numpy", True, 0, 8, lambda: (np.zeros((8, 2)), np.ones(8)))
+    _, points = points_of(problem)
+    assert not cluster_parts.exact_sum("sums", part, (points,), None).any()
+    monkeypatch.setattr(engine, "require_exact", fails)
+    for what, arguments in (("sums", (points,)), ("second_moment", ())):
+        with pytest.raises(SelfTestError, match="it does not add"):
+            cluster_parts.exact_sum(what, part, arguments, None)
 
 
 @pytest.mark.parametrize(
@@ -305,17 +304,17 @@ def test_errors_of_workers_do_not_quote_records(client):
     problem = small_problem(n=8, d=2)
     short = ARRAY.map_blocks(lambda block: block[:-1], dtype=float, chunks=ARRAY.chunks)
     with pytest.raises(ValueError, match=r"partition 0 must have 4 rows of 2 features"):
-        cluster.open_records(problem, short, np.ones(8), scheduler=client).sums()
+        cluster.open_records(problem, short, np.ones(8), scheduler=client).engine().prepare()
 
     def leak(block):
         raise KeyError("a record")
 
     leaking = ARRAY.map_blocks(leak, dtype=float, meta=np.zeros((0, 0)))
     with pytest.raises(ValueError, match=r"could not be read by a worker \(KeyError\)") as caught:
-        cluster.open_records(problem, leaking, np.ones(8), scheduler=client).sums()
+        cluster.open_records(problem, leaking, np.ones(8), scheduler=client).engine().prepare()
     assert caught.value.__suppress_context__
     with pytest.raises(ValueError, match="partitions must have the problem's n = 8 rows, got 0"):
-        cluster.ClusterSums(problem, [], "numpy", client)
+        cluster.ClusterEngine(problem, [], "numpy", connection.Connection(client)).prepare()
 
 
 def test_a_scheduler_that_does_not_answer(monkeypatch):
@@ -329,7 +328,7 @@ def test_an_address_is_enough_and_its_workers_survive(client):
     found = cluster.open_records(small_problem(n=8, d=2), ARRAY, np.ones(8), scheduler=client.scheduler.address)
     own = found._connection.client
     _, points = points_of(small_problem(n=8, d=2))
-    assert not found.sums().gradient(points).any()
+    assert not found.engine().sums(points).any()
     found.close()
     assert own.status == "closed"
     assert client.submit(int, pure=False).result() == 0
@@ -340,14 +339,14 @@ def test_workers_started_here_end_with_the_records(monkeypatch):
     for name in ("OMP_NUM_THREADS", "MALLOC_TRIM_THRESHOLD_"):
         monkeypatch.delenv(name, raising=False)
     problem = small_problem(n=8, d=2)
-    sums = cluster.open_records(problem, ARRAY, np.ones(8)).sums()
-    (process,) = sums._parts._client.run(os.getpid).values()
-    (environment,) = sums._parts._client.run(lambda: dict(os.environ)).values()
+    engine = cluster.open_records(problem, ARRAY, np.ones(8)).engine()
+    (process,) = engine._integers._client.run(os.getpid).values()
+    (environment,) = engine._integers._client.run(lambda: dict(os.environ)).values()
     assert environment["OMP_NUM_THREADS"] == "1"
     assert "MALLOC_TRIM_THRESHOLD_" not in environment
     assert "OMP_NUM_THREADS" not in os.environ  # this process may still use its threads
-    assert not sums.gradient(points_of(problem)[1]).any()  # it keeps the workers that it needs
-    del sums
+    assert not engine.sums(points_of(problem)[1]).any()  # it keeps the workers that it needs
+    del engine
     gc.collect()
     deadline = time.monotonic() + 20
     while os.path.exists(f"/proc/{process}") and time.monotonic() < deadline:

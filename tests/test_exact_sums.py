@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import epsteps as es
-from epsteps.data.engines import DenseSums, encoding, selftest
+from epsteps.data import encoding
+from epsteps.data.dense import DenseEngine
+from epsteps.data.engine import SelfTestError, require_exact
 from epsteps.problem import levels
 from epsteps.problem.grid import ROWS_PER_INT64, STEPS, Grid, Release, total
 from epsteps.problem.losses import PseudoHuber, SmoothedHinge
@@ -328,27 +330,28 @@ def test_sums_are_close_to_the_real_gradient(paper):
     np.testing.assert_allclose(found, data.gradient(x), atol=2e-8)
 
 
-class Unflushed:
+class Unflushed(DenseEngine):
     """One double takes everything: the mistake that the engines' own test must see."""
 
-    def __init__(self, grid, features, targets):
-        self._loss, self._features, self._targets = grid.problem.loss, features.astype(float), targets
-
-    def gradient(self, points, rows=None):
-        u, y = (self._features, self._targets) if rows is None else (self._features[rows], self._targets[rows])
-        slopes = self._loss.levels((u @ points.coefficients) * points.step, y[:, None], points.bound)
-        return (u.T @ slopes.astype(float)).astype(np.int64)
+    def _exact_sums(self, points, rows=None):
+        features, slopes = self._integers
+        u, y = (features, slopes.targets) if rows is None else (features[rows], slopes.targets[rows])
+        levels = slopes.loss.levels((u.astype(float) @ points.coefficients) * points.step, y[:, None], points.bound)
+        return (u.T.astype(float) @ levels.astype(float)).astype(np.int64)
 
 
-class Sloppy(DenseSums):
+class Sloppy(DenseEngine):
     """Right for all records, wrong for given rows."""
 
-    def gradient(self, points, rows=None):
-        return super().gradient(points, rows) + (rows is not None)
+    def _exact_sums(self, points, rows=None):
+        return super()._exact_sums(points, rows) + (rows is not None)
 
 
 @pytest.mark.parametrize("wrong", [Unflushed, Sloppy])
 def test_an_engine_that_adds_wrongly_is_not_used(wrong):
-    with pytest.raises(selftest.SelfTestError, match="the 'wrong' engine does not add integers exactly"):
-        selftest.require_exact(wrong, "wrong")
-    selftest.require_exact(DenseSums, "numpy")
+    with pytest.raises(SelfTestError, match="the 'wrong' engine does not add integers exactly"):
+        require_exact(wrong, "wrong")
+    problem = small_problem(n=4)
+    with pytest.raises(SelfTestError, match="does not add integers exactly"):
+        wrong(problem, np.zeros((4, 3)), np.ones(4)).sums(Grid(problem).points(np.ones((3, 1)), 1.0))
+    require_exact(DenseEngine, "numpy")

@@ -9,9 +9,8 @@ import pytest
 pytest.importorskip("numba", reason="the fast engine needs numba: pip install 'epsteps[fast]'")
 
 import epsteps as es
-from epsteps.data.engines.dense import DenseEngine
-from epsteps.data.engines.dense_sums import DenseSums
-from epsteps.data.engines.fast import FastEngine, FastSums, _slopes
+from epsteps.data.dense import DenseEngine
+from epsteps.data.fast import FastEngine, _slopes
 from epsteps.noise import Source, _floyd, uniform
 from epsteps.problem.grid import STEPS, Grid, Points
 from epsteps.problem.sampling import Sampling
@@ -20,12 +19,17 @@ from epsteps.running import floats
 LOSSES = [es.Logistic(), es.Squared()]
 
 
+def problem_of(loss, X):
+    """Return a problem about these records, which lie in its domain."""
+    return es.Problem(loss, es.Ball(1, norm=np.inf), ridge=0.1, n=max(2, len(X)), d=X.shape[1])
+
+
 def engines(loss, n, d, seed=0):
     """Return both engines on the same records, and points of which some have margins up to 1000."""
     rng = np.random.default_rng([n, d, seed])
     X = rng.uniform(-1, 1, (n, d))
     y = np.where(rng.random(n) < 0.5, 1.0, -1.0)
-    return FastEngine(loss, X, y), DenseEngine(loss, X, y), rng
+    return FastEngine(problem_of(loss, X), X, y), DenseEngine(problem_of(loss, X), X, y), rng
 
 
 def points(rng, d, columns):
@@ -71,7 +75,7 @@ def test_many_records_are_summed_in_parts():
 
 def test_slopes_of_confident_predictions_keep_their_digits():
     """The slope at a margin of 40 is exp(-40), not the rounding error of 1 - 1."""
-    fast = FastEngine(es.Logistic(), np.ones((5, 4)), np.ones(5))
+    fast = FastEngine(problem_of(es.Logistic(), np.ones((5, 4))), np.ones((5, 4)), np.ones(5))
     np.testing.assert_allclose(fast.mean_gradient(np.full(4, 10.0)), -np.exp(-40.0), rtol=1e-13)
     np.testing.assert_allclose(fast.mean_gradient(np.full((4, 3), 10.0)), -np.exp(-40.0), rtol=1e-13)
 
@@ -136,7 +140,7 @@ def test_shapes_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match=r"x must have length 4 \(or that many rows\), got shape \(3,\)"):
         fast.mean_gradient(np.ones(3))
     with pytest.raises(ValueError, match="features and targets must fit"):
-        FastEngine(es.Logistic(), np.ones((5, 2)), np.ones(4))
+        FastEngine(problem_of(es.Logistic(), np.ones((5, 2))), np.ones((5, 2)), np.ones(4))
 
 
 def assert_rounded(found, expected, loss, X, y, x):
@@ -152,7 +156,7 @@ def test_float32_records_give_the_same_to_their_own_precision(loss, n, d):
     rng = np.random.default_rng([n, d])
     X = rng.uniform(-1, 1, (n, d)).astype(np.float32)
     y = np.where(rng.random(n) < 0.5, 1.0, -1.0)
-    fast, dense = FastEngine(loss, X, y), DenseEngine(loss, X, y)
+    fast, dense = FastEngine(problem_of(loss, X), X, y), DenseEngine(problem_of(loss, X), X, y)
     subset = rng.integers(0, n, 123)
     for columns in (1, 2, 3, 5, 20, 33):
         x = rng.standard_normal((d, columns)) * np.geomspace(1e-2, 5 / np.sqrt(d), columns)
@@ -168,7 +172,7 @@ def test_float32_records_give_the_same_to_their_own_precision(loss, n, d):
 def test_float32_sums_do_not_lose_digits_with_many_records():
     """All records pull the same way: a float32 total over them would be wrong in the fourth digit."""
     X = np.full((1_000_003, 3), 0.1, dtype=np.float32)
-    fast = FastEngine(es.Squared(), X, np.full(len(X), -1.0))
+    fast = FastEngine(problem_of(es.Squared(), X), X, np.full(len(X), -1.0))
     np.testing.assert_allclose(fast.mean_gradient(np.zeros(3)), np.full(3, 0.1), rtol=1e-6)
     np.testing.assert_allclose(fast.mean_gradient(np.zeros((3, 5))), np.full((3, 5), 0.1), rtol=1e-6)
 
@@ -176,9 +180,10 @@ def test_float32_sums_do_not_lose_digits_with_many_records():
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_records_are_kept_once_until_both_layouts_are_needed(dtype):
     X = np.random.default_rng(0).uniform(-1, 1, (1001, 5)).astype(dtype)
-    fast = FastEngine(es.Logistic(), X, np.ones(1001))
+    problem = problem_of(es.Logistic(), X)
+    fast = FastEngine(problem, X, np.ones(1001))
     before = fast.mean_gradient(np.ones(5), np.arange(1001))
-    layouts = FastEngine(es.Logistic(), X.copy(), np.ones(1001))._layouts
+    layouts = FastEngine(problem, X, np.ones(1001))._floats.layouts
     layouts.tiles()
     assert layouts._given is None
     assert layouts._rows is None
@@ -191,18 +196,18 @@ def test_records_are_kept_once_until_both_layouts_are_needed(dtype):
 def test_exact_sums_are_those_of_the_reference(loss, d):
     n = 9_001
     rng = np.random.default_rng(d)
-    grid = Grid(es.Problem(loss, es.Ball(1, norm=np.inf), ridge=0.1, n=n, d=d))
-    features = rng.integers(-STEPS, STEPS + 1, (n, d)).astype(np.float32)
+    problem = es.Problem(loss, es.Ball(1, norm=np.inf), ridge=0.1, n=n, d=d)
+    grid, features = Grid(problem), rng.integers(-STEPS, STEPS + 1, (n, d)) / STEPS
     targets = np.where(rng.random(n) < 0.5, 1.0, -1.0)
-    fast, dense = FastSums(grid, features, targets), DenseSums(grid, features, targets)
+    fast, dense = FastEngine(problem, features, targets), DenseEngine(problem, features, targets)
     subset = rng.permutation(n)[:1234]
     for columns in (1, 2, 3, 5, 20, 33):
         x = rng.standard_normal((d, columns)) * np.geomspace(1e-6, 1e3, columns)
         points = grid.points(x, rng.uniform(0.3, 2.0, columns))
         for rows in (None, subset, subset[:0]):
-            found = fast.gradient(points, rows)
+            found = fast.sums(points, rows)
             assert found.dtype == np.int64
-            np.testing.assert_array_equal(found, dense.gradient(points, rows))
+            np.testing.assert_array_equal(found, dense.sums(points, rows))
     np.testing.assert_array_equal(fast.second_moment(), dense.second_moment())
 
 
@@ -211,30 +216,29 @@ def test_exact_sums_leave_other_losses_to_the_reference_and_refuse_wrong_shapes(
         def levels(self, margin, target, bound):
             return super().levels(margin - 1, target, bound)
 
-    grid = Grid(es.Problem(Shifted(), es.Ball(1, norm=np.inf), ridge=0.1, n=100, d=3))
+    problem = es.Problem(Shifted(), es.Ball(1, norm=np.inf), ridge=0.1, n=100, d=3)
     rng = np.random.default_rng(0)
-    features, targets = rng.integers(-STEPS, STEPS, (100, 3)).astype(np.float32), np.ones(100)
-    fast, points = FastSums(grid, features, targets), grid.points(rng.standard_normal((3, 4)), 1.0)
-    np.testing.assert_array_equal(fast.gradient(points), DenseSums(grid, features, targets).gradient(points))
+    features, targets = rng.uniform(-1, 1, (100, 3)), np.ones(100)
+    fast, points = FastEngine(problem, features, targets), Grid(problem).points(rng.standard_normal((3, 4)), 1.0)
+    np.testing.assert_array_equal(fast.sums(points), DenseEngine(problem, features, targets).sums(points))
     with pytest.raises(ValueError, match="points must have 3 coordinates, got 2"):
-        fast.gradient(Points(points.coefficients[:2], points.step, points.bound))
+        fast.sums(Points(points.coefficients[:2], points.step, points.bound))
     with pytest.raises(ValueError, match="features and targets must fit"):
-        FastSums(grid, features, targets[:4])
-    plain = FastSums(Grid(es.Problem(es.Logistic(), es.Ball(1), ridge=0.1, n=100, d=3)), features, targets)
+        FastEngine(problem, features, targets[:4])
+    plain = FastEngine(es.Problem(es.Logistic(), es.Ball(1), ridge=0.1, n=100, d=3), features, targets)
     with pytest.raises(IndexError):
-        plain.gradient(points.column(0), np.array([0, 100]))
+        plain.sums(points.column(0), np.array([0, 100]))
 
 
 @pytest.mark.parametrize("columns", [1, 6])
 def test_exact_sums_do_not_depend_on_the_number_of_threads(monkeypatch, columns):
     rng = np.random.default_rng(3)
-    grid = Grid(es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.1, n=300_001, d=20))
-    features = rng.integers(-STEPS, STEPS + 1, (300_001, 20)).astype(np.float32)
-    sums = FastSums(grid, features, rng.choice([-1.0, 1.0], 300_001))
-    points = grid.points(rng.standard_normal((20, columns)), 1.0)
-    expected = sums.gradient(points)
+    problem = es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.1, n=300_001, d=20)
+    engine = FastEngine(problem, rng.uniform(-1, 1, (300_001, 20)), rng.choice([-1.0, 1.0], 300_001))
+    points = Grid(problem).points(rng.standard_normal((20, columns)), 1.0)
+    expected = engine.sums(points)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    np.testing.assert_array_equal(sums.gradient(points), expected)
+    np.testing.assert_array_equal(engine.sums(points), expected)
 
 
 def test_the_exponential_is_accurate():
@@ -305,7 +309,7 @@ def by_hand(engine, steps, subsets, noise, ridge, x):
 def test_compiled_steps_are_those_of_the_loop(loss, method, dtype, d, m):
     rng, T, R = np.random.default_rng(d), 150, 3
     X, y = rng.uniform(-1, 1, (500, d)).astype(dtype), rng.choice([-1.0, 1.0], 500)
-    fast, dense = FastEngine(loss, X, y), DenseEngine(loss, X, y)
+    fast, dense = FastEngine(problem_of(loss, X), X, y), DenseEngine(problem_of(loss, X), X, y)
     steps, start = method(0.1, 0.1 + d, T), rng.standard_normal((R, d))
     assert steps.restart.any() == (method is es.multistage)
     subsets = np.stack([Source(r).subsets(Sampling(500, m), T) for r in range(R)])

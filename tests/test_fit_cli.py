@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import epsteps as es
+from epsteps import tables
 from epsteps.cli import app
-from epsteps.tables import models
 
 COLUMNS = """
 [columns.age]
@@ -163,11 +163,11 @@ def test_coefficients_are_in_the_columns_own_units(tmp_path, kind):
 
 def test_a_model_is_read_back_as_it_was_written(people):
     folder, _ = people
-    found, model = content(folder), models.load(folder / "model")
-    again = models.to_dict(model)
+    found, model = content(folder), tables.load_model(folder / "model")
+    again = tables.model_to_dict(model)
     for name in ("certificate", "schema", "coefficients", "points", "plan", "plan_text", "releases", "private"):
         assert again[name] == found[name]
-    assert model.plan.to_json() == models.load(folder / "model" / "model.json").plan.to_json()
+    assert model.plan.to_json() == tables.load_model(folder / "model" / "model.json").plan.to_json()
 
 
 def area_by_pairs(truth, chances):
@@ -307,7 +307,7 @@ def test_any_budget_is_refused_before_the_charge_or_gives_a_model(tmp_path, monk
     assert result.exception is None or isinstance(result.exception, SystemExit), repr(result.exception)
     if result.exit_code == 0:
         assert charges() == 1
-        assert models.load(folder / "model").plan.spending().amount <= epsilon
+        assert tables.load_model(folder / "model").plan.spending().amount <= epsilon
         assert (folder / "model" / "report.html").read_text().count("<section>") >= 5
     else:
         assert charges() == 0
@@ -337,7 +337,7 @@ def test_any_range_is_refused_before_the_charge_or_gives_a_model(tmp_path, monke
     assert result.exception is None or isinstance(result.exception, SystemExit), repr(result.exception)
     assert charges() == int(result.exit_code == 0)
     if result.exit_code == 0:
-        assert models.load(folder / "model").schema.features["age"].high == float(high)
+        assert tables.load_model(folder / "model").schema.features["age"].high == float(high)
         assert "<section>" in (folder / "model" / "report.html").read_text()
 
 
@@ -362,7 +362,7 @@ def test_outputs_that_cannot_be_written_are_found_out_before_the_charge(tmp_path
         assert force
         assert charges() == 1
         assert not (folder / "model" / "report.html").is_symlink()
-        models.load(folder / "model")
+        tables.load_model(folder / "model")
         return
     assert_one_line(result, code, "Error: ")
     assert charges() == 0
@@ -408,7 +408,7 @@ def test_a_report_that_fails_leaves_the_model(tmp_path, monkeypatch, force):
     result = fit(folder, *PAID, *force)
     assert_one_line(result, 1, "model.json was written, but not")
     assert charges() == 1
-    models.load(folder / "model")
+    tables.load_model(folder / "model")
     assert [path.name for path in (folder / "model").iterdir()] == ["model.json"]
 
 
@@ -420,7 +420,7 @@ def test_a_model_that_cannot_be_written_after_all_is_printed(tmp_path, monkeypat
     assert result.exit_code == 1
     assert "keep the model that was printed" in result.stderr
     assert charges() == 1
-    models.from_dict(json.loads(result.stdout))
+    tables.model_from_dict(json.loads(result.stdout))
     assert not (folder / "model").exists()
 
 
@@ -430,7 +430,7 @@ def test_an_interrupted_fit_leaves_no_half_model(tmp_path, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(models, "fit_model", interrupted)
+    monkeypatch.setattr(tables, "fit_model", interrupted)
     assert fit(folder, "--target", "y", "--yes").exit_code != 0
     assert not (folder / "model").exists()
 
@@ -524,8 +524,8 @@ def test_a_model_that_was_changed_is_refused(people, tmp_path, change):
     found = content(folder)
     change(found)
     (tmp_path / "model.json").write_text(json.dumps(found))
-    with pytest.raises(models.ModelFormatError):
-        models.load(tmp_path)
+    with pytest.raises(tables.ModelFormatError):
+        tables.load_model(tmp_path)
     result = call("predict", tmp_path, folder / "test.csv")
     assert result.exit_code == 2
     assert result.output.startswith("Error: ")
@@ -557,11 +557,11 @@ def test_any_other_file_is_refused_with_a_reason(people, tmp_path, data):
     same, inside[last] = inside[last] == junk, junk
     (tmp_path / "model.json").write_text(json.dumps(found["root"]))
     if same or way[1:2] == ["schema"] or last == "schema":
-        with suppress(models.ModelFormatError):  # another schema may be one of the same features
-            models.load(tmp_path)
+        with suppress(tables.ModelFormatError):  # another schema may be one of the same features
+            tables.load_model(tmp_path)
     else:
-        with pytest.raises(models.ModelFormatError, match=re.escape(str(tmp_path))):
-            models.load(tmp_path)
+        with pytest.raises(tables.ModelFormatError, match=re.escape(str(tmp_path))):
+            tables.load_model(tmp_path)
 
 
 def assert_one_line(result, code, message):

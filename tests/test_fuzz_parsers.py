@@ -16,10 +16,10 @@ from laws.plans import is_a_page
 from typer.testing import CliRunner
 
 import epsteps as es
+from epsteps import tables
 from epsteps.cli import app
 from epsteps.data.tables import read_table
-from epsteps.tables import models
-from epsteps.tables.schema import Category, Numeric, Schema
+from epsteps.tables import Category, Numeric, Schema
 
 CLEAN = (ValueError, TypeError, OSError)
 
@@ -251,15 +251,15 @@ def reads_schema(made):
 
 
 def reads_model(content):
-    result_or_clean_error(lambda: models.from_dict(content), (models.ModelFormatError,))
+    result_or_clean_error(lambda: tables.model_from_dict(content), (tables.ModelFormatError,))
 
 
 def test_models_nested_too_deeply_are_refused(tmp_path):
     path = tmp_path / "model.json"
     for text in ("[" * DEEP, '{"epsteps_model": 1, "plan": ' + "[" * 900 + "]" * 900 + "}", '{"epsteps_model": 1}'):
         path.write_text(text)
-        with pytest.raises(models.ModelFormatError, match=r"model\.json"):
-            models.load(path)
+        with pytest.raises(tables.ModelFormatError, match=r"model\.json"):
+            tables.load_model(path)
 
 
 # --- files ---------------------------------------------------------------------------------------------------------

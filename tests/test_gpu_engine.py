@@ -1,5 +1,6 @@
 """The gpu engine computes what the reference does. Its torch code is tested on the CPU, its kernels where a card is."""
 
+import dataclasses
 import subprocess
 import sys
 
@@ -8,11 +9,9 @@ import pytest
 from conftest import small_problem
 
 import epsteps as es
-from epsteps.data.engines import encoding, selftest
-from epsteps.data.engines.dense import DenseEngine
-from epsteps.data.engines.dense_sums import DenseSums
-from epsteps.data.engines.gpu.engine import TorchEngine
-from epsteps.data.engines.gpu.sums import TorchSums
+from epsteps.data.dense import DenseEngine
+from epsteps.data.engine import require_exact
+from epsteps.data.gpu import TorchEngine
 from epsteps.problem import extras, levels
 from epsteps.problem.grid import ROWS_PER_DOUBLE, STEPS, Grid
 
@@ -26,12 +25,12 @@ both_devices = pytest.mark.parametrize("device", DEVICES)
 
 
 def records(loss, n, d, seed=0):
-    """Return a problem, its records as numbers and as integers, and targets."""
+    """Return a problem, raw features and encoded targets."""
     rng = np.random.default_rng([n, d, seed])
     problem = es.Problem(loss, es.Ball(1, norm=np.inf), ridge=0.1, n=n, d=d)
     X, y = rng.uniform(-1.3, 1.3, (n, d)), rng.choice([-1.0, 1.0], n)
     y = y if isinstance(loss, es.Logistic) else rng.uniform(-2, 2, n)
-    return problem, encoding.projected(problem, X), encoding.integers(problem, X), loss.encode(y)
+    return problem, X, loss.encode(y)
 
 
 def tiny(d):
@@ -50,11 +49,11 @@ def assert_near(found, expected):
 @pytest.mark.parametrize(("n", "d"), SHAPES)
 def test_means_are_those_of_the_reference(device, loss, n, d):
     rng = np.random.default_rng([n, d])
-    _, features, _, targets = records(loss, n, d)
-    reference = DenseEngine(loss, features, targets)
+    problem, features, targets = records(loss, n, d)
+    reference = DenseEngine(problem, features, targets)
     rows = rng.permutation(n)[: n // 2 + 1]
     for memory in (None, tiny(d)):
-        engine = TorchEngine(loss, features, targets, memory=memory, _device=device)
+        engine = TorchEngine(problem, features, targets, memory=memory, _device=device)
         for shape in ((d,), (d, 1), (d, 2), (d, 5), (d, 20)):
             x = rng.standard_normal(shape) / np.sqrt(d)
             assert_near(engine.mean_gradient(x), reference.mean_gradient(x))
@@ -68,10 +67,10 @@ def test_means_are_those_of_the_reference(device, loss, n, d):
 @pytest.mark.parametrize(("n", "d"), SHAPES)
 def test_means_at_many_points_are_those_of_the_reference(loss, n, d, monkeypatch):
     """The kernels for many points, which serve from some millions of numbers on."""
-    launch = pytest.importorskip("epsteps.data.engines.gpu.batched_launch")
+    launch = pytest.importorskip("epsteps.data.gpu.batched_launch")
     monkeypatch.setattr(launch, "FEWEST", 0)
-    _, features, _, targets = records(loss, n, d)
-    reference, engine = DenseEngine(loss, features, targets), TorchEngine(loss, features, targets)
+    problem, features, targets = records(loss, n, d)
+    reference, engine = DenseEngine(problem, features, targets), TorchEngine(problem, features, targets)
     for columns in (8, 20, 33, 70):
         x = np.random.default_rng(columns).standard_normal((d, columns)) / np.sqrt(d)
         assert_near(engine.mean_gradient(x), reference.mean_gradient(x))
@@ -83,53 +82,53 @@ def test_means_at_many_points_are_those_of_the_reference(loss, n, d, monkeypatch
 @pytest.mark.parametrize(("n", "d"), SHAPES)
 def test_sums_are_the_integers_of_the_reference(device, loss, n, d):
     rng = np.random.default_rng([n, d])
-    problem, _, integers, targets = records(loss, n, d)
+    problem, features, targets = records(loss, n, d)
     grid = Grid(problem)
-    reference = DenseSums(grid, integers, targets)
+    reference = DenseEngine(problem, features, targets)
     rows = rng.permutation(n)[: n // 2 + 1]
     for memory in (None, tiny(d)):
-        sums = TorchSums(grid, integers, targets, memory=memory, _device=device)
+        engine = TorchEngine(problem, features, targets, memory=memory, _device=device)
         for columns in (1, 2, 5, 20):
             x = rng.standard_normal((d, columns)) * np.geomspace(1e3, 1e-40, columns)
             points = grid.points(x, np.linspace(0.5, 1.0, columns))
-            found = sums.gradient(points)
+            found = engine._exact_sums(points)
             assert found.dtype == np.int64
-            np.testing.assert_array_equal(found, reference.gradient(points))
-            np.testing.assert_array_equal(sums.gradient(points, rows), reference.gradient(points, rows))
-        np.testing.assert_array_equal(sums.second_moment(), reference.second_moment())
+            np.testing.assert_array_equal(found, reference.sums(points))
+            np.testing.assert_array_equal(engine._exact_sums(points, rows), reference.sums(points, rows))
+        np.testing.assert_array_equal(engine._exact_second_moment(), reference.second_moment())
 
 
 @both_devices
 def test_accumulators_are_emptied_in_time(device):
     """All records as large as they may be: doubles, and blocks of them, must not take them all."""
     n = 3 * ROWS_PER_DOUBLE + 11
-    grid = Grid(small_problem(n=n, d=3))
-    features, targets = np.full((n, 3), STEPS, dtype=np.float32), np.where(np.arange(n) % 1000 == 0, 1.0, -1.0)
-    points = grid.points(np.array([[30.0], [0.3], [0.1]]), 1.0)
-    expected = DenseSums(grid, features, targets).gradient(points)
+    problem = small_problem(n=n, d=3)
+    features, targets = np.ones((n, 3)), np.where(np.arange(n) % 1000 == 0, 1.0, -1.0)
+    points = Grid(problem).points(np.array([[30.0], [0.3], [0.1]]), 1.0)
+    expected = DenseEngine(problem, features, targets).sums(points)
     assert int(expected.max()) > 2**53
     for memory in (None, tiny(3)):
-        sums = TorchSums(grid, features, targets, memory=memory, _device=device)
-        np.testing.assert_array_equal(sums.gradient(points), expected)
+        engine = TorchEngine(problem, features, targets, memory=memory, _device=device)
+        np.testing.assert_array_equal(engine._exact_sums(points), expected)
 
 
 def test_sums_of_many_records_keep_all_their_digits(monkeypatch):
     """More records than an int64 takes, with a limit that a test can reach."""
-    from epsteps.data.engines.gpu import operations as ops
+    from epsteps.data.gpu import operations as ops
 
     monkeypatch.setattr(ops.grid, "ROWS_PER_INT64", 2 * ROWS_PER_DOUBLE)
     monkeypatch.setattr(ops, "_CHUNK", 1)
     n = 5 * ROWS_PER_DOUBLE + 3
-    problem, _, integers, targets = records(es.Logistic(), n, 2)
+    problem, features, targets = records(es.Logistic(), n, 2)
     points = Grid(problem).points(np.array([[0.5], [-1.0]]), 1.0)
-    found = TorchSums(Grid(problem), integers, targets, _device="cpu").gradient(points)
+    found = TorchEngine(problem, features, targets, _device="cpu")._exact_sums(points)
     assert found.dtype == object
-    np.testing.assert_array_equal(found, DenseSums(Grid(problem), integers, targets).gradient(points))
+    np.testing.assert_array_equal(found, DenseEngine(problem, features, targets)._exact_sums(points))
 
 
 @both_devices
 def test_levels_repeat_the_reference_bit_by_bit(device):
-    from epsteps.data.engines.gpu import operations as ops
+    from epsteps.data.gpu import operations as ops
 
     rng = np.random.default_rng(0)
     margin = np.concatenate([rng.standard_normal(100_000) * 8, [0.0, -0.0, 1e-45, -1e-45, 24, 1e300, -1e300]])
@@ -144,40 +143,40 @@ def test_levels_repeat_the_reference_bit_by_bit(device):
 
 @both_devices
 def test_the_engine_passes_the_test_that_comes_before_private_sums(device):
-    selftest.require_exact(lambda *arrays: TorchSums(*arrays, _device=device), "gpu")
+    require_exact(lambda *records: TorchEngine(*records, _device=device), "gpu")
 
 
 @pytest.mark.parametrize("memory", [None, tiny(4)])
 def test_records_that_may_not_be_written_are_read_without_a_warning(memory):
-    problem, features, integers, targets = records(es.Logistic(), 500, 4)
-    for array in (features, integers, targets):
+    problem, features, targets = records(es.Logistic(), 500, 4)
+    for array in (features, targets):
         array.flags.writeable = False
     rows = np.arange(100)
     rows.flags.writeable = False
     x = np.ones(4)
-    engine = TorchEngine(problem.loss, features, targets, memory=memory, _device="cpu")
-    assert_near(engine.mean_gradient(x, rows), DenseEngine(problem.loss, features, targets).mean_gradient(x, rows))
+    engine = TorchEngine(problem, features, targets, memory=memory, _device="cpu")
+    assert_near(engine.mean_gradient(x, rows), DenseEngine(problem, features, targets).mean_gradient(x, rows))
 
 
 def test_float_sums_repeat():
-    problem, features, _, targets = records(es.Logistic(), 5000, 20)
-    engine = TorchEngine(problem.loss, features, targets, _device="cpu")
+    problem, features, targets = records(es.Logistic(), 5000, 20)
+    engine = TorchEngine(problem, features, targets, _device="cpu")
     x = np.random.default_rng(0).standard_normal((20, 3))
     np.testing.assert_array_equal(engine.mean_gradient(x), engine.mean_gradient(x))
 
 
 def test_shapes_and_losses_that_do_not_fit_are_refused():
-    problem, features, _, targets = records(es.Logistic(), 50, 4)
+    problem, features, targets = records(es.Logistic(), 50, 4)
     with pytest.raises(ValueError, match="must fit"):
-        TorchEngine(problem.loss, features, targets[1:], _device="cpu")
+        TorchEngine(problem, features, targets[1:], _device="cpu")
     with pytest.raises(ValueError, match="length 4"):
-        TorchEngine(problem.loss, features, targets, _device="cpu").mean_gradient(np.ones(5))
+        TorchEngine(problem, features, targets, _device="cpu").mean_gradient(np.ones(5))
 
     class Other(es.Logistic):
         """A loss that the card has no code for."""
 
     with pytest.raises(TypeError, match="Other"):
-        TorchEngine(Other(), features, targets, _device="cpu")
+        TorchEngine(dataclasses.replace(problem, loss=Other()), features, targets, _device="cpu")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA card")
@@ -193,13 +192,9 @@ def test_without_a_card_one_line_says_so_and_nothing_runs_elsewhere():
 
 def test_without_torch_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    problem, features, integers, targets = records(es.Logistic(), 50, 4)
-    for make in (
-        lambda: TorchEngine(problem.loss, features, targets),
-        lambda: TorchSums(Grid(problem), integers, targets),
-    ):
-        with pytest.raises(extras.MissingExtraError, match=r"The gpu engine needs torch.*epsteps\[gpu\]"):
-            make()
+    problem, features, targets = records(es.Logistic(), 50, 4)
+    with pytest.raises(extras.MissingExtraError, match=r"The gpu engine needs torch.*epsteps\[gpu\]"):
+        TorchEngine(problem, features, targets)
 
 
 def test_importing_the_library_does_not_import_torch():

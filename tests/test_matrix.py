@@ -15,8 +15,8 @@ from combinations import Combination
 
 import epsteps as es
 from epsteps import MissingExtraError
-from epsteps.data.engines import stream
-from epsteps.data.sources import streamed
+from epsteps.data import sources as where
+from epsteps.data import stream
 from epsteps.methods import choice
 from epsteps.testing import replay
 
@@ -128,7 +128,7 @@ def small_sources(monkeypatch):
     """Let few records be streamed in several blocks, and let torch compute without a card."""
     monkeypatch.setattr(stream, "BLOCK", 64)
     if "gpu" in combinations.sources_here():
-        from epsteps.data.engines.gpu import records as card
+        from epsteps.data.gpu import records as card
 
         found = card.find_device
         monkeypatch.setattr(card, "find_device", lambda device=None: found(device or "cpu"))
@@ -167,7 +167,7 @@ def run_all(method, release, tmp_path, monkeypatch, *, draws, seed, sources=None
     """Try all that is drawn for a method; raise with every combination that fails."""
     count, largest, failures = Counter(), 0.0, []
     for combination in combinations.drawn(method, release, draws, seed, sources or combinations.sources_here()):
-        monkeypatch.setattr(streamed, "KEPT", 0 if combination.source == "streamed" else 2**24)
+        monkeypatch.setattr(where, "KEPT", 0 if combination.source == "streamed" else 2**24)
         try:
             outcome, share = tried(combination, tmp_path)
         except Exception as error:
@@ -183,7 +183,7 @@ def run_all(method, release, tmp_path, monkeypatch, *, draws, seed, sources=None
 def test_a_bought_smoothness_constant_keeps_its_price_in_every_combination(tmp_path, monkeypatch):
     count = Counter()
     for combination in combinations.drawn(es.gd, None, 2, 4, combinations.sources_here()):
-        monkeypatch.setattr(streamed, "KEPT", 0 if combination.source == "streamed" else 2**24)
+        monkeypatch.setattr(where, "KEPT", 0 if combination.source == "streamed" else 2**24)
         count[bought(combination, tmp_path)] += 1
     assert count["refused"] > 0
     assert count["executed"] > 15, count

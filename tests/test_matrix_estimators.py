@@ -19,7 +19,7 @@ pytest.importorskip("sklearn")
 import epsteps as es
 from epsteps import estimators
 from epsteps.budgets import mechanisms
-from epsteps.estimators._shared import PrivateLinearModel
+from epsteps.estimators.base import PrivateLinearModel
 from epsteps.methods import choice
 from epsteps.testing import replay
 

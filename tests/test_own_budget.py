@@ -60,7 +60,7 @@ class GaussianDP(Budget):
         """Add up squares of mu, of prices of this kind alone: others promise less."""
         if any(type(price) is not GaussianDP for price in prices):
             raise TypeError(f"this cannot be charged to a dataset with {self}: it promises less.")
-        square = sum((exact(price.mu, amounts) ** 2 for price in prices), Fraction(0))
+        square = sum((exact(vars(price)["mu"], amounts) ** 2 for price in prices), Fraction(0))
         limit = exact(self.mu, amounts)
         return Tally(limit if square == limit**2 else exact(root(square, amounts), amounts), limit)
 

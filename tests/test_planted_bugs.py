@@ -5,6 +5,7 @@
 | Laplace scale b/√2 (the paper's published code)      | audit_laplace: lower bound 1.3 > 1           |
 | Gaussian deviation σ/√2                              | audit_gaussian                              |
 | sensitivity halved (S1/2 as in the paper's radius)   | audit_laplace                               |
+| sensitivity halved in the plan alone                 | replay_runs: the meter refuses              |
 | sensitivity measured on the data                     | replay_runs: scales of the draws differ     |
 | projection skipped for one row                       | replay_runs: a release moves too far        |
 | L computed from the data                             | replay_runs: the path differs               |
@@ -32,7 +33,7 @@
 | columns of either sign put into the hull             | gradients_stay_within_their_noise           |
 | two categories in one block                          | gradients_stay_within_their_noise           |
 | a category's indicators not projected                | replay_boxes: a release moves too far       |
-| state sensitivity at another point                   | replay_boxes: a release moves too far       |
+| state sensitivity at another point                   | replay_boxes: the meter refuses             |
 | scale of the noise fitted to the data                | replay_boxes: the draws differ              |
 | tilt scaled by the sensitivity of adding a record    | audit_minimum                               |
 | tilt of two thirds of its scale                      | audit_minimum                               |
@@ -58,7 +59,7 @@
 | Gaussian matrix with half its noise off the diagonal | audit_matrix                                |
 | records not shortened before their second moment     | replay_published: a release moves too far   |
 | whitening fitted to the data                         | replay_published: the result differs        |
-| shares of the curvature's budget add up above 1      | replay_published: costs above the charge    |
+| shares of the curvature's budget add up above 1      | replay_published: the meter refuses         |
 | noise on the columns' moments of half its scale      | replay_published: a release moves too far   |
 | sharpness of the hinge inverted                      | minima_cost_no_less_than_their_densities_show |
 | softmax taken to have two classes                    | softmax_minima_cost_no_less_than_their_den… |
@@ -82,13 +83,18 @@
 | tilts of the classes unequal                         | replay_classes: a release moves too far     |
 | tolerance times n, or relative to the tilt           | minima_are_within_their_tolerance           |
 | solver's tolerance not paid for                      | solvers_are_paid_for                        |
-| gradients of the curvature bought twice              | replay_published: a release moves too far   |
+| gradients of the curvature bought twice              | replay_published: the meter refuses         |
+| gradients of half their noise                        | replay_published: a release moves too far   |
 | Wishart matrices of too few degrees                  | whole_noise_has_its_law                     |
 | 0 drawn twice as often                               | whole_noise_has_its_law                     |
 | gradients not clipped where they are read            | replay_clipped: a release moves too far     |
 | targets of statistics not clipped                    | replay_statistics: a release moves too far  |
 | statistics centred by the data                       | replay_statistics: a release moves too far  |
 | expenses, repetitions, all but one minimum uncharged | every_run_is_charged                        |
+| a method asks for more than its plan charged         | replay_outside: the meter refuses           |
+| a meter that counts nothing                          | methods_are_metered                         |
+| a request for other gradients than are read          | replay_runs: the loop refuses, or replay    |
+| a sum of more than its noise is scaled for (two)     | replay_outside, replay_published            |
 | files of plans not recomputed                        | edited_plans_are_refused                    |
 
 Checks are the suite's own, the audit, the replay, and the laws of ``test_release_laws``. They raise AssertionError, and
@@ -118,11 +124,14 @@ import epsteps as es
 from epsteps import methods
 from epsteps.budgets import Epsilon, pure
 from epsteps.budgets.mechanisms import Gaussian, KNorm
-from epsteps.data import engines
-from epsteps.methods import ObjectivePlan, OutputPlan, designs, minima, minimised, plan_objective
-from epsteps.methods.curvature_sums import ColumnMeans, SecondMoment
-from epsteps.methods.minimised import Minimised
-from epsteps.methods.minimum import Minimum, Tilt
+from epsteps.data import dense
+from epsteps.data.engine import require_exact
+from epsteps.methods import ObjectivePlan, OutputPlan, minima, plan_objective
+from epsteps.methods import curvature as designs
+from epsteps.methods import minimum as minimised
+from epsteps.methods.curvature import sums as curvature_sums
+from epsteps.methods.curvature.sums import ColumnMeans, SecondMoment
+from epsteps.methods.minimum import Minimised, Minimum, Tilt
 from epsteps.methods.smoothness import Eigenvalue
 from epsteps.methods.statistics import SecondMoments
 from epsteps.noise import SAMPLERS, Source, gaussian, matrices
@@ -132,7 +141,8 @@ from epsteps.problem.losses import PseudoHuber, SmoothedHinge
 from epsteps.problem.sampling import Sampling
 from epsteps.problem.shapes import L1, L2, Body, Ellipsoid, Hull, Nuclear, Spherical
 from epsteps.problem.softmax import Softmax
-from epsteps.running import loop, solver
+from epsteps.running import run as loop
+from epsteps.running import solver
 from epsteps.running.solver import Tilted, TreeSum
 from epsteps.testing import replay
 
@@ -371,6 +381,24 @@ def replay_runs(seed):
         test_replay.replay_all(fit, seed)
 
 
+def replay_outside(seed):
+    """Methods that others wrote: they are metered and replayed like ours."""
+    for plan in (
+        test_replay.PlainDescent(test_replay.PROBLEM, es.Pure(1.0), 3),
+        test_replay.VotesPlan(test_replay.PROBLEM, es.Pure(1.0)),
+    ):
+        test_replay.replay_all(test_replay.outside_of(plan), seed)
+
+
+def methods_are_metered(seed):
+    """A method that asks for more than its plan charged is refused before anything is drawn or read."""
+    greedy = test_replay.PlainDescent(test_replay.PROBLEM, es.Pure(1.0), 1, asked=1.5)
+    problem, fit, _ = test_replay.outside_of(greedy)
+    found = replay(fit, *next(test_replay.neighbours(problem, seed)))
+    assert found.exception != "none", "a method that asks for more than it was charged was answered"
+    assert [event.kind for event in found.events] == ["charge"]
+
+
 def subsets_are_fresh(seed):
     """One-hot records, hardly any noise: the gradient of a step says which records it read, and how often."""
     n, m, T = 6, 2, 300
@@ -460,6 +488,8 @@ CHECKS = (
     replay_classes,
     replay_clipped,
     replay_statistics,
+    replay_outside,
+    methods_are_metered,
 )
 
 
@@ -634,9 +664,10 @@ def unclamped_slopes(patch):
 
 
 def full_accumulators(patch):
+    require_exact(dense.DenseEngine, "numpy")  # or the engine's own test, which comes before, would see it
     patch.setattr(grid, "ROWS_PER_DOUBLE", 2**40)
-    patch.setattr(engines.dense_sums, "_BLOCK_BYTES", 2**40)
-    patch.setattr(engines.dense_sums.threads, "PARTS", 1)
+    patch.setattr(dense, "_BLOCK_BYTES", 2**40)
+    patch.setattr(dense.threads, "PARTS", 1)
 
 
 def gaussian_norm(norm):
@@ -1097,7 +1128,7 @@ def constant_held_by_the_data(patch):
 
 def gradients_not_clipped(patch):
     """The plan knows that gradients are clipped, the engine does not."""
-    patch.setattr(engines.dense_sums, "steepest", lambda clip, features, units: None)
+    patch.setattr(dense, "steepest", lambda clip, features, units: None)
 
 
 def unclipped_targets(patch):
@@ -1150,6 +1181,48 @@ def free_output(patch):
 def trusting_reader(patch):
     """Files are read without a look at what their scales certify."""
     patch.setattr(notation, "compare", lambda actual, stated: None)
+
+
+def greedy_method(patch):
+    """A method asks for half as much again as its plan was charged for."""
+    right = test_replay.PlainDescent.conversation
+    patch.setattr(
+        test_replay.PlainDescent, "conversation", lambda self: right(dataclasses.replace(self, asked=1.5 * self.asked))
+    )
+
+
+def deaf_meter(patch):
+    patch.setattr(loop.Meter, "spend", lambda self, costs: None)
+
+
+def votes_outside_of_their_domain(patch):
+    """A sum encodes records as other integers than its noise is scaled for."""
+    right = test_replay.Votes.block
+    patch.setattr(test_replay.Votes, "block", lambda self, features, targets: 3 * right(self, features, targets))
+
+
+def columns_outside_of_their_domain(patch):
+    right = curvature_sums._centred
+    patch.setattr(curvature_sums, "_centred", lambda columns, features: 3 * right(columns, features))
+
+
+def requests_for_a_clip(trusting):
+    """Requests are scaled for clipped gradients; records are read as the plan says, whose gradients are not clipped."""
+
+    def plant(patch):
+        right = es.StepsPlan._request
+
+        def request(self, t, point):
+            honest = right(self, t, point)
+            clipped = dataclasses.replace(self.problem, clip=0.05)
+            sizes = [problem.gradient_size(honest.bound, honest.mechanism.norm) for problem in (clipped, self.problem)]
+            return dataclasses.replace(honest, problem=clipped, scale=honest.scale * sizes[0] / sizes[1])
+
+        patch.setattr(es.StepsPlan, "_request", request)
+        if trusting:
+            patch.setattr(loop.Reader, "require", lambda self, problem: None)
+
+    return plant
 
 
 # What checks say. A check that could only fail for one reason, by a comparison of its own, may say anything.
@@ -1340,6 +1413,20 @@ BUGS = {
     "repetitions of a path not charged": (free_repetitions(es.StepsPlan), laws.every_run_is_charged, "four runs cost"),
     "repetitions of a release not charged": (free_repetitions(OutputPlan), laws.every_run_is_charged, "four runs cost"),
     "only the dearest minimum charged": (dearest_release_alone, laws.every_run_is_charged, "are charged for"),
+    "a method asks for more than its plan charged": (greedy_method, replay_outside, ASKS_FOR_MORE),
+    "a meter that counts nothing": (deaf_meter, methods_are_metered, "a method that asks for more .* was answered"),
+    "a request for other gradients than are read": (
+        requests_for_a_clip(trusting=False),
+        replay_runs,
+        "the request is for .* but the records are read as",
+    ),
+    "a request for other gradients, and a loop that trusts it": (
+        requests_for_a_clip(trusting=True),
+        replay_runs,
+        MOVES_TOO_FAR,
+    ),
+    "a sum of more than its noise is scaled for": (votes_outside_of_their_domain, replay_outside, MOVES_TOO_FAR),
+    "columns outside of their domain": (columns_outside_of_their_domain, replay_published, MOVES_TOO_FAR),
     "files of plans not recomputed": (trusting_reader, laws.edited_plans_are_refused, "were read"),
 }
 

@@ -80,7 +80,7 @@ def test_every_open_gap_says_what_it_can_cost():
         ("`src/epsteps/nothing.py`", "there is no src/epsteps/nothing.py"),
         ("`src/epsteps/problem/grid.py::Grid.nothing`", "src/epsteps/problem/grid.py has no Grid.nothing"),
         ("`src/epsteps/problem/grid.py::Grid.release`", None),
-        ("`src/epsteps/data/engines/`", None),
+        ("`src/epsteps/data/`", None),
     ],
 )
 def test_the_check_finds_what_is_missing(text, message):

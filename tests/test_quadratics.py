@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.linalg import solve_discrete_lyapunov
 
 import epsteps as es
-from epsteps.bounds.quadratic import exact_by_horizon, exact_quadratic, heavy_ball_quadratic, rate, stationary_variance
+from epsteps.bounds.quadratics import exact_by_horizon, exact_quadratic, heavy_ball_quadratic, rate, stationary_variance
 from epsteps.bounds.steps import Steps, nesterov_momentum
 
 EXACT = {"rtol": 1e-9, "atol": 0}

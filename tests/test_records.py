@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import epsteps as es
-from epsteps.data.engines import stream
+from epsteps.data import stream
 from epsteps.problem.losses import PseudoHuber, SmoothedHinge
 
 

@@ -1,6 +1,7 @@
 """Every release, replayed on a neighbour with its outputs frozen: nothing else may change, and nothing move too far."""
 
 import dataclasses
+import functools
 import itertools
 import warnings
 
@@ -233,6 +234,120 @@ def test_repetitions_and_checkpoints_replay(tmp_path):
 
     for pair in neighbours(problem):
         assert replay(fit, *pair).losses.shape == (4, 3)
+
+
+LAPLACE = mechanisms.named("laplace")
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class PlainDescent(es.Plan):
+    """A method from outside: steps of equal cost. What it asks for may be more than what it charges."""
+
+    problem: es.Problem
+    budget: es.Pure
+    steps: int
+    asked: float = 1.0
+
+    method = "plain descent"
+
+    @property
+    def charges(self):
+        return self.even_charges(self.steps)
+
+    def conversation(self):
+        path = [np.zeros(self.problem.dimension)]
+        for charge in self.charges:
+            asked = dataclasses.replace(charge, cost=Epsilon(self.asked * charge.cost.amount))
+            path.append(path[-1] - (yield self.gradient(path[-1], asked)))
+        return es.Published(np.array(path))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Votes(es.Sum):
+    """A sum from outside: how many more records are of the second class; each counts 1 or -1, or more if it lies."""
+
+    problem: es.Problem
+    epsilon: float
+    weight: int = 1
+
+    @functools.cached_property
+    def costs(self):
+        return (Epsilon(self.epsilon),)
+
+    def draw(self, source):
+        return {"noise": source.integers(LAPLACE, 2 / self.epsilon, (1,))}
+
+    def block(self, features, targets):
+        return self.weight * np.array([np.sum(targets > 0) - np.sum(targets < 0)])
+
+    def publish(self, reading, draw):
+        return (reading + draw["noise"]).astype(float)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class VotesPlan(es.Plan):
+    """One such sum, and nothing else."""
+
+    problem: es.Problem
+    budget: es.Pure
+    weight: int = 1
+
+    reads = (Votes,)
+    method = "votes"
+
+    @property
+    def charges(self):
+        return [es.Charge("votes", Epsilon(self.budget.epsilon), 2 / self.budget.epsilon, "laplace")]
+
+    def spending(self, repetitions=1):
+        return self.budget.of(Epsilon(self.budget.epsilon * repetitions))
+
+    def conversation(self):
+        votes = yield Votes(self.problem, self.budget.epsilon, self.weight)
+        return es.Published(votes[None, :])
+
+
+def outside_of(plan):
+    def fit(data, account):
+        return es.run(plan, es.Rows(plan.problem, *data), ledger=account)
+
+    return plan.problem, fit, charged_amounts(plan)
+
+
+@pytest.mark.parametrize("kind", ["descent", "votes"])
+def test_methods_from_outside_are_replayed_and_metered_like_ours(kind):
+    plan = PlainDescent(PROBLEM, es.Pure(1.0), 3) if kind == "descent" else VotesPlan(PROBLEM, es.Pure(1.0))
+    found = replay_all(outside_of(plan))
+    assert all(len(one.losses) == len(plan.charges) for one in found)
+    assert any(np.any(one.losses > 0) for one in found)
+    assert [event.kind for event in found[0].events[:3]] == ["charge", "draw of integers", "reading by"]
+
+
+def test_a_method_that_asks_for_more_than_it_charged_is_refused_before_anything_is_drawn_or_read():
+    problem, fit, _ = outside_of(PlainDescent(PROBLEM, es.Pure(1.0), steps=1, asked=1.1))
+    found = replay(fit, *next(neighbours(problem)))
+    assert [event.kind for event in found.events] == ["charge"]
+    assert found.exception.startswith("OverspentError: the method asks for epsilon = 1.1, which is more than is left")
+
+
+def test_a_sum_that_reads_more_than_its_noise_is_scaled_for_is_found():
+    with pytest.raises(ReplayError, match=r"release 0 moved by 3 of its noise, but is declared as 1\."):
+        replay_each(outside_of(VotesPlan(PROBLEM, es.Pure(1.0), weight=3))[1])
+
+
+def test_a_request_for_other_records_than_are_read_is_refused():
+    """Noise for clipped gradients does not protect those that are read."""
+    plan = PlainDescent(dataclasses.replace(PROBLEM, clip=0.05), es.Pure(1.0), 1)
+
+    class Careless(PlainDescent):
+        def conversation(self):
+            return plan.conversation()
+
+    _, fit, _ = outside_of(Careless(PROBLEM, es.Pure(1.0), 1))
+    found = replay(fit, *next(neighbours(PROBLEM)))
+    assert [event.kind for event in found.events] == ["charge"]
+    assert "ValueError: the request is for" in found.exception
+    assert "but the records are read as" in found.exception
 
 
 # What replay finds: each fit below leaks in one way.

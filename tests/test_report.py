@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jinja2 import UndefinedError
 
 import epsteps as es
-from epsteps.tables import models
-from epsteps.tables.models import fitting
-from epsteps.tables.schema import Category, Numeric, Schema
+from epsteps import tables
+from epsteps.tables import Category, Numeric, Schema
+from epsteps.tables.model import centred, held
 
 N = 2000
 TARGETS = {"two": Category(["no", "yes"]), "three": Category(["a", "b", "c"]), "number": Numeric(-50, 50)}
@@ -52,19 +53,19 @@ def table_of(kind, n=N, seed=1):
 
 def plan_of(name, epsilon=1.0, n=N):
     kind, budget, release, method = FITS[name]
-    problem = models.problem_of(schema_of(kind), n, ridge=1e-3)
+    problem = tables.problem_of(schema_of(kind), n, ridge=1e-3)
     return es.plan(problem, type(budget)(epsilon, *([1e-6] if budget != es.Pure(1.0) else [])), method, release=release)
 
 
 def content_of(name, seed=None):
     kind, budget, release, method = FITS[name]
     schema, plan = schema_of(kind), plan_of(name)
-    model = models.fit_model(plan, schema, table_of(kind), seed=seed)
-    curve = models.error_curve(budget, lambda other: es.plan(plan.problem, other, method, release=release))
+    model = tables.fit_model(plan, schema, table_of(kind), seed=seed)
+    curve = tables.error_curve(budget, lambda other: es.plan(plan.problem, other, method, release=release))
     ledger = {"file": "budget.db", "dataset": "people", "seq": 3, "hash": "ab12"}
-    scores = models.score(model, table_of(kind, 300, seed=2))
+    scores = tables.score(model, table_of(kind, 300, seed=2))
     made = {"by": "epsteps 0.1.0", "on": "2026-01-01"}
-    found = models.to_dict(model, curve=curve, ledger=ledger, scores=scores, made=made)
+    found = tables.model_to_dict(model, curve=curve, ledger=ledger, scores=scores, made=made)
     return json.loads(json.dumps(found, allow_nan=False))
 
 
@@ -129,7 +130,7 @@ def disagreements(page, content):
 @pytest.fixture(scope="module", params=FITS)
 def fitted(request):
     content = content_of(request.param)
-    return request.param, content, models.page(content)
+    return request.param, content, tables.page(content)
 
 
 def test_every_number_is_that_of_the_model_file(fitted):
@@ -165,6 +166,39 @@ def test_the_page_loads_nothing_and_escapes_names(fitted):
     assert html.escape("job <b>=x & y") in page
 
 
+HOSTILE = """</pre></style><script>alert('x')</script><img src=x onerror="y">{{ card }}"""
+
+
+def hostile(value):
+    """The same content with markup in every text that a page may show, and in the names of columns."""
+    if isinstance(value, dict):
+        return {key: hostile(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [hostile(entry) for entry in value]
+    return value + HOSTILE if isinstance(value, str) and value not in ("numeric", "category") else value
+
+
+def test_no_text_becomes_markup(fitted):
+    _, content, page = fitted
+    other = hostile(content)
+    columns = other["schema"]["columns"]
+    other["schema"]["columns"] = {name + HOSTILE: column for name, column in columns.items()}
+    other["made"] = {"by" + HOSTILE: "x"}
+    attacked = read(tables.page(other))
+    tags = [(tag, attributes) for tag, attributes in attacked.tags if tag != "data"]
+    assert tags == [(tag, attributes) for tag, attributes in read(page).tags if tag != "data"]
+    assert "".join(attacked.texts).count("onerror") >= 10
+
+
+def test_content_that_is_not_complete_has_no_page(fitted):
+    _, content, _ = fitted
+    for part, name in (("certificate", "method"), ("schema", "columns")):
+        other = copy.deepcopy(content)
+        del other[part][name]
+        with pytest.raises(UndefinedError, match=name):
+            tables.page(other)
+
+
 def test_the_split_of_the_budget_is_drawn_to_scale(fitted):
     _, content, page = fitted
     shares = [entry["share"] for entry in content["releases"]]
@@ -176,17 +210,17 @@ def test_the_split_of_the_budget_is_drawn_to_scale(fitted):
 
 def test_a_page_without_promise_says_so_first():
     content = content_of("objective", seed=5)
-    reader = read(models.page(content))
+    reader = read(tables.page(content))
     assert [tag for tag, attributes in reader.tags if attributes.get("class") == "warn"] == ["p"]
     assert "NOT PRIVATE" in "".join(reader.texts[:3])
     assert not any(attributes.get("class") == "promise" for _, attributes in reader.tags)
-    assert disagreements(models.page(content), content) == []
+    assert disagreements(tables.page(content), content) == []
 
 
 def test_a_page_needs_neither_ledger_nor_scores():
     kind, *_ = FITS["objective"]
-    model = models.fit_model(plan_of("objective"), schema_of(kind), table_of(kind), seed=1)
-    page = models.page(models.to_dict(model))
+    model = tables.fit_model(plan_of("objective"), schema_of(kind), table_of(kind), seed=1)
+    page = tables.page(tables.model_to_dict(model))
     assert "No ledger was named" in page
     assert "Scores on other records" not in page
 
@@ -202,7 +236,7 @@ def test_the_guessed_noise_is_near_that_of_many_fits(name):
     points = paths.T.reshape(30, plan.problem.loss.outputs, -1)
     if points.shape[1] > 1:
         points = points - points.mean(axis=1, keepdims=True)
-    guess, never = models.model_deviations(plan, schema)
+    guess, never = tables.model_deviations(plan, schema)
     ratio = points.std(axis=0, ddof=1) / guess
     assert 1 / 4 < ratio.min() <= ratio.max() < 4
     assert np.all(never >= guess * (1 - 1e-9))
@@ -213,10 +247,10 @@ def test_noise_for_what_no_record_has_is_that_of_the_ridge_alone():
     schema = Schema({"age": Numeric(0, 1), "job": Category(["a", "b", "never"]), "y": TARGETS["two"]}, target="y")
     rng = np.random.default_rng(0)
     table = {"age": rng.uniform(0, 1, N), "job": rng.choice(["a", "b"], N), "y": rng.choice(["no", "yes"], N)}
-    plan = es.plan(models.problem_of(schema, N, ridge=0.1), es.Pure(1.0), release="final")
+    plan = es.plan(tables.problem_of(schema, N, ridge=0.1), es.Pure(1.0), release="final")
     rows = es.Rows(plan.problem, schema.encode(table), schema.encode_target(table))
     points = es.run(plan, rows, seed=4, repetitions=200).path[-1]
-    _, never = models.model_deviations(plan, schema)
+    _, never = tables.model_deviations(plan, schema)
     place = schema.names.index("job=never")
     assert 0.7 < points[place].std() / never[0, place] < 1.3
 
@@ -225,10 +259,10 @@ def test_more_budget_means_less_error_and_less_noise():
     for name in ("objective", "output", "statistics", "softmax"):
         small, large = (plan_of(name, epsilon) for epsilon in (0.5, 2.0))
         schema = schema_of(FITS[name][0])
-        assert models.expected_error(large) < models.expected_error(small)
+        assert tables.expected_error(large) < tables.expected_error(small)
         # Not of categories, which add up to the intercept: there a smaller ridge lets more noise through.
         age = schema.names.index("age")
-        less, more = (models.model_deviations(plan, schema)[0][:, age] for plan in (large, small))
+        less, more = (tables.model_deviations(plan, schema)[0][:, age] for plan in (large, small))
         assert np.all(less < more)
 
 
@@ -237,8 +271,8 @@ EXTREMES = [0.0, -0.0, 1.0, -3.5, 5e-324, 1e-320, -1e-320, 1e-160, 1e150, -1e160
 
 def written(model, **more):
     """Return model.json and the page of a model, without a warning."""
-    content = json.loads(json.dumps(models.to_dict(model, **more), allow_nan=False))
-    return content, models.page(content)
+    content = json.loads(json.dumps(tables.model_to_dict(model, **more), allow_nan=False))
+    return content, tables.page(content)
 
 
 @settings(max_examples=20, deadline=None, derandomize=True, database=None)
@@ -250,10 +284,10 @@ def test_whatever_was_published_is_written(data):
     plan, schema = planned(name), schema_of(kind)
     shape = (data.draw(st.integers(1, 3)), plan.problem.loss.outputs, plan.problem.width)
     drawn = data.draw(st.lists(st.sampled_from(EXTREMES), min_size=int(np.prod(shape)), max_size=int(np.prod(shape))))
-    points = fitting.centred(fitting.held(np.reshape(drawn, shape)))
-    model = models.Model(schema, plan, points, False)
-    content, page = written(model, scores=models.score(model, table_of(kind, 20, seed=2)))
-    assert models.from_dict(content).plan == plan
+    points = centred(held(np.reshape(drawn, shape)))
+    model = tables.Model(schema, plan, points, False)
+    content, page = written(model, scores=tables.score(model, table_of(kind, 20, seed=2)))
+    assert tables.model_from_dict(content).plan == plan
     assert page.endswith("</html>\n")
     assert not re.search(r"\b(nan|inf)\b", re.sub(r"<pre>.*</pre>", "", page, flags=re.DOTALL))
 
@@ -272,8 +306,8 @@ def test_whatever_budget_has_a_plan_can_be_described(name, epsilon):
             plan = plan_of(name, epsilon)
     except (ValueError, ArithmeticError):
         return  # refused before records are opened
-    curve = models.error_curve(plan.budget, lambda budget: plan_of(name, budget.epsilon), factors=(0.25, 4))
-    _, page = written(models.rehearsal(plan, schema), curve=curve)
+    curve = tables.error_curve(plan.budget, lambda budget: plan_of(name, budget.epsilon), factors=(0.25, 4))
+    _, page = written(tables.rehearsal(plan, schema), curve=curve)
     assert "How the budget was split" in page
 
 
@@ -286,10 +320,10 @@ def test_columns_of_any_range_are_described(name, ends):
         schema = Schema({"x": column, "y": target}, target="y")
     except ValueError:
         return  # refused when it is declared
-    plan = es.plan(models.problem_of(schema, N, ridge=1e-3), es.Pure(1.0), name)
+    plan = es.plan(tables.problem_of(schema, N, ridge=1e-3), es.Pure(1.0), name)
     for size in EXTREMES:
-        points = fitting.held(np.full((1, 1, 2), size))
-        written(models.Model(schema, plan, points, False))
+        points = held(np.full((1, 1, 2), size))
+        written(tables.Model(schema, plan, points, False))
 
 
 CONTENT = {}
@@ -300,7 +334,7 @@ CONTENT = {}
 def test_a_page_is_made_of_any_numbers(data):
     """Numbers of a model's file, any of them at any size or missing: a page, and no error or warning."""
     if not CONTENT:
-        CONTENT.update({name: written(models.rehearsal(planned(name), schema_of(FITS[name][0])))[0] for name in FITS})
+        CONTENT.update({name: written(tables.rehearsal(planned(name), schema_of(FITS[name][0])))[0] for name in FITS})
     content = copy.deepcopy(CONTENT[data.draw(st.sampled_from(sorted(CONTENT)))])
     content["prediction"]["curve"] = [{"epsilon": 1.0, "error": 0.5}, {"epsilon": 2.0, "error": 0.2}]
     content["points"] = content["points"] * data.draw(st.integers(1, 3))
@@ -318,7 +352,7 @@ def test_a_page_is_made_of_any_numbers(data):
             row[:] = [data.draw(st.sampled_from(EXTREMES)) for _ in row]
     content["prediction"]["error"] = data.draw(st.one_of(st.none(), extremes))
     content["certificate"]["odds"] = data.draw(st.one_of(st.none(), extremes))
-    page = models.page(content)
+    page = tables.page(content)
     drawn = " ".join(str(attributes) for tag, attributes in read(page).tags if tag in ("path", "rect"))
     assert not re.search(r"nan|inf", drawn)
 
@@ -345,7 +379,7 @@ def in_browser(page, width, folder, *action):
 @pytest.mark.parametrize("name", ["objective", "descent"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_the_page_opens_in_a_browser_and_fits_its_width(tmp_path, name, width):
-    page = models.page(content_of(name))
+    page = tables.page(content_of(name))
     done = in_browser(page, width, tmp_path, "--dump-dom")
     assert f'data-width="{width}"' in done.stdout
     assert "CONSOLE" not in done.stderr
@@ -359,9 +393,9 @@ def test_a_model_of_very_many_numbers_has_no_guessed_noise():
     schema = Schema({"code": Category(codes), "y": TARGETS["two"]}, target="y")
     rng = np.random.default_rng(0)
     table = {"code": rng.choice(codes, 700), "y": rng.choice(["no", "yes"], 700)}
-    plan = es.plan(models.problem_of(schema, 700, ridge=0.1), es.Pure(1.0), release="final")
-    content = models.to_dict(models.fit_model(plan, schema, table, seed=1))
-    page = models.page(content)
+    plan = es.plan(tables.problem_of(schema, 700, ridge=0.1), es.Pure(1.0), release="final")
+    content = tables.model_to_dict(tables.fit_model(plan, schema, table, seed=1))
+    page = tables.page(content)
     assert {entry["noise"] for entry in content["coefficients"]} == {None}
     assert "not guessed for a model of so many numbers" in page
     assert disagreements(page, content) == []

@@ -23,8 +23,8 @@ from sklearn.preprocessing import MinMaxScaler, OneHotEncoder
 from typer.testing import CliRunner
 
 import epsteps as es
-from epsteps.tables.schema import Category, Numeric, Schema, draft, read_columns
-from epsteps.tables.schema.transformer import SchemaTransformer
+from epsteps.estimators.transformer import SchemaTransformer
+from epsteps.tables import Category, Numeric, Schema, draft, read_columns
 
 command = import_module("epsteps.cli.schema")
 

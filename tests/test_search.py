@@ -22,8 +22,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from epsteps.budgets.selection import Selection
 from epsteps.estimators import PrivateHuberRegressor, PrivateLogisticRegression, PrivateRidge
-from epsteps.estimators.search import PrivateSearch
-from epsteps.estimators.trials import Trial, best_of, make_trial, models_of, points
+from epsteps.estimators.search import PrivateSearch, Trial, best_of, make_trial, models_of
 from epsteps.noise import Source
 from epsteps.problem.sampling import Sampling
 
@@ -150,7 +149,7 @@ def test_scores_have_the_noise_that_is_paid_for(model):
     noise = []
     for _ in range(200):
         found = make_trial(plan, models, source, *parts)
-        noise.append((found.score - points(found.outcome[1], *parts[1]).sum()) / plan.unit)
+        noise.append((found.score - found.outcome[1]._gains(*parts[1]).sum()) / plan.unit)
     # A discrete Laplace law in units of the score's steps, made continuous by a fraction of a step.
     jitter = np.random.default_rng(0).uniform(-0.5, 0.5, 200) / plan.unit
     scale = 1 / math.tanh(0.25) / 2 if plan.unit == 1 else 2.0  # a step of width 1 widens scale 2 a little
@@ -179,9 +178,9 @@ odd = st.sampled_from([0.0, 1.0, -1.0, 0.5, 7.0, np.nan, np.inf, -np.inf, 1e308,
 def test_one_record_moves_the_score_by_one_unit_at_most(model, row, target, place):
     fitted, unit, X, y = scored(is_classifier(model))
     X, y = X.copy(), y.astype(float)
-    before = points(fitted, X, y)
+    before = fitted._gains(X, y)
     X[place], y[place] = row, target
-    after = points(fitted, X, y)
+    after = fitted._gains(X, y)
     assert before.dtype == after.dtype == np.int64
     assert after.min() >= 0
     assert after.max() <= unit

@@ -29,7 +29,6 @@ from epsteps.problem.shapes import (
     Shape,
     Spherical,
 )
-from epsteps.testing import ReplayError, replay
 
 CUBE = es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.1, n=40, d=2)
 
@@ -116,10 +115,26 @@ def test_a_sum_with_noise_of_a_toy_shape_costs_its_gauge(toy, monkeypatch, facto
     assert all(within) is is_private
 
 
-def test_a_plan_runs_and_is_replayed_with_noise_of_a_toy_shape(toy, monkeypatch):
-    """The audit's replay measures by the shape's gauge: a sampler is not asked, and half the scale costs twice."""
+def planned(mechanism):
     plan = es.plan(CUBE, es.Pure(1.0), es.gd, iterations=2, mechanism="linf", sensitivity="global")
-    plan = dataclasses.replace(plan, mechanism=toy)
+    return dataclasses.replace(plan, mechanism=mechanism)
+
+
+def test_a_plan_runs_with_noise_of_a_toy_shape_in_integers_and_in_floats(toy):
+    """It is paid by the toy's gauge, in which the cube is 1: what a plan of "linf" pays."""
+    plan, rows = planned(toy), es.Rows(CUBE, *records(CUBE))
+    assert plan.spent <= 1
+    for arithmetic in ("exact", "float"):
+        run = es.run(plan, rows, seed=4, repetitions=2000, arithmetic=arithmetic)
+        step = run.path[0] - run.path[1]
+        moved = (step - step.mean(axis=1, keepdims=True)) / plan.steps.alpha[0] / plan.scales[0]
+        np.testing.assert_allclose(moved.var(axis=1), TOY.variances, rtol=0.2)
+
+
+def test_a_replay_measures_a_toy_shape_by_its_gauge(toy, monkeypatch):
+    from epsteps.testing import ReplayError, replay
+
+    plan = planned(toy)
     X, y = records(CUBE)
     other = X.copy()
     other[0] = -np.sign(X[0])

@@ -8,9 +8,8 @@ from scipy import sparse
 from scipy.special import logsumexp, softmax
 
 import epsteps as es
-from epsteps.data import engines
-from epsteps.data.engines import encoding, stream
-from epsteps.data.sources import streamed
+from epsteps.data import encoding, sources, stream
+from epsteps.data.engine import chosen
 from epsteps.problem.grid import STEPS, Grid
 from epsteps.problem.softmax import Softmax
 
@@ -38,7 +37,7 @@ def opened(request, tmp_path, monkeypatch):
         if request.param == "sparse":
             return es.Rows(problem, sparse.csr_array(X), y)
         if request.param == "streamed":
-            monkeypatch.setattr(streamed, "KEPT", 0)
+            monkeypatch.setattr(sources, "KEPT", 0)
             monkeypatch.setattr(stream, "BLOCK", 100)
             np.save(tmp_path / "X.npy", X)
             return es.Rows(problem, tmp_path / "X.npy", y)
@@ -148,4 +147,4 @@ def test_engines_with_one_margin_per_record_refuse():
     for engine in ("fast", "gpu"):
         with pytest.raises(ValueError, match=rf"engine='{engine}' computes one margin per record, Softmax has 4\. Use"):
             es.Rows(problem, np.ones((3, 3)), np.array(["a", "b", "c"]), engine=engine)
-    assert engines.chosen("auto", problem.loss, 10**9) == "numpy"
+    assert chosen("auto", problem.loss, 10**9).name == "numpy"

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import epsteps as es
-from epsteps.data.engines import encoding
-from epsteps.data.engines.sparse import SparseSums
+from epsteps.data import encoding
+from epsteps.data.sparse import SparseEngine
 from epsteps.problem.grid import STEPS, Grid
 
 LOSSES = [es.Logistic(), es.Squared(bound=1.5)]
@@ -46,7 +46,7 @@ def test_sparse_records_give_the_integers_and_means_of_dense_ones(ball, loss, in
     points, subset = Grid(problem).points(x, 1.0), rng.integers(0, n, 13)
     np.testing.assert_array_equal(found.sums(points), dense.sums(points))
     np.testing.assert_array_equal(found.sums(points, subset), dense.sums(points, subset))
-    np.testing.assert_array_equal(found._sums.second_moment(), dense._sums.second_moment())
+    np.testing.assert_array_equal(found._engine.second_moment(), dense._engine.second_moment())
     for point in (x, x[:, 1]):
         np.testing.assert_allclose(found.gradient(point), dense.gradient(point), rtol=1e-12, atol=1e-12)
         np.testing.assert_allclose(found.value(point), dense.value(point), rtol=1e-12)
@@ -107,7 +107,7 @@ def test_accumulators_are_emptied_in_time():
     found, dense = (es.Rows(problem, features, y) for features in (sparse.csr_array(X), X))
     np.testing.assert_array_equal(found.sums(points), dense.sums(points))
     assert found.sums(points).max() > 2**53
-    np.testing.assert_array_equal(found._sums.second_moment(), dense._sums.second_moment())
+    np.testing.assert_array_equal(found._engine.second_moment(), dense._engine.second_moment())
 
 
 @pytest.mark.parametrize("make", [sparse.csr_matrix, sparse.csc_array, sparse.coo_matrix, sparse.lil_array])
@@ -187,12 +187,12 @@ def test_a_large_second_moment_is_refused():
 
 def test_sums_in_large_pieces_are_the_same(monkeypatch):
     """Large sums are taken one part after the other."""
-    monkeypatch.setattr("epsteps.data.engines.sparse._LARGE_SUM", 0)
+    monkeypatch.setattr("epsteps.data.sparse._LARGE_SUM", 0)
     problem = small_problem(n=500)
     X, y = messy(500, 3, seed=2)
-    sums = SparseSums(Grid(problem), encoding.integers_sparse(problem, X), problem.loss.encode(y))
+    engine = SparseEngine(problem, X, problem.loss.encode(y))
     points = Grid(problem).points(np.ones((3, 2)), 1.0)
-    np.testing.assert_array_equal(sums.gradient(points), es.Rows(problem, X.toarray(), y).sums(points))
+    np.testing.assert_array_equal(engine.sums(points), es.Rows(problem, X.toarray(), y).sums(points))
 
 
 MEASURED = """

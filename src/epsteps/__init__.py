@@ -8,7 +8,7 @@ from epsteps.auditing import Audit, audit
 from epsteps.bounds import NoBoundError
 from epsteps.bounds.steps import Steps, gd, heavy_ball, multistage, nesterov, restarted_nesterov
 from epsteps.budgets import Approximate, Concentrated, Expense, Pure
-from epsteps.data.records import Rows, check
+from epsteps.data.rows import Rows, check
 from epsteps.ledger import BudgetExceededError, Ledger, LedgerError
 from epsteps.methods import CurvaturePlan, ObjectivePlan, OutputPlan, StatisticsPlan, StepsPlan, plan
 from epsteps.methods.smoothness import SmoothnessEstimate
@@ -23,9 +23,8 @@ from epsteps.problem.losses import Logistic, PseudoHuber, SmoothedHinge, Squared
 from epsteps.problem.problem import Problem
 from epsteps.problem.softmax import Softmax
 from epsteps.running.checkpoint import CheckpointError
-from epsteps.running.run import Run, run
-from epsteps.running.smoothness import estimate_smoothness
-from epsteps.tables.schema import Category, Numeric, Schema
+from epsteps.running.run import Run, estimate_smoothness, run
+from epsteps.tables import Category, Numeric, Schema
 
 if TYPE_CHECKING:
     from epsteps.estimators import (

@@ -8,7 +8,7 @@ import numpy as np
 import epsteps as es
 from epsteps.noise import Source
 from epsteps.running import taps
-from epsteps.running.loop import Reader
+from epsteps.running.run import Reader
 
 
 def asked(plan: es.Plan):

@@ -22,7 +22,7 @@ from epsteps.auditing.worst_case import (
     noise_norm,
     record_gradients,
 )
-from epsteps.data.records import Rows
+from epsteps.data.rows import Rows
 from epsteps.methods import ObjectivePlan, OutputPlan
 from epsteps.problem.problem import Problem
 

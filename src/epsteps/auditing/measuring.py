@@ -18,7 +18,7 @@ from epsteps.auditing.attacks import Attack
 from epsteps.auditing.worst_case import Pair, noise_norm, worst_pair
 from epsteps.bounds.steps import Steps
 from epsteps.budgets import Concentrated, Pure
-from epsteps.data.records import Rows
+from epsteps.data.rows import Rows
 from epsteps.methods import StepsPlan
 from epsteps.problem.sampling import Sampling
 from epsteps.running.run import Run, run

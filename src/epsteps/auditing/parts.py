@@ -18,17 +18,17 @@ from epsteps.auditing.extremes import records_of, widest_matrices, widest_vector
 from epsteps.auditing.laws import Gaussians, Law, Traces, Vectors
 from epsteps.auditing.worst_case import Stated, noise_norm, worst_pair
 from epsteps.budgets import Epsilon
-from epsteps.data.records import Rows
+from epsteps.data.rows import Rows
 from epsteps.methods import CurvaturePlan, OutputPlan, StatisticsPlan
-from epsteps.methods.curvature_sums import ColumnMeans, SecondMoment, column_means
-from epsteps.methods.designs import MATRIX_STEPS, Moments, Statistic, Whitening, whitening_of
+from epsteps.methods.curvature import MATRIX_STEPS, Moments, Statistic, Whitening, whitening_of
+from epsteps.methods.curvature.sums import ColumnMeans, SecondMoment, column_means
 from epsteps.methods.minimum import Minimum
 from epsteps.methods.statistics import WISHART, SecondMoments
 from epsteps.noise import Source
 from epsteps.plans.requests import Gradient
 from epsteps.problem import grid
 from epsteps.problem.sampling import Sampling
-from epsteps.running.loop import Reader
+from epsteps.running.run import Reader
 
 _MOST_RECORDS = 2**14
 _FULL = Sampling(1, 1)

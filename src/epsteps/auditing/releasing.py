@@ -12,7 +12,7 @@ from epsteps.auditing.report import Audit, StepBound
 from epsteps.budgets import Approximate
 from epsteps.budgets.corners import composed
 from epsteps.methods import minima
-from epsteps.methods.objective import ObjectivePlan
+from epsteps.methods.objective.plan import ObjectivePlan
 from epsteps.running.run import run
 
 _RUNS = 1000

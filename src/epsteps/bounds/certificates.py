@@ -13,13 +13,13 @@ V_{t+1} <= rho² V_t + alpha² (P11 + c L/2) E|w_t|². After Hu & Lessard 2017 a
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
 
-from epsteps.bounds.inequality import Setting, left_side, matrices_of
-from epsteps.bounds.quadratic import MethodLike, method_name, rate
-from epsteps.bounds.recursion import Bound, NoBoundError
+from epsteps.bounds.prediction import Bound, NoBoundError
+from epsteps.bounds.quadratics import MethodLike, method_name, rate
 from epsteps.problem import validate
 from epsteps.problem.extras import require
 
@@ -27,6 +27,48 @@ _MARGIN = 1e-9  # the program is solved with this much to spare, in units where 
 _ROUNDING = 64 * np.finfo(float).eps  # above the relative error of the matrices below and of their eigenvalues
 _TINY = np.finfo(float).tiny
 _RATES = 17  # rates tried at first, and again around the best of them
+
+
+class Setting(NamedTuple):
+    """A method with constant steps, and the class S(mu, L)."""
+
+    method: str
+    alpha: float
+    beta: float
+    mu: float
+    L: float
+
+    def scaled(self) -> "Setting":
+        """Return the same setting in units where L = 1."""
+        return Setting(self.method, self.alpha * self.L, self.beta, self.mu / self.L, 1.0)
+
+
+def left_side(
+    matrices: tuple[np.ndarray, np.ndarray, np.ndarray], rho: float, P: np.ndarray, c: float, c0: float
+) -> np.ndarray:
+    """Return c0 X0 + c X - [A B]' P [A B] + rho² diag(P, 0), which must be positive semidefinite."""
+    X0, X, step = matrices
+    left = c0 * X0 + c * X - step.T @ P @ step
+    left[:2, :2] += rho**2 * P
+    return left
+
+
+def matrices_of(setting: Setting, rho: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return X0, X and [A B] for v = (x_t - x*, x_{t-1} - x*, gradient)."""
+    name, alpha, b, mu, L = setting
+    drift, away = np.array([b, -b]), np.array([1 + b, -b])  # from x_t, from x*, to where Nesterov takes the gradient
+    look = np.array([1.0, 0.0]) if name == "heavy_ball" else away
+    X0 = np.block([[2 * mu * L * np.outer(look, look), -(mu + L) * look[:, None]], [-(mu + L) * look, 2]])
+    descent = alpha * (2 - L * alpha)
+    if name == "heavy_ball":
+        across = -(1 - L * alpha) * drift
+        X = np.block([[-L * np.outer(drift, drift), across[:, None]], [across, descent]])
+        X += (1 - rho**2) * np.array([[mu, 0, -1], [0, 0, 0], [-1, 0, 0]])
+    else:
+        X = np.zeros((3, 3))
+        for weight, u in ((rho**2, drift), (1 - rho**2, away)):
+            X += weight * np.block([[mu * np.outer(u, u), -u[:, None]], [-u, descent]])
+    return X0, X / 2, np.array([[1 + b, -b, -alpha], [1, 0, 0]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,15 +165,15 @@ def certificate(
     setting = _checked(method, alpha, beta, mu, L)
     low = rate(setting.method, mu, L, alpha, beta)
     tried = 1 - 1e-6 * (1 - low) if rho is None else validate.number("rho", rho)
-    found = _widest(setting, tried) if low < 1 and 0 < tried < 1 else None
-    if found is None:
+    best = _widest(setting, tried) if low < 1 and 0 < tried < 1 else None
+    if best is None:
         values = f"{setting.method} with {alpha=}, {beta=}, {mu=}, {L=}" + (f" at {rho=}" if rho is not None else "")
         raise NoBoundError(f"no certificate exists for these parameters: {values}. Try a smaller alpha or beta.")
-    while rho is None and found.rho - low > 1e-7 * (1 - low):
-        middle = (low + found.rho) / 2
+    while rho is None and best.rho - low > 1e-7 * (1 - low):
+        middle = (low + best.rho) / 2
         attempt = _widest(setting, middle)
-        low, found = (middle, found) if attempt is None else (low, attempt)
-    return found
+        low, best = (middle, best) if attempt is None else (low, attempt)
+    return best
 
 
 def best_certificate(
@@ -161,7 +203,7 @@ def best_certificate(
         start = decay * np.array([distance_squared, 2 * distance_squared, distance_squared, gap / L])
         return start + (1 - decay) / (1 - rho**2) * alpha**2 * trace * np.array([1, 0, 0, 0.5])
 
-    return _best_over_rates(setting, cost, lambda found: found.error(T, trace, distance_squared, gap))
+    return _best_over_rates(setting, cost, lambda candidate: candidate.error(T, trace, distance_squared, gap))
 
 
 @lru_cache(maxsize=1024)
@@ -173,7 +215,7 @@ def lasting_certificate(method: str, alpha: float, beta: float, mu: float, L: fl
     """
     setting = _checked(method, alpha, beta, mu, L)
     cost = np.array([1, 0, 0, 0.5]) + 1e-3 * np.array([2, 4, 2, mu / L])  # R; among equals, a small start_factor
-    return _best_over_rates(setting, lambda _: cost, lambda found: found.R / (1 - found.rho ** (2 / 3)) ** 3)
+    return _best_over_rates(setting, lambda _: cost, lambda proof: proof.R / (1 - proof.rho ** (2 / 3)) ** 3)
 
 
 def _checked(method: MethodLike, alpha: float, beta: float, mu: float, L: float) -> Setting:
@@ -191,8 +233,8 @@ def _best_over_rates(
     fractions = np.geomspace(1e-3, 1, _RATES)  # of 1 - rho
     for _ in range(3):
         for rho in (1 - fractions * (1 - smallest.rho)).tolist():
-            found = _cheapest(setting, rho, cost(rho))
-            best = best if found is None else min(best, found, key=score)
+            candidate = _cheapest(setting, rho, cost(rho))
+            best = best if candidate is None else min(best, candidate, key=score)
         centre, ratio = (1 - best.rho) / (1 - smallest.rho), fractions[1] / fractions[0]
         fractions = np.geomspace(centre / ratio, min(1, centre * ratio), _RATES)
     return best
@@ -238,5 +280,5 @@ def _minimise(setting: Setting, rho: float, cost, equal, left: np.ndarray, quadr
     nothing, conic = sparse.csc_matrix((6, 6)), sparse.csc_matrix(np.concatenate(rows))
     solver = clarabel.DefaultSolver(nothing, np.array(cost, float), conic, np.concatenate(rhs), cones, options)
     p11, p12, p22, c, c0, _ = solver.solve().x
-    found = Certificate(rho, setting.L * np.array([[p11, p12], [p12, p22]]), c, c0 / setting.L, *setting)
-    return found if found.holds else None
+    proof = Certificate(rho, setting.L * np.array([[p11, p12], [p12, p22]]), c, c0 / setting.L, *setting)
+    return proof if proof.holds else None

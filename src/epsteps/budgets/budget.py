@@ -12,6 +12,7 @@ from epsteps.budgets.costs import BY_UNIT, Cost
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.budgets.prices import Price, Tally
 from epsteps.problem import validate
+from epsteps.problem.kinds import Kinds
 from epsteps.problem.sampling import Sampling
 
 # Totals are rounded up by this much, far above the rounding error of the sums and logarithms in them.
@@ -26,7 +27,7 @@ class Budget(Price):
     amounts in the budget's own.
     """
 
-    named: ClassVar[dict[str, type["Budget"]]] = {}
+    named: ClassVar["Kinds[Budget]"] = Kinds("budget")
     # The currencies that the budget is made for.
     kinds: ClassVar[tuple[type[Cost], ...]]
     # What amounts are counted in, for people; and the rules by which a ledger may compose prices under the budget.
@@ -35,7 +36,7 @@ class Budget(Price):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        Budget.named[cls.__name__] = cls
+        Budget.named.add(cls.__name__, cls)
 
     @property
     def amount(self) -> float:

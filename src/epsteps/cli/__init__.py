@@ -1,29 +1,27 @@
 """The command line."""
 
 import typer
+from typer import Option
 
 import epsteps
+from epsteps.cli.common import Commands
 from epsteps.cli.fit import fit, predict
 from epsteps.cli.ledger import ledger
 from epsteps.cli.paper import compare, reproduce
 from epsteps.cli.plan import audit, plan
 from epsteps.cli.schema import schema
 
-app = typer.Typer(
-    name="epsteps",
-    help="Differentially private convex optimisation: how much epsilon each step gets.",
-    no_args_is_help=True,
+app = Commands(
+    "epsteps",
+    "Differentially private convex optimisation: how much epsilon each step gets.",
     add_completion=False,
-    rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.command()(audit)
-app.command()(compare)
-app.command()(fit)
+for command in (audit, compare, fit):
+    app.command()(command)
 app.add_typer(ledger)
-app.command()(plan)
-app.command()(predict)
-app.command()(reproduce)
+for command in (plan, predict, reproduce):
+    app.command()(command)
 app.add_typer(schema)
 
 
@@ -35,7 +33,7 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    version: bool = typer.Option(
+    version: bool = Option(
         False, "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
     ),
 ) -> None:

@@ -44,12 +44,22 @@ Force = Annotated[
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t"}
 
 
-def clean_errors(command: Callable[..., None]) -> Callable[..., None]:
-    """Turn expected errors into one line and an exit code.
+class Commands(typer.Typer):
+    """Commands whose expected errors are one line and an exit code.
 
-    2 for a wrong argument; 1 for a missing thing, or a budget that does not cover what was asked for.
+    2 is for a wrong argument; 1 for a missing thing, or a budget that does not cover what was asked for.
     """
 
+    def __init__(self, name: str, help: str, **options: Any) -> None:
+        super().__init__(name=name, help=help, no_args_is_help=True, rich_markup_mode=None, **options)
+
+    def command(self, name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Return what makes a function a command of this name, or of its own."""
+        register = super().command(name)
+        return lambda function: register(_with_clean_errors(function))
+
+
+def _with_clean_errors(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> None:
         try:
@@ -70,7 +80,7 @@ def _ended(message: str, code: int) -> typer.Exit:
     return typer.Exit(code)
 
 
-def make_budget(epsilon: float, delta: float | None, rho: float | None = None) -> Budget:
+def make_budget(epsilon: float, delta: float | None, rho: float | None) -> Budget:
     """Return the budget that the options declare."""
     if rho is not None:
         if delta is not None:
@@ -131,3 +141,8 @@ def print_table(table: Table) -> None:
 def print_json(value: Any) -> None:
     """Print plain data as JSON."""
     typer.echo(json.dumps(value, indent=1))
+
+
+def answer(value: Any, text: str, *, as_json: bool) -> None:
+    """Print plain data as JSON, or else the text that says the same."""
+    print_json(value) if as_json else typer.echo(text)

@@ -15,17 +15,15 @@ import typer
 from typer import Argument, Option
 
 import epsteps as es
-from epsteps.budgets import Budget
+from epsteps import tables
 from epsteps.budgets.prices import Price
 from epsteps.cli import common, files
-from epsteps.tables import models
-from epsteps.tables.schema import Schema, SchemaCheck
+from epsteps.tables import Schema, SchemaCheck
 
 MODEL, REPORT = "model.json", "report.html"
 _MOST_COLUMNS = 12
 
 
-@common.clean_errors
 def fit(
     data: common.TableFile,
     schema: Annotated[Path, Option(help="What is declared of its columns: a .toml file.", show_default=False)],
@@ -53,14 +51,14 @@ def fit(
     their values. Values outside the schema never stop a fit: they are moved inside.
     """
     declared = _with_target(Schema.read(schema), target)
-    budget = common.make_budget(epsilon, delta)
+    budget = es.Pure(epsilon) if delta is None else es.Approximate(epsilon, delta)
     account = _account(ledger, dataset)
     paths = [out / name for name in (MODEL, REPORT)]
     files.require_free(paths, force)
     table, tested = _tables(declared, data, test, common.DELIMITERS[delimiter])
     say = partial(typer.echo, err=json)
-    problem = models.problem_of(declared, len(next(iter(table.values()))), ridge)
-    replan = partial(_plan, problem, method, release)
+    problem = tables.problem_of(declared, len(next(iter(table.values()))), ridge)
+    replan = partial(es.plan, problem, method=method, release=release)
     planned = replan(budget)
     say(f"{planned}\n")
     if seed is not None:
@@ -68,32 +66,28 @@ def fit(
     if sys.stdout.isatty() and not json:
         typer.echo(_projected(declared.check(table)))
     _require_consent(yes, json)
-    described = partial(_described, models.error_curve(budget, replan), tested)
-    rehearsed = described(models.rehearsal(planned, declared), None)
-    models.page(rehearsed)  # what cannot be described is found out before anything is charged
+    described = partial(_described, tables.error_curve(budget, replan), tested)
+    rehearsed = described(tables.rehearsal(planned, declared), None)
+    tables.page(rehearsed)  # what cannot be described is found out before anything is charged
     with files.opened(paths, force) as outputs:
         model = _run(planned, declared, table, seed, account)
         content = described(model, None if account is None else account.described)
-        text = _written(content)
+        text = json_module.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
         _save(outputs, text, content)
     typer.echo(text if json else _summary(content, out))
 
 
 def _described(
-    curve: list[tuple[float, float]], tested: Any, model: models.Model, ledger: dict[str, Any] | None
+    curve: list[tuple[float, float]], tested: Any, model: tables.Model, ledger: dict[str, Any] | None
 ) -> dict[str, Any]:
     """Return the content of model.json."""
-    return models.to_dict(
+    return tables.model_to_dict(
         model,
         curve=curve,
         ledger=ledger,
-        scores=None if tested is None else models.score(model, tested),
+        scores=None if tested is None else tables.score(model, tested),
         made={"by": f"epsteps {es.__version__}", "on": datetime.now(UTC).date().isoformat()},
     )
-
-
-def _written(content: dict[str, Any]) -> str:
-    return json_module.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
 
 
 def _save(outputs: list[files.Output], text: str, content: dict[str, Any]) -> None:
@@ -108,7 +102,7 @@ def _save(outputs: list[files.Output], text: str, content: dict[str, Any]) -> No
         typer.echo(text)
         raise type(error)(f"{model.path} could not be written ({error}): keep the model that was printed.") from None
     try:
-        report.write(models.page(content))
+        report.write(tables.page(content))
     except OSError as error:
         report.path.unlink(missing_ok=True)  # one that was to be replaced is about another model
         raise type(error)(f"{model.path} was written, but not {report.path} ({error}).") from None
@@ -160,10 +154,6 @@ def _tables(declared: Schema, data: Path, test: Path | None, delimiter: str) -> 
     return table, None if test is None else declared.load(test, delimiter=delimiter)
 
 
-def _plan(problem: es.Problem, method: str, release: str, budget: Budget) -> es.Plan:
-    return es.plan(problem, budget, method, release=release)
-
-
 def _require_consent(yes: bool, quiet: bool) -> None:
     """Ask the data holder on a terminal; elsewhere the option must say that the plan is agreed to."""
     if yes:
@@ -190,10 +180,10 @@ def _projected(check: SchemaCheck) -> str:
     return "\n".join(lines)
 
 
-def _run(planned: es.Plan, declared: Schema, table: Any, seed: int | None, account: _Account | None) -> models.Model:
+def _run(planned: es.Plan, declared: Schema, table: Any, seed: int | None, account: _Account | None) -> tables.Model:
     """Run behind a progress bar that counts the answers of the plan, which are public."""
     with common.progress_bar("fit", planned.requests) as advance:
-        return models.fit_model(planned, declared, table, seed=seed, ledger=account, on_step=_counted(advance))
+        return tables.fit_model(planned, declared, table, seed=seed, ledger=account, on_step=_counted(advance))
 
 
 def _counted(advance: Callable[[int], None]) -> Callable[[int], None]:
@@ -220,7 +210,6 @@ def _summary(content: dict[str, Any], out: Path) -> str:
     return "\n".join([*lines, f"Wrote {out / MODEL} and {out / REPORT}."])
 
 
-@common.clean_errors
 def predict(
     model: Annotated[Path, Argument(metavar="MODEL", help="Folder that epsteps fit wrote.", show_default=False)],
     data: common.TableFile,
@@ -234,16 +223,15 @@ def predict(
     Predictions for private records tell about those records, whatever the model's guarantee.
     """
     files.require_free([out], force)
-    fitted = models.load(model)
+    fitted = tables.load_model(model)
     if fitted.seeded:
         typer.echo("NOT PRIVATE: the model was fitted with a seed.", err=True)
     schema = fitted.schema
     table = schema.load_features(data, delimiter=common.DELIMITERS[delimiter])
     header, columns = [str(schema.target)], [fitted.predict(table)]
     if proba:
-        probabilities = fitted.probabilities(table)
+        columns += list(fitted.probabilities(table).T)
         header += [f"{schema.target}={label}" for label in fitted.classes or ()]
-        columns += list(probabilities.T)
     text = _csv(header, columns)
     if out is None:
         typer.echo(text, nl=False)

@@ -10,14 +10,11 @@ from typer import Argument, Option
 
 import epsteps as es
 from epsteps.cli import common, files
-from epsteps.cli.common import clean_errors, make_table, print_json, print_table, shown
+from epsteps.cli.common import make_table, print_json, print_table, shown
 from epsteps.ledger import Book
 
-ledger = typer.Typer(
-    name="ledger",
-    help="Keep the privacy budgets of datasets in a file: each run is charged before it draws noise.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
+ledger = common.Commands(
+    "ledger", "Keep the privacy budgets of datasets in a file: each run is charged before it draws noise."
 )
 LedgerFile = Annotated[Path, Argument(metavar="PATH", help="The ledger's file.", show_default=False)]
 DatasetName = Annotated[str, Argument(metavar="NAME", help="The dataset.", show_default=False)]
@@ -26,7 +23,6 @@ _BAR = 20
 
 
 @ledger.command()
-@clean_errors
 def create(
     path: LedgerFile,
     name: DatasetName,
@@ -46,14 +42,11 @@ def create(
         raise ValueError("declare the budget by either --epsilon or --rho, e.g. --epsilon 1.")
     budget = common.make_budget(0.0 if epsilon is None else epsilon, delta, rho)
     entry = es.Ledger(path).create(name, budget, composition=composition, note=note)
-    if json:
-        print_json(entry.to_dict())
-        return
-    typer.echo(f"{path}: dataset {shown(name)} may spend {budget}, for one record replaced.")
+    text = f"{path}: dataset {shown(name)} may spend {budget}, for one record replaced."
+    common.answer(entry.to_dict(), text, as_json=json)
 
 
 @ledger.command()
-@clean_errors
 def show(path: LedgerFile, json: Json = False) -> None:
     """Show what each dataset has spent, and what remains."""
     books = es.Ledger(path).books()
@@ -75,7 +68,6 @@ def show(path: LedgerFile, json: Json = False) -> None:
 
 
 @ledger.command()
-@clean_errors
 def history(path: LedgerFile, name: DatasetName, json: Json = False) -> None:
     """List the charges of a dataset."""
     book = es.Ledger(path).book(name)
@@ -91,7 +83,6 @@ def history(path: LedgerFile, name: DatasetName, json: Json = False) -> None:
 
 
 @ledger.command()
-@clean_errors
 def verify(
     path: LedgerFile,
     head: str | None = Option(None, help="A head that export or verify printed earlier: it must still be there."),
@@ -99,14 +90,10 @@ def verify(
 ) -> None:
     """Check every entry and every budget; the exit code is 1 if the ledger was changed by hand."""
     last = es.Ledger(path).verify(head)
-    if json:
-        print_json({"valid": True, "head": last})
-        return
-    typer.echo(f"{path} is valid; its head is {last}.")
+    common.answer({"valid": True, "head": last}, f"{path} is valid; its head is {last}.", as_json=json)
 
 
 @ledger.command()
-@clean_errors
 def export(
     path: LedgerFile,
     out: common.InsteadOfScreen = None,
@@ -121,10 +108,8 @@ def export(
         print_json(document)
         return
     files.write(out, json_module.dumps(document, indent=1) + "\n", force=force, never=path)
-    if json:
-        print_json({"out": str(out), "entries": len(entries), "head": head})
-        return
-    typer.echo(f"Wrote {len(entries)} entries to {out}; the head is {head}.")
+    text = f"Wrote {len(entries)} entries to {out}; the head is {head}."
+    common.answer({"out": str(out), "entries": len(entries), "head": head}, text, as_json=json)
 
 
 def _summary(book: Book) -> dict[str, Any]:

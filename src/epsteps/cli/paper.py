@@ -12,7 +12,7 @@ from typer import Argument, Option
 
 import epsteps as es
 from epsteps.cli import common, files
-from epsteps.data.sources.parquet import ParquetReader
+from epsteps.data.parquet import ParquetReader
 from epsteps.data.tables import read_table
 from epsteps.paper import compare as experiment
 from epsteps.paper import quadratic_demo, report
@@ -26,7 +26,6 @@ _FIGURES = ("fig1", "fig2", "fig3", "fig4")
 _RECORDS, _FEATURES, _RIDGE = 100_000, 20, 0.02
 
 
-@common.clean_errors
 def compare(
     n: int = Option(100_000, help="Number of synthetic records."),
     d: int = Option(20, help="Number of synthetic features."),
@@ -141,7 +140,6 @@ def _start(text: str) -> float:
         raise ValueError(f"--start must be zero, ten or a number, got {text!r}.") from None
 
 
-@common.clean_errors
 def reproduce(
     figures: list[str] | None = Argument(None, help="fig1, fig2, fig3, fig4 or all (the default)."),
     as_published: bool = Option(False, "--as-published", help="What the authors' code did, errors included."),

@@ -14,14 +14,13 @@ import epsteps as es
 from epsteps.auditing import Design, picture
 from epsteps.budgets import Budget
 from epsteps.cli import common, files
-from epsteps.cli.common import clean_errors, make_budget, make_problem, method_named
+from epsteps.cli.common import make_budget, make_problem, method_named
 
 # Longer plans are shown by as many of their steps, evenly spread.
 _SHOWN = 20
 _REPORT, _PICTURE = "report.json", "audit.png"
 
 
-@clean_errors
 def plan(
     n: Annotated[int, Option(help="Number of records (public).")],
     d: common.Features,
@@ -87,7 +86,6 @@ def _whole(name: str, text: str) -> int:
         raise ValueError(f"--{name} must be a whole number or auto, got {text!r}.") from None
 
 
-@clean_errors
 def audit(
     plan: Path | None = Argument(None, help="A plan's JSON, as epsteps plan writes it; or use the options."),
     epsilon: float = Option(1.0, help="Privacy budget: pure epsilon unless --delta."),
@@ -118,7 +116,7 @@ def audit(
     paths = [] if out is None else [out / _REPORT, out / _PICTURE]
     files.require_free(paths, force)
     if plan is not None:
-        planned = es.Plan.from_json(plan.read_text())
+        planned = es.StepsPlan.from_json(plan.read_text())
     else:
         problem = make_problem(loss, target_bound, radius, norm, ridge=ridge, n=n, d=d, intercept=intercept)
         planned = _audited_plan(problem, make_budget(epsilon, delta, rho), method, iterations, batch)
@@ -141,7 +139,7 @@ def audit(
 
 def _audited_plan(
     problem: es.Problem, budget: Budget, method: common.MethodName, iterations: int, batch: int | None
-) -> es.Plan:
+) -> es.StepsPlan:
     """Return the plan with the best known split: an even one where no theorem weighs the steps."""
     make = functools.partial(es.plan, problem, budget, method_named(method), iterations=iterations, batch=batch)
     try:

@@ -10,19 +10,15 @@ from rich.text import Text
 from typer import Argument, Option
 
 from epsteps.cli import common, files
-from epsteps.cli.common import clean_errors, print_table, shown
-from epsteps.tables.schema import Schema, SchemaCheck, draft, read_columns
+from epsteps.cli.common import print_table, shown
+from epsteps.tables import Schema, SchemaCheck, draft, read_columns
 
-schema = typer.Typer(
-    name="schema",
-    help="Declare what a table's columns hold: ranges and categories that are known without the data.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
+schema = common.Commands(
+    "schema", "Declare what a table's columns hold: ranges and categories that are known without the data."
 )
 
 
 @schema.command("draft")
-@clean_errors
 def draft_schema(
     data: common.TableFile,
     out: common.InsteadOfScreen = None,
@@ -45,7 +41,6 @@ def draft_schema(
 
 
 @schema.command("show")
-@clean_errors
 def show_schema(path: Annotated[Path, Argument(metavar="SCHEMA", help="The schema: a .toml file.")]) -> None:
     """Print what a schema declares, and how many features it makes. No data is read."""
     declared = Schema.read(path)
@@ -55,7 +50,6 @@ def show_schema(path: Annotated[Path, Argument(metavar="SCHEMA", help="The schem
 
 
 @schema.command("check")
-@clean_errors
 def check_schema(
     data: common.TableFile,
     path: Annotated[Path, Option("--schema", help="The schema: a .toml file.", show_default=False)],
@@ -71,10 +65,8 @@ def check_schema(
             "the counts of epsteps schema check tell about single records: they are shown on a terminal only, "
             "and not written to a file or a pipe."
         )
-    names = list(declared.columns)
-    print_table(
-        _check_table(declared, declared.check(read_columns(data, names, delimiter=common.DELIMITERS[delimiter])))
-    )
+    columns = read_columns(data, list(declared.columns), delimiter=common.DELIMITERS[delimiter])
+    print_table(_check_table(declared, declared.check(columns)))
     typer.echo("For the data holder's own eyes: not private. A run clips and maps these values, and says nothing.")
 
 
@@ -86,9 +78,8 @@ def on_terminal() -> bool:
 def _declared_table(declared: Schema) -> Table:
     table = Table("column", "declared", "features")
     for name, column in declared.columns.items():
-        table.add_row(
-            Text(shown(name)), Text(shown(str(column))), "target" if name == declared.target else str(column.width)
-        )
+        features = "target" if name == declared.target else str(column.width)
+        table.add_row(Text(shown(name)), Text(shown(str(column))), features)
     return table
 
 

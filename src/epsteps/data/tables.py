@@ -2,31 +2,12 @@
 
 import csv
 import math
-import tokenize
-import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 
-from epsteps.data import values
-from epsteps.problem.extras import require
-
-# What NumPy raises for .npy and .npz files that are not whole.
-DAMAGED = (
-    ValueError,
-    TypeError,
-    EOFError,
-    KeyError,
-    AttributeError,
-    NotImplementedError,
-    SyntaxError,
-    BadZipFile,
-    zlib.error,
-    tokenize.TokenError,
-)
+from epsteps.data import parquet, values
+from epsteps.data.mapped import whole_numpy_file
 
 
 def read_table(path: Path, target: str | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -54,16 +35,6 @@ def _read_npz(path: Path, target: str | None) -> tuple[np.ndarray, np.ndarray]:
     raise ValueError(f"{path} must hold arrays X and y (or X_train and y_train), got {names}.")
 
 
-@contextmanager
-def whole_numpy_file(path: Path) -> Iterator[None]:
-    """Turn what NumPy raises for a damaged .npy or .npz file into one line."""
-    try:
-        yield
-    except DAMAGED as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"{path} is not a whole file of NumPy's with numbers or text: {reason}") from None
-
-
 def _read_csv(path: Path, target: str | None) -> tuple[np.ndarray, np.ndarray]:
     with path.open(newline="", encoding="utf-8-sig") as file:
         rows = csv.reader(file)
@@ -83,14 +54,9 @@ def _numbers(path: Path, names: list[str], line: int, row: list[str]) -> list[fl
 
 
 def _read_parquet(path: Path, target: str | None) -> tuple[np.ndarray, np.ndarray]:
-    parquet = require("pyarrow.parquet", "parquet", "reading .parquet files")
-    try:
-        table = parquet.read_table(path)
-    except (ValueError, OSError) as error:
-        raise ValueError(f"{path} is not a whole Parquet file: {str(error).splitlines()[0]}") from None
-    types = require("pyarrow", "parquet", "reading .parquet files").types
+    table = parquet.table_of(path)
     for field in table.schema:
-        if not (types.is_integer(field.type) or types.is_floating(field.type) or types.is_boolean(field.type)):
+        if parquet.kind_of(field.type) != "f":
             raise ValueError(f"{path}: column {field.name!r} is not numeric. Encode text columns as numbers.")
     columns = [values.numbers(values.column(column)) for column in table.itercolumns()]
     return _columns(path, table.column_names, np.column_stack(columns), target)

@@ -2,17 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import expit, log_expit, log_softmax, softmax
+from scipy.special import log_expit, log_softmax
 from sklearn.base import ClassifierMixin
 
 from epsteps.data import values
 from epsteps.estimators import _scikit
-from epsteps.estimators._shared import PrivateLinearModel, with_common_parameters
+from epsteps.estimators.base import PrivateLinearModel, with_common_parameters
 from epsteps.problem.losses import Logistic, Loss, SmoothedHinge
 from epsteps.problem.softmax import Softmax
+from epsteps.tables.model import likeliest, probabilities
+from epsteps.tables.scores import of_classes
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -20,6 +22,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
     """What classifiers share: declared classes, and labels that are none of them."""
 
     classes: Sequence[Any] = (0, 1)
+    _most: ClassVar[int] = 1
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -31,18 +34,13 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         """Return the same for scikit-learn before 1.6."""
         return {"binary_only": np.size(self.classes) <= 2, "poor_score": True}
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Fit the model privately to rows X with labels y."""
-        coefficients, constants = self._run(X, y)
+    def _told(self, coefficients: np.ndarray, constants: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the model for the sorted classes: the second of two has the positive margins."""
         self.classes_, order = np.unique(np.array(self._labels()), return_index=True)
-        if coefficients.shape[1] == 1:
-            # The loss's second class has the positive margins, whichever of the two comes first when sorted.
-            sign = 1.0 if order[0] == 0 else -1.0
-            coefficients, constants = sign * coefficients, sign * constants
-        else:
-            coefficients, constants = coefficients[:, order], constants[:, order]
-        self._publish(coefficients, constants)
-        return self
+        if len(order) > 2:
+            return coefficients[:, order], constants[:, order]
+        sign = 1.0 if order[0] == 0 else -1.0
+        return sign * coefficients, sign * constants
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return each row's margin: for the second of two classes, or one for each of more."""
@@ -51,13 +49,24 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
 
     def predict(self, X: Any) -> np.ndarray:
         """Return each row's class."""
-        margins = self.decision_function(X)
-        return self.classes_[(margins > 0).astype(int) if margins.ndim == 1 else margins.argmax(axis=1)]
+        places = likeliest(self.decision_function(X))  # raises unless it is fitted
+        return self.classes_[places]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the part of the labels that is predicted, without privacy for these records."""
-        labels = self.comparable(_scikit.targets(self, X, y))
-        return float(np.average(self.predict(X) == labels, weights=sample_weight))
+        return float(np.average(self._gains(X, _scikit.targets(self, X, y)), weights=sample_weight))
+
+    @np.errstate(all="ignore")  # a warning would tell something about a record
+    def _gains(self, X: Any, y: np.ndarray) -> np.ndarray:
+        """Return what each record adds to the score of a search: 1 if its label is predicted."""
+        return (self.predict(X) == self.comparable(y)).astype(np.int64)
+
+    def _scores(self, X: Any, y: np.ndarray) -> dict[str, float]:
+        """Return what ``evaluate`` says of labels; one of no class counts as the first, but for accuracy."""
+        labels = self.comparable(y)
+        places = np.searchsorted(self.classes_, np.where(np.isin(labels, self.classes_), labels, self.classes[0]))
+        likely = getattr(self, "predict_proba", lambda X: None)(X)
+        return of_classes(places, self._gains(X, y), self.decision_function(X), likely)
 
     def _labels(self) -> tuple[Any, ...]:
         if isinstance(self.classes, str) or np.ndim(self.classes) != 1:
@@ -92,10 +101,7 @@ class PrivateLogisticRegression(PrivateClassifier):
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return each row's probability of each class, in the order of ``classes_``."""
-        margins = self.decision_function(X)
-        if margins.ndim == 1:
-            return np.column_stack([expit(-margins), expit(margins)])
-        return softmax(margins, axis=1)
+        return probabilities(self.decision_function(X))
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Return the logarithm of ``predict_proba``."""

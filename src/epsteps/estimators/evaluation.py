@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.base import is_classifier
-from sklearn.metrics import log_loss, mean_absolute_error, r2_score, roc_auc_score, root_mean_squared_error
 
 from epsteps.estimators import _scikit
 
@@ -60,26 +58,7 @@ def evaluate(model: Any, X: Any, y: Any, *, same_records: bool = False) -> Evalu
         raise TypeError(f"same_records must be True or False, got {same_records!r}.")
     _scikit.require_fitted(model)
     values = _scikit.targets(model, X, y)
-    scores = _classification(model, X, values) if is_classifier(model) else _regression(model, X, values)
+    with np.errstate(all="ignore"):
+        scores = model._scores(X, values)
     outside = model.loss().outside(model.comparable(values))
     return Evaluation(scores, len(values), outside, same_records, _SAME if same_records else _OTHER)
-
-
-def _classification(model: Any, X: Any, values: np.ndarray) -> dict[str, float]:
-    labels = model.comparable(values)
-    places = np.searchsorted(model.classes_, np.where(np.isin(labels, model.classes_), labels, model.classes[0]))
-    scores = {"accuracy": float(np.mean(model.predict(X) == labels))}
-    if hasattr(model, "predict_proba"):
-        scores["log_loss"] = float(log_loss(places, model.predict_proba(X), labels=range(len(model.classes_))))
-    if len(model.classes_) == 2 and 0 < places.sum() < len(places):
-        scores["roc_auc"] = float(roc_auc_score(places, model.decision_function(X)))
-    return scores
-
-
-def _regression(model: Any, X: Any, values: np.ndarray) -> dict[str, float]:
-    targets, found = model.clipped(values), model.predict(X)
-    return {
-        "r2": float(r2_score(targets, found)),
-        "mean_absolute_error": float(mean_absolute_error(targets, found)),
-        "root_mean_squared_error": float(root_mean_squared_error(targets, found)),
-    }

@@ -1,17 +1,17 @@
 """Regressors: the range of the targets is declared, never read off them."""
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.metrics import r2_score
 
 from epsteps.data import values
 from epsteps.estimators import _scikit
-from epsteps.estimators._shared import PrivateLinearModel, with_common_parameters
+from epsteps.estimators.base import PrivateLinearModel, with_common_parameters
 from epsteps.problem import validate
 from epsteps.problem.losses import Loss, PseudoHuber, Squared
+from epsteps.tables.scores import of_numbers, r_squared
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -19,6 +19,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     """What regressors share: targets that are clipped into a declared range, and scaled to [-1, 1]."""
 
     target_bounds: tuple[float, float] = (-1.0, 1.0)
+    _most: ClassVar[int] = 2**20
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -29,12 +30,10 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         """Return the same for scikit-learn before 1.6."""
         return {"poor_score": True}
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Fit the model privately to rows X with targets y."""
-        coefficients, constants = self._run(X, y)
+    def _told(self, coefficients: np.ndarray, constants: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the model in the targets' units."""
         middle, half = self._range()
-        self._publish(half * coefficients[:, 0], middle + half * constants[:, 0])
-        return self
+        return half * coefficients[:, 0], middle + half * constants[:, 0]
 
     def predict(self, X: Any) -> np.ndarray:
         """Return each row's value, in the targets' units."""
@@ -43,7 +42,21 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return R², without privacy for these records; targets outside the declared range count as in a fit."""
         targets = self.clipped(_scikit.targets(self, X, y))
-        return float(r2_score(targets, self.predict(X), sample_weight=sample_weight))
+        return r_squared(targets, self.predict(X), sample_weight)
+
+    @np.errstate(all="ignore")  # a warning would tell something about a record
+    def _gains(self, X: Any, y: np.ndarray) -> np.ndarray:
+        """Return what each record adds to the score of a search: 1 less its squared error, in whole units."""
+        middle, half = self._range()
+        targets = self.comparable(y)
+        error = np.clip((self.predict(X) - middle) / half, -1, 1) - np.clip(
+            np.where(np.isnan(targets), 0.0, targets), -1, 1
+        )
+        return np.rint(self._most * (1 - (error / 2) ** 2)).astype(np.int64)
+
+    def _scores(self, X: Any, y: np.ndarray) -> dict[str, float]:
+        """Return what ``evaluate`` says of targets; one outside the range counts as its nearest end."""
+        return of_numbers(self.clipped(y), self.predict(X))
 
     def _range(self) -> tuple[float, float]:
         """Return the middle of the targets' range and half its width; without an intercept the middle is 0."""

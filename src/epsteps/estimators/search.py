@@ -2,28 +2,87 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, is_classifier
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.model_selection import ParameterGrid
 from sklearn.utils.metaestimators import available_if
 
 from epsteps.budgets import Pure
-from epsteps.budgets.selection import Selection
+from epsteps.budgets.pure import LAPLACE
+from epsteps.budgets.selection import FACTOR, Selection
 from epsteps.estimators import _scikit
-from epsteps.estimators._shared import PrivateLinearModel
-from epsteps.estimators.trials import COUNT, FINE, SearchPlan, Trial, best_of, make_trial, models_of, outward_scale
+from epsteps.estimators.base import UNPROTECTED, PrivateLinearModel
 from epsteps.ledger.accounts import Account
+from epsteps.noise import Source
+from epsteps.plans.plan import Plan
 from epsteps.problem import validate
 from epsteps.problem.sampling import Sampling
 from epsteps.running.taps import open_source
+from epsteps.tables.model import certificate
 
 # By default so many trials for each candidate, on average: each is tried with a chance of 5/6 or more.
 _TRIALS_EACH = 5
 # The search itself decides these, or they say what the score means.
 _NOT_TUNED = ("epsilon", "delta", "ledger", "random_state", "classes", "target_bounds")
+
+
+@dataclass(frozen=True, eq=False)
+class SearchPlan:
+    """What a search will do and cost, from public numbers; ``print`` it for the data holder.
+
+    A trial is one fit to ``fitted`` records and one noisy score of ``held_out`` others. A record is in one part only,
+    so that the trial costs the larger of both, not their sum.
+    """
+
+    budget: Pure
+    selection: Selection
+    candidates: tuple[dict[str, Any], ...]
+    plans: tuple[Plan, ...]
+    held_out: int
+    unit: int
+    scale: float
+
+    @property
+    def fitted(self) -> int:
+        """Number of records that each trial is fitted to."""
+        return self.plans[0].problem.n
+
+    @property
+    def trial(self) -> Pure:
+        """What one trial costs, computed from the noise that will be drawn."""
+        scored = np.nextafter(self.unit / self.scale, np.inf)
+        return Pure(max(float(scored), *(plan.spending().amount for plan in self.plans)))
+
+    @property
+    def spent(self) -> Pure:
+        """What the search costs."""
+        return self.selection.cost(self.trial)
+
+    def __str__(self) -> str:
+        count = len(self.candidates)
+        lines = {
+            "Search": f"best of a random number of trials, {self.selection.trials} on average (geometric, kept secret)",
+            "grid": f"{count} candidates, one at random in each trial",
+            "chance that a candidate is never tried": f"{self.selection.missed(count):.3g}",
+            "a trial": f"fit to {self.fitted} records, noisy score of {self.held_out} others",
+            "noise of the score": f"{self.scale / self.unit / self.held_out:.3g} (Laplace scale)",
+            "cost of a trial": str(self.trial),
+            "cost of the search": f"{self.spent}, {FACTOR} times that of a trial",
+            "published": "best_params_, best_estimator_ and best_score_: nothing of the other trials",
+        }
+        width = max(map(len, lines))
+        return "\n".join(f"{name:<{width}}  {line}" for name, line in lines.items())
+
+
+class Trial(NamedTuple):
+    """One outcome: a noisy score, in whole units, and what it is the score of."""
+
+    score: int
+    outcome: Any
 
 
 def _has(name: str) -> Callable[[Any], bool]:
@@ -117,9 +176,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         share = selection.trial(budget)
         held_out = _held_out(self.holdout, n)
         plans = tuple(model.plan(n - held_out, d) for model in models_of(self.estimator, candidates, share))
-        unit = COUNT if is_classifier(self.estimator) else FINE
-        scale = outward_scale(unit, share.epsilon)
-        return SearchPlan(budget, selection, candidates, plans, held_out, unit, scale)
+        unit = self.estimator._most
+        return SearchPlan(budget, selection, candidates, plans, held_out, unit, outward_scale(unit, share.epsilon))
 
     def fit(self, X: Any, y: Any) -> Self:
         """Search privately on rows X with targets y."""
@@ -136,18 +194,30 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         is_held = np.zeros(len(y), dtype=bool)
         is_held[source.subset(Sampling(len(y), plan.held_out))] = True
         fitting, scoring = ((X[part], y[part]) for part in (np.flatnonzero(~is_held), np.flatnonzero(is_held)))
-        found = best_of(plan.selection, source, partial(make_trial, plan, models, source, fitting, scoring))
-        self._publish(plan, found, source.seeded)
+        best = best_of(plan.selection, source, partial(make_trial, plan, models, source, fitting, scoring))
+        self._publish(plan, best, source.seeded)
         return self
 
-    def _publish(self, plan: SearchPlan, found: Trial, seeded: bool) -> None:
-        place, model = found.outcome
+    def _publish(self, plan: SearchPlan, best: Trial, seeded: bool) -> None:
+        place, model = best.outcome
         self.plan_, self.best_params_, self.best_estimator_ = plan, dict(plan.candidates[place]), model
-        self.best_score_ = found.score / (plan.unit * plan.held_out)
-        self.certificate_ = _certificate(plan, self.ledger, seeded)
+        self.best_score_ = best.score / (plan.unit * plan.held_out)
+        self.certificate_ = self._certificate(plan, seeded)
         model.certificate_ = dict(self.certificate_)
         if (names := getattr(self, "feature_names_in_", None)) is not None:
             model.feature_names_in_ = names
+
+    def _certificate(self, plan: SearchPlan, seeded: bool) -> dict[str, Any]:
+        method = (
+            f"best of {len(plan.plans)} candidates in a random number of trials, {plan.selection.trials} on average"
+        )
+        unprotected, when = UNPROTECTED if seeded else None, ", if the number of trials is secret"
+        return certificate(plan.budget, plan.spent.epsilon, method, unprotected=unprotected, when=when) | {
+            "trial": plan.trial.epsilon,
+            "published": "best_params_, best_estimator_, best_score_",
+            "records": ", ".join(sorted({str(each.problem.domain) for each in plan.plans})),
+            "ledger": None if self.ledger is None else repr(self.ledger),
+        }
 
     @property
     def classes_(self) -> np.ndarray:
@@ -229,19 +299,37 @@ def _require_structure(models: Sequence[Any], X: Any, y: np.ndarray) -> None:
     models[0].comparable(y)
 
 
-def _certificate(plan: SearchPlan, ledger: Account | None, seeded: bool) -> dict[str, Any]:
-    count, mean = len(plan.plans), plan.selection.trials
-    promise = f"differential privacy with {plan.budget}, when one record is replaced, if the number of trials is secret"
-    return {
-        "guarantee": "none: random_state makes the noise repeatable" if seeded else promise,
-        "adjacency": "one record is replaced; the number of records is public",
-        "epsilon": plan.budget.epsilon,
-        "delta": 0.0,
-        "spent": plan.spent.epsilon,
-        "seeded": seeded,
-        "method": f"best of {count} candidates in a random number of trials, {mean} on average",
-        "trial": plan.trial.epsilon,
-        "published": "best_params_, best_estimator_, best_score_",
-        "records": ", ".join(sorted({str(each.problem.domain) for each in plan.plans})),
-        "ledger": None if ledger is None else repr(ledger),
-    }
+def best_of(selection: Selection, source: Source, trial: Callable[[], Trial]) -> Trial:
+    """Return the best of a geometric number of trials, the first among equals; see ``Selection`` for what it costs."""
+    best = trial()
+    while source.subset(Sampling(selection.trials, 1))[0] != 0:  # goes on with probability 1 - 1/trials, exactly
+        other = trial()
+        best = other if other.score > best.score else best
+    return best
+
+
+def models_of(estimator: Any, candidates: Sequence[Mapping[str, Any]], share: Pure) -> list[Any]:
+    """Return the candidates as estimators, each with a trial's share of the budget."""
+    return [_cloned(estimator).set_params(**candidate, epsilon=share.epsilon) for candidate in candidates]
+
+
+def outward_scale(unit: int, epsilon: float) -> float:
+    """Return the smallest Laplace scale of a score whose cost, rounded up, is at most epsilon."""
+    scale = unit / epsilon
+    while np.nextafter(unit / scale, np.inf) > epsilon:
+        scale = float(np.nextafter(scale, np.inf))
+    return scale
+
+
+def make_trial(plan: SearchPlan, models: Sequence[Any], source: Source, fitting: Any, scoring: Any) -> Trial:
+    """Fit a candidate at random, and score it with noise."""
+    place = int(source.subset(Sampling(len(models), 1))[0])
+    seed = int(source.subset(Sampling(2**31, 1))[0]) if source.seeded else None
+    model = _cloned(models[place]).set_params(random_state=seed).fit(*fitting)
+    noise = source.integers(LAPLACE, plan.scale, (1,))
+    gains = np.clip(model._gains(*scoring), 0, plan.unit)  # what the noise is scaled for, whatever the model
+    return Trial(int((noise + np.sum(gains))[0]), (place, model))
+
+
+def _cloned(model: Any) -> Any:
+    return clone(model)

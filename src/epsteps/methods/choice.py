@@ -7,15 +7,13 @@ from typing import Any, overload
 
 from epsteps.bounds.steps import Method, nesterov
 from epsteps.budgets import Budget, Rho, mechanisms
-from epsteps.methods import perturbing, statistics
-from epsteps.methods.curvature import plan_curvature, prefers_descent
+from epsteps.methods.curvature.planning import plan_curvature, prefers_descent
+from epsteps.methods.objective.planning import HUBER_SHARE, minimax_ridge, plan_objective
 from epsteps.methods.output import plan_output
-from epsteps.methods.perturbing import HUBER_SHARE, minimax_ridge, plan_objective
 from epsteps.methods.statistics import plan_statistics
 from epsteps.methods.steps import StepsPlan, plan_steps
 from epsteps.plans.plan import Plan
 from epsteps.problem import limits, validate
-from epsteps.problem.losses import Logistic, Squared
 from epsteps.problem.problem import Problem
 from epsteps.problem.sampling import Sampling
 
@@ -121,7 +119,7 @@ def _chosen(problem: Problem, budget: Budget, release: str) -> str:
     """Return the method that "auto" stands for."""
     if release == "iterates":
         return _chosen_for_iterates(problem, budget)
-    if isinstance(problem.loss, Squared):
+    if problem.loss.has_statistics:
         return _chosen_for_squares(problem, budget)
     return "objective" if problem.loss.proved else "descent"
 
@@ -131,20 +129,20 @@ def _chosen_for_iterates(problem: Problem, budget: Budget) -> str:
 
     For squared loss with Gaussian noise clipped descent was better by far on real data, and for no other combination.
     """
-    if isinstance(problem.loss, Squared) and budget.kind(Sampling(problem.n, problem.n)) is Rho:
+    if problem.loss.has_statistics and not budget.kind(Sampling(problem.n, problem.n)).is_pure:
         return "descent"
-    covered = type(problem.loss) in (Logistic, Squared) and problem.clip is None and _has_room_for_moments(problem)
+    loss = problem.loss
+    covered = loss.proved and loss.surrogate is not None and problem.clip is None and _has_room_for_moments(problem)
     return "curvature" if covered and not prefers_descent(problem, budget) else "descent"
 
 
 def _chosen_for_squares(problem: Problem, budget: Budget) -> str:
     """Return the method for squared loss: statistics lose more to noise, objectives to the loss in its place."""
-    assert isinstance(problem.loss, Squared)
     if not _has_room_for_moments(problem):
         return "objective"
-    bias = _HUBER_BIAS * problem.loss.bound**2
-    tilted = perturbing.predicted_risk(plan_objective(problem, budget)) + bias
-    noisy = _HOPE * statistics.predicted_risk(plan_statistics(problem, budget))
+    bias = _HUBER_BIAS * problem.loss.targets.largest**2
+    tilted = plan_objective(problem, budget).guessed_error + bias
+    noisy = _HOPE * plan_statistics(problem, budget).guessed_error
     return "objective" if tilted < noisy else "statistics"
 
 
@@ -165,8 +163,8 @@ def _plan_descent(problem: Problem, budget: Budget, **options: Any) -> Plan:
     Steps and split are chosen by the exact error on a quadratic, which on logistic problems is nearer than the bound.
     The gradients of squared loss, which have no bound of their own, are clipped.
     """
-    if isinstance(problem.loss, Squared) and problem.clip is None:
-        problem = replace(problem, clip=HUBER_SHARE * problem.loss.bound * problem.record_size(2))
+    if problem.loss.has_statistics and problem.clip is None:
+        problem = replace(problem, clip=HUBER_SHARE * problem.loss.targets.largest * problem.record_size(2))
     noise = mechanisms.smallest(problem, budget.kind(Sampling(problem.n, problem.n)))
     ridge = minimax_ridge(problem, budget, noise)
     chosen = {

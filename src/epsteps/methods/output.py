@@ -9,9 +9,18 @@ import numpy as np
 from epsteps.budgets import Budget, mechanisms
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.methods import minima
-from epsteps.methods.minimised import Minimised
-from epsteps.methods.minimum import Minimum, moved
-from epsteps.methods.precision import LEAST_BITS, LONG, Goal, grid_step, least_tolerance, rounding
+from epsteps.methods.minimum import (
+    LEAST_BITS,
+    LONG,
+    Goal,
+    Minimised,
+    Minimum,
+    grid_step,
+    least_tolerance,
+    moved,
+    rounding,
+)
+from epsteps.plans import covariances
 from epsteps.plans.page import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Plan, Published
 from epsteps.problem import limits, validate
@@ -149,6 +158,16 @@ class OutputPlan(Plan):
             "Error": f"E F(x) - F* <= {self.error:.6g} for the objective that is minimised",
         }
 
+    @property
+    def guessed_error(self) -> float:
+        """A public guess of the excess risk: the noise through the guessed curvature, and the added ridge."""
+        bias = (self.ridge - self.problem.ridge) * _SOLUTION_NORM**2 / 2
+        return _noise_risk(self.problem, self.mechanism, self.scale) + bias
+
+    def noise_covariance(self, curvature: np.ndarray) -> np.ndarray:
+        """Return the covariance of the noise in the last published point, if F has this curvature: a guess."""
+        return covariances.of_noise(self.noise, self.scale, self.problem)
+
 
 def plan_output(problem: Problem, budget: Budget, *, mechanism: str = "auto") -> OutputPlan:
     """Plan the release of the minimum with noise. "auto" takes the noise whose variance is smaller.
@@ -160,15 +179,9 @@ def plan_output(problem: Problem, budget: Budget, *, mechanism: str = "auto") ->
     limits.require_hessian(problem)
     validate.choice("mechanism", mechanism, ("auto", *_NAMES))
     names = tuple(kind.either(*_NAMES) for kind in budget.kinds) if mechanism == "auto" else (mechanism,)
-    best = min((_planned(problem, budget, name) for name in names), key=predicted_risk)
+    best = min((_planned(problem, budget, name) for name in names), key=lambda plan: plan.guessed_error)
     best.require_executable(LONG)
     return best
-
-
-def predicted_risk(plan: OutputPlan) -> float:
-    """Return a public guess of the excess risk: the noise through the guessed curvature, and the added ridge."""
-    more = (plan.ridge - plan.problem.ridge) * _SOLUTION_NORM**2 / 2
-    return _noise_risk(plan.problem, plan.mechanism, plan.scale) + more
 
 
 def _planned(problem: Problem, budget: Budget, name: str) -> OutputPlan:

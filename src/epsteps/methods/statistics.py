@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from epsteps.budgets import Budget, Cost, Epsilon, Mu, Rho, mechanisms
-from epsteps.methods.designs import Definite, definite, held
-from epsteps.methods.vectors import Vectors, chosen_vectors
+from epsteps.methods.curvature import Definite, definite, held
+from epsteps.plans import covariances
 from epsteps.plans.page import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Plan, Published
 from epsteps.plans.requests import Draw, Records, Sum
 from epsteps.problem import levels, limits, validate
 from epsteps.problem.grid import STEPS, added
 from epsteps.problem.limits import require_units
-from epsteps.problem.losses import Squared
 from epsteps.problem.problem import Problem
 from epsteps.problem.shapes import Frobenius, Nuclear
 
@@ -32,6 +31,89 @@ _ROWS_PER_DOUBLE = 2**11
 # Eigenvalues below this share of the noise's norm are not believed. Measured; the error is flat around it.
 _FLOOR_SHARE = 0.55
 _UP, _INWARD = 1 + 1e-12, 1 - 1e-9
+# A weight of 1 is this many integers, so that weights are rounded to 2 %.
+_WEIGHT_STEPS = 32
+# What the constant and the target add to the squared length of the features. Measured; the error is flat around it.
+_CONSTANT_SHARE, _TARGET_SHARE = 0.1, 0.25
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """The vector a = weights x (2^20, u - centre, y) of each record, for features u and a target y in 2^20 steps.
+
+    Parameters
+    ----------
+    problem : Problem
+        The public facts.
+    centre : tuple of int
+        What is taken off each feature, in steps; 0 where the domain is a ball.
+    weights : tuple of int
+        Of the constant, of each feature, and of the target.
+    """
+
+    problem: Problem
+    centre: tuple[int, ...]
+    weights: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        d = self.problem.d
+        for name, length in (("centre", d), ("weights", d + 2)):
+            values = getattr(self, name)
+            if len(values) != length or not all(isinstance(value, int) for value in values):
+                raise ValueError(f"{name} must be {length} integers, got {values!r}.")
+        if min(self.weights) < 1 or max(self.weights) > 2**20:
+            raise ValueError(f"weights must lie between 1 and 2**20, got {self.weights!r}.")
+        if max(map(abs, self.centre)) > STEPS or (self.problem.domain.is_centred and any(self.centre)):
+            raise ValueError(f"centre must lie within the domain, and be 0 in a ball, got {self.centre!r}.")
+
+    @property
+    def size(self) -> int:
+        """Length of a vector."""
+        return self.problem.d + 2
+
+    @property
+    def square(self) -> int:
+        """The largest squared L2 norm of a vector, in integers: exact."""
+        constant, *features, target = self.weights
+        longest = self.problem.domain.largest_square(self.centre, features, STEPS)
+        return longest + STEPS**2 * (constant**2 + target**2)
+
+    @property
+    def slopes(self) -> np.ndarray:
+        """The matrix T for which a record's prediction is a'Tp, for the weighed model p; a is in units of 2^20.
+
+        One row for each entry of a, one column for each coordinate of x.
+        """
+        d, weights = self.problem.d, np.array(self.weights, dtype=float)
+        slopes = np.zeros((d + 2, self.problem.width))
+        slopes[1 : d + 1, :d] = np.eye(d)
+        slopes[0, :d] = np.array(self.centre) / STEPS * weights[1:-1] / weights[0]
+        slopes[0, d:] = 1.0
+        return slopes
+
+    @property
+    def model_units(self) -> np.ndarray:
+        """What the weighed model p is multiplied by, to give x."""
+        constant, *features, _ = self.weights
+        return np.append(features, [constant] * self.problem.intercept) / self.problem.units
+
+
+def chosen_vectors(problem: Problem) -> Vectors:
+    """Return vectors in which noise does little harm, from public numbers.
+
+    Features are centred where they lie if they are spread evenly over the domain, and a feature of variance v there has
+    the weight v^(-1/4): its share of the vectors' length is then balanced with the error that noise on it leads to.
+    """
+    mean, variance = problem.domain.even_moments(problem.d)
+    units = problem.units[: problem.d]
+    centre = np.rint(mean / units * STEPS).astype(int)
+    relative = (variance / units**2) ** -0.25
+    weights = np.maximum(np.rint(_WEIGHT_STEPS * relative / relative.min()), 1).astype(int)
+    square = problem.domain.largest_square(centre.tolist(), weights.tolist(), STEPS) / STEPS**2
+    constant, target = (max(1, round(math.sqrt(share * square))) for share in (_CONSTANT_SHARE, _TARGET_SHARE))
+    if not problem.intercept and not centre.any():
+        constant = 1  # nothing is put back
+    return Vectors(problem, tuple(centre.tolist()), (constant, *weights.tolist(), target))
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +169,7 @@ class SecondMoments(Sum):
         found = np.empty((len(targets), problem.d + 2))
         found[:, 0] = STEPS
         found[:, 1:-1] = problem.domain.integers(features, STEPS) - np.array(self.plan.centre, dtype=float)
-        found[:, -1] = levels.rounded(targets, squared(problem).bound)
+        found[:, -1] = levels.rounded(targets, problem.loss.targets.largest)
         return found
 
     def publish(self, reading: np.ndarray, draw: Draw) -> np.ndarray:
@@ -214,8 +296,38 @@ class StatisticsPlan(Plan):
             "Problem": problem_fact(self.problem, self.problem.ridge),
             "Published": "noisy second moments of the centred, weighed records, and the model that is solved from them",
             "Solver": f"small eigenvalues of the sums are raised to about {self.floor:.3g}, in the noise's units",
-            "Error": f"a guess of F(x) - F* is {predicted_risk(self):.3g}, for records that fill the domain evenly",
+            "Error": f"a guess of F(x) - F* is {self.guessed_error:.3g}, for records that fill the domain evenly",
         }
+
+    @property
+    def guessed_error(self) -> float:
+        """A public guess of the excess risk: what noise on the moments costs through the guessed curvature.
+
+        The gradient at the minimum is off by Nθ, for noise N and the residual's coefficients θ, half of whose squared
+        length is taken to be the target's. Never more than what the model 0 may cost.
+        """
+        vectors, problem = self.vectors, self.problem
+        units, slopes = vectors.model_units, vectors.slopes
+        spread, mean = problem.guessed_curvature
+        curvature = (np.diag(spread) + np.outer(mean, mean)) * np.outer(units, units)
+        trace = float(np.trace(slopes @ np.linalg.solve(curvature, slopes.T)))
+        return min((self.deviation / problem.n) ** 2 / 4 * self._length * trace, problem.start_gap)
+
+    @property
+    def _length(self) -> float:
+        """What the squared length of the residual's coefficients is taken to be, in the vectors' units."""
+        return 2 * (self.problem.loss.targets.largest / self.vectors.weights[-1]) ** 2
+
+    def noise_covariance(self, curvature: np.ndarray) -> np.ndarray:
+        """Return the covariance of the noise in the last published point, if F has this curvature: a guess."""
+        # H⁻¹ T' E[Nθθ'N] T H⁻¹ for noise N on the moments, as ``guessed_error`` weighs it; small eigenvalues of H are
+        # raised as those of the sums are.
+        vectors, problem = self.vectors, self.problem
+        units, slopes = vectors.model_units, vectors.slopes
+        values, directions = np.linalg.eigh(curvature * np.outer(units, units))
+        raised = np.hypot(values, self.floor / problem.n)
+        moments = (self.deviation / problem.n) ** 2 / 2 * self._length * slopes.T @ slopes
+        return covariances.through((directions * raised) @ directions.T, moments) * np.outer(units, units)
 
 
 def solved(plan: StatisticsPlan, noisy: np.ndarray) -> np.ndarray:
@@ -229,7 +341,7 @@ def solved(plan: StatisticsPlan, noisy: np.ndarray) -> np.ndarray:
     possible = definite(noisy, 0.0, plan.largest_sum).matrix
     slopes, units = plan.vectors.slopes, plan.vectors.model_units
     target = np.zeros(len(noisy))
-    target[-1] = squared(plan.problem).bound / plan.weights[-1]
+    target[-1] = plan.problem.loss.targets.largest / plan.weights[-1]
     curvature = definite(slopes.T @ possible @ slopes, 0.0)
     raised = Definite(np.hypot(curvature.values, plan.floor), curvature.vectors).matrix
     ridge = np.diag(plan.problem.n * plan.problem.ridge * units**2)
@@ -241,7 +353,9 @@ def uncentred(plan: StatisticsPlan, noisy: np.ndarray) -> np.ndarray:
     """Return noisy sums of the products of 1, the features and the target, in their own units: post-processing."""
     problem, vectors = plan.problem, plan.vectors
     d = problem.d
-    back = np.diag(np.concatenate([[1.0], problem.units[:d], [squared(problem).bound]]) / np.array(vectors.weights))
+    back = np.diag(
+        np.concatenate([[1.0], problem.units[:d], [problem.loss.targets.largest]]) / np.array(vectors.weights)
+    )
     back[1:-1, 0] = problem.units[:d] * np.array(plan.centre) / STEPS / vectors.weights[0]
     return back @ noisy @ back.T
 
@@ -265,30 +379,9 @@ def plan_statistics(problem: Problem, budget: Budget, *, mechanism: str = "auto"
     )
 
 
-def predicted_risk(plan: StatisticsPlan) -> float:
-    """Return a public guess of the excess risk: what noise on the moments costs through the guessed curvature.
-
-    The gradient at the minimum is off by Nθ, for noise N and the residual's coefficients θ, half of whose squared
-    length is taken to be the target's. Never more than what the model 0 may cost.
-    """
-    vectors, problem = plan.vectors, plan.problem
-    units, slopes = vectors.model_units, vectors.slopes
-    spread, mean = problem.guessed_curvature
-    curvature = (np.diag(spread) + np.outer(mean, mean)) * np.outer(units, units)
-    trace = float(np.trace(slopes @ np.linalg.solve(curvature, slopes.T)))
-    length = 2 * (squared(problem).bound / vectors.weights[-1]) ** 2
-    return min((plan.deviation / problem.n) ** 2 / 4 * length * trace, problem.start_gap)
-
-
-def squared(problem: Problem) -> Squared:
-    """Return the problem's loss, which is squared."""
-    assert isinstance(problem.loss, Squared)
-    return problem.loss
-
-
 def require_squared(problem: Problem) -> None:
     """Raise unless the problem is least squares."""
-    if not isinstance(problem.loss, Squared):
+    if not problem.loss.has_statistics:
         raise ValueError(
             f"sufficient statistics are those of Squared, got {type(problem.loss).__name__}. "
             "Use method='objective' or method='output'."

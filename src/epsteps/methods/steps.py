@@ -13,7 +13,7 @@ from epsteps.bounds import Bound, ExactError, NoBoundError, Prediction
 from epsteps.bounds.steps import Method, Steps, nesterov
 from epsteps.budgets import Budget, Expense, mechanisms
 from epsteps.budgets.mechanisms import Mechanism
-from epsteps.plans import notation
+from epsteps.plans import covariances, notation
 from epsteps.plans.page import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Plan, Published
 from epsteps.plans.requests import Gradient
@@ -118,7 +118,7 @@ class StepsPlan(Plan):
         for name in ("spectrum", "start_shares"):
             if (values := getattr(self, name)) is not None and not np.all(np.isfinite(values)):
                 raise ValueError(f"{name} must hold finite numbers, got {values!r}.")
-        if self.mechanism != mechanisms.named(validate.choice("mechanism", self.mechanism.name, mechanisms.NAMES)):
+        if self.mechanism != mechanisms.named(self.mechanism.name):
             raise ValueError(
                 f"mechanism must be the library's own, got {self.mechanism!r}: its sampler is chosen by name."
             )
@@ -297,6 +297,11 @@ class StepsPlan(Plan):
             share, scale = f"{self.costs[t] / total:.2%}", f"{self.scales[t]:.6g}"
             rows.append([f"{t + 1}", *sizes, share, scale, "restart" * bool(self.steps.restart[t])])
         return header, [*rows, ["total", "", "", f"{total:.6g}", f"{1:.2%}", "", ""]]
+
+    def noise_covariance(self, curvature: np.ndarray) -> np.ndarray:
+        """Return the covariance of the noise in the last published point, if F has this curvature: a guess."""
+        noise = covariances.of_noise(self.mechanism, 1.0, self.problem)
+        return covariances.of_steps(self.steps, self.scales, noise, curvature)
 
 
 def assumed_spectrum(problem: Problem, spectrum: np.ndarray | None) -> np.ndarray:

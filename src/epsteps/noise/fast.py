@@ -71,20 +71,3 @@ def low_part(
 
 def _is_accepted(excess: Callable, i: int, position: Uniform, threshold: Uniform) -> bool:
     return excess(i, position, threshold).is_positive()
-
-
-def wrapped(integer: int) -> int:
-    """Return an integer modulo 2^64, in the range of int64: no noise is too large to be drawn."""
-    return (integer + 2**63) % 2**64 - 2**63
-
-
-def added(integers: np.ndarray, noise: np.ndarray) -> np.ndarray:
-    """Return integers with noise as int64, added modulo 2^64: for noise that is known modulo 2^64, as most is.
-
-    It is a function of the sum with the whole noise, so that it is as private as that, exactly. A sum of Python's
-    integers with reduced noise would not be.
-    """
-    if integers.dtype != object and noise.dtype != object:
-        return integers.astype(np.int64) + noise.astype(np.int64)
-    total = integers.astype(object) + noise.astype(object)
-    return np.array([wrapped(int(entry)) for entry in total.ravel()], dtype=np.int64).reshape(total.shape)

@@ -34,12 +34,13 @@ import numpy as np
 from scipy.special import gammaincinv, gammaln
 
 from epsteps.noise.bits import Bits
-from epsteps.noise.fast import split, wrapped
+from epsteps.noise.fast import split
 from epsteps.noise.laplace import whole_geometric, words_for
 from epsteps.noise.reals import Uniform
 from epsteps.noise.samplers import SAMPLERS, Sampler, Uniforms, by_column, checked_ball, each_column
-from epsteps.noise.shaped import distinct
-from epsteps.noise.uniform import ordered_below, uniform_below
+from epsteps.noise.shaped import simplices
+from epsteps.noise.uniform import uniform_below
+from epsteps.problem.grid import wrapped
 from epsteps.problem.shapes import Hull
 
 _PATIENCE = 4.0  # at the smallest scale levels are accepted once in about e^4 times
@@ -75,7 +76,7 @@ def points(bits: Bits, layout: "Layout", signs: "Signs", above: int, below: int,
     z = np.empty(layout.d, np.int64)
     for half, level, mask in ((signs.up, above, 0), (signs.down, below, -1)):
         for j, columns in half.columns.items():
-            z[columns] = _simplices(bits, (len(columns) // j, j), level, widen).reshape(-1) ^ mask
+            z[columns] = simplices(bits, (len(columns) // j, j), level, widen).reshape(-1) ^ mask
     if len(layout.signed):
         size, words = above + below + 1, bits.words(2 * len(layout.signed)).reshape(2, -1)
         z[layout.signed] = uniform_below(bits, words, 2 * size, widen) - np.array([wrapped(size)])
@@ -87,17 +88,6 @@ def _geometrics(bits: Bits, scale: float, count: int, widen: float) -> list[int]
     scales = np.broadcast_to(np.float64(scale), (count,))
     reduced, shift = split(scales)
     return whole_geometric(bits, words_for(bits, shift, 1)[0], scales, reduced, shift, widen)
-
-
-def _simplices(bits: Bits, shape: tuple[int, int], level: int, widen: float) -> np.ndarray:
-    """Return uniform m_1, ..., m_j >= 0 with a sum within the level, modulo 2^64, in each row: as ``shaped`` does."""
-    j = shape[1]
-    places = ordered_below(bits, bits.words(2 * shape[0] * j).reshape(2, -1), level + j, widen).reshape(shape)
-    places.sort(axis=1)
-    for row in np.flatnonzero((places[:, 1:] == places[:, :-1]).any(axis=1)):
-        places[row] = distinct(bits, places[row], level + j)
-    m = np.diff(places, axis=1, prepend=-1) - 1
-    return m if m.dtype == np.int64 else np.vectorize(wrapped, otypes=[np.int64])(m)
 
 
 @dataclass(frozen=True, eq=False)

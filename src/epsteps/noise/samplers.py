@@ -50,7 +50,7 @@ def checked_shape(mechanism: Mechanism, form: tuple[int, ...], body: Shape | Non
     name = mechanism.name
     kinds = RULES[validate.choice("mechanism", name, tuple(RULES))].kinds
     if body is None and kinds[0].norm != Shape.norm:
-        body = kinds[0](int(np.prod(form[:1])))  # pyright: ignore[reportCallIssue]
+        body = kinds[0](max((1, *form[:1])))  # pyright: ignore[reportCallIssue]
     if type(body) in kinds and body is not None and body.independent:
         return body
     if len(form) not in (1, 2):
@@ -105,5 +105,5 @@ def checked_ball(d: int, t: float, least: float = 1.0) -> float:
     scale = float(checked_scale(t, least))
     largest = LARGEST / (2 * (d + 40 * np.sqrt(d) + 800))
     if scale >= largest:
-        raise ValueError(f"scale must be below {largest:.6g} in {d} dimensions, got {t!r}. Choose coarser units.")
+        raise ValueError(f"scale must be below {largest:.6g} in {d} dimensions, got {scale!r}. Choose coarser units.")
     return scale

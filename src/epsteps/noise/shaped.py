@@ -16,11 +16,11 @@ from scipy.special import gammaincinv
 
 from epsteps.noise import knorm
 from epsteps.noise.bits import Bits
-from epsteps.noise.fast import wrapped
 from epsteps.noise.knorm import WORDS, Tape, integer_radius
 from epsteps.noise.reals import Uniform
 from epsteps.noise.samplers import SAMPLERS, Sampler, Uniforms, by_column, checked_ball, each_column
 from epsteps.noise.uniform import ordered_below, uniform_below
+from epsteps.problem.grid import wrapped
 from epsteps.problem.shapes import Body
 
 _UNIT = 1024  # offsets are counted in fractions of this
@@ -122,9 +122,17 @@ def points(bits: Bits, parts: Parts, r: int, widen: float = 1.0) -> np.ndarray:
 
 
 def _block_points(bits: Bits, shape: tuple[int, int], r: int, widen: float) -> np.ndarray:
-    """Return uniform points with m_1 + ... + m_k <= r, one in each row: gaps between k of r + k places, and signs.
+    """Return uniform points with m_1 + ... + m_k <= r, one in each row, and signs."""
+    m = simplices(bits, shape, r, widen)
+    signs = np.unpackbits(bits.words(-(-m.size // 64)).view(np.uint8))[: m.size].reshape(shape)
+    return m ^ -signs.astype(np.int64)  # -1 - m where the sign is set
 
-    Places that coincide are drawn again, one by one: how often that happens tells next to nothing about the radius.
+
+def simplices(bits: Bits, shape: tuple[int, int], r: int, widen: float) -> np.ndarray:
+    """Return uniform m_1, ..., m_k >= 0 with a sum of at most r, modulo 2^64, in each row.
+
+    They are the gaps between k of r + k places. Places that coincide are drawn again, one by one: how often that
+    happens tells next to nothing about the radius.
     """
     count, k = shape
     places = ordered_below(bits, bits.words(2 * count * k).reshape(2, -1), r + k, widen).reshape(shape)
@@ -132,10 +140,7 @@ def _block_points(bits: Bits, shape: tuple[int, int], r: int, widen: float) -> n
     for row in np.flatnonzero((places[:, 1:] == places[:, :-1]).any(axis=1)):
         places[row] = distinct(bits, places[row], r + k)
     m = np.diff(places, axis=1, prepend=-1) - 1
-    if m.dtype == object:
-        m = np.array([wrapped(integer) for integer in m.flat], dtype=np.int64).reshape(shape)
-    signs = np.unpackbits(bits.words(-(-m.size // 64)).view(np.uint8))[: m.size].reshape(shape)
-    return m ^ -signs.astype(np.int64)  # -1 - m where the sign is set
+    return m if m.dtype == np.int64 else np.vectorize(wrapped, otypes=[np.int64])(m)
 
 
 def distinct(bits: Bits, places: np.ndarray, bound: int) -> np.ndarray:

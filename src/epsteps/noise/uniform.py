@@ -6,8 +6,8 @@ from importlib.util import find_spec
 import numpy as np
 
 from epsteps.noise.bits import Bits
-from epsteps.noise.fast import wrapped
 from epsteps.noise.reals import Uniform
+from epsteps.problem.grid import wrapped
 
 _HALF = np.uint64(32)
 _LOW = np.uint64(2**32 - 1)

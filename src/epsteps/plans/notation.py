@@ -10,19 +10,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from epsteps.budgets import Budget
-from epsteps.problem.ball import Ball
-from epsteps.problem.box import Box
+from epsteps.problem.domain import Domain
 from epsteps.problem.extras import MissingExtraError
-from epsteps.problem.losses import Logistic, PseudoHuber, SmoothedHinge, Squared
+from epsteps.problem.kinds import Kinds
+from epsteps.problem.losses import Loss
 from epsteps.problem.problem import Problem
-from epsteps.problem.softmax import Softmax
 
 if TYPE_CHECKING:
     from epsteps.plans.plan import Plan
 
 _FORMAT = 1
-_DOMAINS = {"Ball": Ball, "Box": Box}
-_LOSSES = {kind.__name__: kind for kind in (Logistic, SmoothedHinge, Softmax, Squared, PseudoHuber)}
 
 
 class PlanFormatError(ValueError):
@@ -55,7 +52,7 @@ def written(plan: "Plan") -> dict[str, Any]:
         "epsteps_plan": _FORMAT,
         **({} if plan.tag is None else {"kind": plan.tag}),
         "problem": problem_to_dict(plan.problem),
-        "budget": to_dict(plan.budget),
+        "budget": budget_to_dict(plan.budget),
         **{
             name: plan.writers.get(name, plain)(getattr(plan, name))
             for name in names
@@ -108,34 +105,40 @@ def compare(actual: dict[str, Any], stated: dict[str, Any]) -> None:
 def problem_to_dict(problem: Problem) -> dict[str, Any]:
     """Return the problem as JSON knows it."""
     return {
-        "loss": to_dict(problem.loss),
-        "domain": to_dict(problem.domain),
+        "loss": _to_dict(problem.loss, Loss.kinds),
+        "domain": _to_dict(problem.domain, Domain.kinds),
         **{name: getattr(problem, name) for name in ("ridge", "n", "d", "intercept", "smoothness", "clip")},
     }
 
 
 def problem_from_dict(content: dict[str, Any]) -> Problem:
     """Build the problem that ``problem_to_dict`` described."""
-    rest = dict(content)
-    return Problem(_from_dict(rest.pop("loss"), _LOSSES), _from_dict(rest.pop("domain"), _DOMAINS), **rest)
+    others = dict(content)
+    loss, domain = _from_dict(others.pop("loss"), Loss.kinds), _from_dict(others.pop("domain"), Domain.kinds)
+    return Problem(loss, domain, **others)
+
+
+def budget_to_dict(budget: Budget) -> dict[str, Any]:
+    """Return the budget as JSON knows it."""
+    return _to_dict(budget, Budget.named)
 
 
 def budget_from_dict(content: dict[str, Any]) -> Budget:
-    """Build the budget that ``to_dict`` described."""
+    """Build the budget that ``budget_to_dict`` described."""
     return _from_dict(content, Budget.named)
 
 
-def to_dict(value: Any) -> dict[str, Any]:
-    """Return a small dataclass of the library as its type's name and its fields."""
-    if type(value) not in (_DOMAINS | _LOSSES | Budget.named).values():
+def _to_dict(value: Any, kinds: Kinds) -> dict[str, Any]:
+    """Return a small dataclass as the name of its kind and its fields."""
+    if (name := kinds.name_of(value)) is None:
         raise TypeError(f"a plan with {value!r} cannot be written: JSON knows the library's own kinds only.")
-    return {"type": type(value).__name__} | {entry.name: plain(getattr(value, entry.name)) for entry in fields(value)}
+    return {"type": name} | {entry.name: plain(getattr(value, entry.name)) for entry in fields(value)}
 
 
-def _from_dict(content: dict[str, Any], kinds: dict[str, Any]) -> Any:
+def _from_dict(content: dict[str, Any], kinds: Kinds) -> Any:
     """Build the object that ``_to_dict`` described."""
-    rest = {name: unplain(value) for name, value in content.items()}
-    return kinds[rest.pop("type")](**rest)
+    entries = {name: unplain(value) for name, value in content.items()}
+    return kinds.named(entries.pop("type"))(**entries)
 
 
 def plain(value: Any) -> Any:

@@ -106,6 +106,18 @@ class Plan:
         """The error that is expected, as the page says; None where nothing is known."""
         return None
 
+    @property
+    def guessed_error(self) -> float | None:
+        """A public guess of how far the model's objective is above its minimum; None where there is none."""
+        return self.error
+
+    def noise_covariance(self, curvature: np.ndarray) -> np.ndarray | None:
+        """Return the covariance of the noise in the last published point, if F has this curvature: a guess.
+
+        None where a kind of plan has none.
+        """
+        return None
+
     def conversation(self) -> Conversation:
         """Return a generator of requests that sees published numbers only."""
         raise NotImplementedError

@@ -10,6 +10,7 @@ import numpy as np
 from epsteps.problem import validate
 from epsteps.problem.box import Box
 from epsteps.problem.domain import Columns, Domain, checked_norm, owners
+from epsteps.problem.rounding import up
 from epsteps.problem.shapes import Body
 
 _LARGEST = 1e150  # entries are clipped here before a norm is taken, so that squares stay finite
@@ -157,11 +158,11 @@ class Ball(Domain, name="Ball"):
         """Mark the rows that ``project`` would move. Reads data: for its holder's eyes."""
         with np.errstate(over="ignore", invalid="ignore"):
             lengths = np.linalg.norm(np.asarray(rows, dtype=float), ord=self.norm, axis=1)
-        return ~(lengths <= self.radius * (1 + 1e-12))
+        return ~(lengths <= up(self.radius))
 
     def outside_entries(self, entries: np.ndarray, columns: np.ndarray, starts: np.ndarray) -> np.ndarray:
         """Mark the sparse rows that ``project_entries`` would move. Reads data: for its holder's eyes."""
-        entries, owner, limit = np.asarray(entries, dtype=float), owners(starts), self.radius * (1 + 1e-12)
+        entries, owner, limit = np.asarray(entries, dtype=float), owners(starts), up(self.radius)
         if self.norm == math.inf:
             return np.bincount(owner[~(np.abs(entries) <= limit)], minlength=len(starts) - 1) > 0
         with np.errstate(over="ignore", invalid="ignore"):

@@ -92,12 +92,12 @@ class Grid:
         if not shape.stretches:
             shift = np.broadcast_to(shift.max(axis=0), shift.shape)
         coarse = np.ldexp(unit, shift)
-        more = 0.0
+        growth = 0.0
         if shift.any():
             moved = _gauge(shape, np.where(shift > 0, coarse, 0.0)) if shape.stretches else shape.cube * coarse[0]
-            more = moved / (2 * self.problem.gradient_size(bound, shape.norm))
+            growth = moved / (2 * self.problem.gradient_size(bound, shape.norm))
         # Samplers draw no noise finer than integers: there is a little more of it than was paid for.
-        grown = np.maximum(up(scale / coarse * (1 + more)), 1.0)
+        grown = np.maximum(up(scale / coarse * (1 + growth)), 1.0)
         return Release(shift, np.ldexp(step, shift), grown if shape.stretches else grown[0])
 
 

@@ -44,26 +44,26 @@ class Limits:
     square: float
 
     @np.errstate(all="ignore")
-    def held(self, found: np.ndarray) -> np.ndarray:
-        """Return levels as integers within the limits, for any numbers: what is within them stays, NaN becomes 0.
+    def held(self, numbers: np.ndarray) -> np.ndarray:
+        """Return any numbers as levels, which are integers within the limits: what is within stays, NaN becomes 0.
 
         Several levels lie along the second axis. Those of a record that are too large together are multiplied by what
         they exceed a limit by, and rounded toward 0: sums of sizes below 2^53 are exact, so that none is missed.
         """
-        found = np.rint(np.asarray(found, dtype=float))
-        np.clip(found, -self.each, self.each, out=found)
-        np.copyto(found, 0.0, where=np.isnan(found))
+        levels = np.rint(np.asarray(numbers, dtype=float))
+        np.clip(levels, -self.each, self.each, out=levels)
+        np.copyto(levels, 0.0, where=np.isnan(levels))
         if math.isinf(self.total) and math.isinf(self.square):
-            return found
-        exceeded = self._exceeded(found)
+            return levels
+        exceeded = self._exceeded(levels)
         if np.any(exceeded > 1):
-            found = np.where(exceeded > 1, np.trunc(found * (_INWARD / np.maximum(exceeded, 1))), found)
-            found = np.where(self._exceeded(found) > 1, 0.0, found)  # cannot happen, and would not harm
-        return found
+            levels = np.where(exceeded > 1, np.trunc(levels * (_INWARD / np.maximum(exceeded, 1))), levels)
+            levels = np.where(self._exceeded(levels) > 1, 0.0, levels)  # cannot happen, and would not harm
+        return levels
 
-    def _exceeded(self, found: np.ndarray) -> np.ndarray:
+    def _exceeded(self, levels: np.ndarray) -> np.ndarray:
         """Return how many times as large as they may be the levels of a record are together: above 1 if at all."""
-        total, square = (np.sum(sizes, axis=1, keepdims=True) for sizes in (np.abs(found), found * found))
+        total, square = (np.sum(sizes, axis=1, keepdims=True) for sizes in (np.abs(levels), levels * levels))
         share = np.maximum(total / self.total, np.sqrt(square / self.square))
         return np.where((total > self.total) | (square > self.square), np.maximum(share, 1 + 2.0**-52), 1.0)
 

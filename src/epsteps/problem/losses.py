@@ -53,9 +53,10 @@ class Loss(ABC):
     kernel : str, optional
         The formula that compiled engines know it by.
     proved : bool
-        That it is convex and that its constants hold for all margins, as its derivatives are computed. The minimum of
-        an objective is read from a solver, in which nothing holds slopes: methods that publish one take such losses
-        alone.
+        That it is convex and twice continuously differentiable, that its constants hold for all margins, and that its
+        derivative keeps the precision of its margins and is off by at most 20 rounding units of ``slope``. The minimum
+        of an objective is read from a solver, in which nothing holds slopes: methods that publish one take such losses
+        alone, and whoever says it of a class vouches for it.
     """
 
     kinds: ClassVar["Kinds[Loss]"] = Kinds("loss")
@@ -119,6 +120,11 @@ class Loss(ABC):
     def typical_slope(self) -> float:
         """The slope that error predictions assume: finite, and never used for privacy."""
         return self.slope
+
+    @property
+    def even_curvature(self) -> float:
+        """The curvature that guesses of a model's error assume of records that fill the domain: never for privacy."""
+        return self.curvature
 
     def levels(self, margin: np.ndarray, target: np.ndarray, bound: np.ndarray | float) -> np.ndarray:
         """Return the derivative as integers, in steps of bound/2^20 and never beyond the bound: for private sums.
@@ -188,6 +194,11 @@ class Logistic(Loss, name="Logistic", kernel="logistic", proved=True):
     def value_at_zero(self) -> float:
         """Return ln 2."""
         return math.log(2)
+
+    @property
+    def even_curvature(self) -> float:
+        """Return 1/8: half of the curvature where both classes are equally probable."""
+        return self.curvature / 2
 
     @property
     def saturation(self) -> Saturation:

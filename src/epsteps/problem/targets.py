@@ -6,11 +6,34 @@ A target outside what was declared is mapped inside, never reported.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 # Targets are kept in float32, and so are margins of classes: bounds and widths keep away from where it ends.
 SIZES = (1e-30, 1e30)
+
+
+class Targets(Protocol):
+    """What targets are declared to be. Two declarations that are equal describe the same targets."""
+
+    @property
+    def largest(self) -> float:
+        """The largest absolute target; 1 for labels, which have no unit."""
+        ...
+
+    @property
+    def extremes(self) -> np.ndarray:
+        """Two targets, as a data holder writes them, at which the slopes of a loss are furthest apart."""
+        ...
+
+    def encode(self, y: np.ndarray) -> np.ndarray:
+        """Return numeric targets, those outside the declaration mapped inside."""
+        ...
+
+    def outside(self, y: np.ndarray) -> int:
+        """Count the targets that ``encode`` would change. Reads data: for its holder's eyes."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -32,7 +55,7 @@ class Labels:
 
     @property
     def extremes(self) -> np.ndarray:
-        """Two labels, as a data holder writes them, at which the slopes of a loss are furthest apart."""
+        """The first two classes."""
         return np.array(self.classes[:2])
 
     def encode(self, y: np.ndarray) -> np.ndarray:
@@ -67,7 +90,7 @@ class Range:
 
     @property
     def extremes(self) -> np.ndarray:
-        """The two ends of the range, at which the slopes of a loss are furthest apart."""
+        """The two ends of the range."""
         return np.array([-self.bound, self.bound])
 
     @np.errstate(all="ignore")  # a warning would tell something about a record
@@ -81,9 +104,6 @@ class Range:
         """Count the targets outside the range, NaN included. Reads data: for its holder's eyes."""
         _require_kind(y, text=False)
         return int(np.sum(~(np.abs(y.astype(float)) <= self.bound)))
-
-
-Targets = Labels | Range
 
 
 def different(classes: Sequence[object], fewest: int, most: float = math.inf) -> tuple[object, ...]:

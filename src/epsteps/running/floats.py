@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from epsteps.data.engines import FastEngine
-from epsteps.data.records import Rows
+from epsteps.data.engine import Engine
+from epsteps.data.rows import Rows
 from epsteps.methods.steps import StepsPlan
 from epsteps.noise import Source
 from epsteps.plans.plan import Published
@@ -88,14 +88,14 @@ def _gradient(plan: StepsPlan, data: Rows, drawn: _Block, t: int, x: np.ndarray)
     return np.stack(columns, axis=1) + added
 
 
-def compiled_engine(plan: StepsPlan, data: Rows) -> FastEngine | None:
+def compiled_engine(plan: StepsPlan, data: Rows) -> Engine | None:
     """Return the engine that runs all steps in compiled code, if one does: drawn records, and scales known ahead."""
     known = plan.sensitivity == "global" and not plan.sampling.is_full
     return data.descent(plan.batch) if known else None
 
 
 def compiled_path(
-    plan: StepsPlan, engine: FastEngine, draws: FloatDraws, x: np.ndarray, on_step: Callable[[int], None]
+    plan: StepsPlan, engine: Engine, draws: FloatDraws, x: np.ndarray, on_step: Callable[[int], None]
 ) -> np.ndarray:
     """Return the path that the loop would, from the same draws; steps are heard of when a block of them is finished."""
     paths = np.empty((x.shape[1], plan.iterations + 1, len(x)))

@@ -1,0 +1,237 @@
+"""Engines: they add up records. The plan, the loop, the noise and the guarantee do not depend on which one does.
+
+An engine gives float means for experiments and for solvers that nobody calls private, and exact integer sums, which
+private runs are made of. Each is prepared when it is first asked for. A class derived from ``ArrayEngine`` that
+declares a name can be asked for by this name: an engine is one file.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import cache, cached_property
+from importlib.util import find_spec
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from epsteps.bounds.steps import Steps
+from epsteps.data import encoding
+from epsteps.problem import levels
+from epsteps.problem.ball import Ball
+from epsteps.problem.grid import ROWS_PER_DOUBLE, STEPS, Grid, Points
+from epsteps.problem.losses import Logistic, Loss, Squared
+from epsteps.problem.problem import Problem
+
+# Numbers in the records from which compiled kernels are worth the seconds that compiling them takes once.
+_WORTH_COMPILING = 1_000_000
+# Records of the test before private sums: enough for the sums to pass 2^53 several times over.
+_ROWS = 5 * ROWS_PER_DOUBLE + 37
+# Features and points of that test. Few and many, one point or several: engines have kernels of their own for each.
+_SHAPES = ((3, 1), (3, 5), (100, 1))
+_NAMED: dict[str, type["ArrayEngine"]] = {}
+
+
+class Engine(ABC):
+    """What computes sums over records, wherever they are. ``x`` is a vector, or a matrix with one point per column.
+
+    A loss with several outputs has one block of coefficients for each, below each other in x. Exact sums are int64, or
+    Python's integers where 64 bits could overflow.
+    """
+
+    @abstractmethod
+    def mean_gradient(self, x: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
+        """Return the mean loss gradient over all records, or over these rows; each clipped, if that is declared."""
+
+    @abstractmethod
+    def mean_loss(self, x: np.ndarray) -> np.ndarray:
+        """Return the mean loss over all records; one per column of x."""
+
+    @abstractmethod
+    def hessian(self, x: np.ndarray) -> np.ndarray:
+        """Return the mean Hessian of the loss over all records, at one point; clipping does not change it."""
+
+    @abstractmethod
+    def sums(self, points: Points, rows: np.ndarray | None = None) -> np.ndarray:
+        """Return the exact sum of slope x record over all records, or over these rows; one column per point."""
+
+    @abstractmethod
+    def second_moment(self) -> np.ndarray:
+        """Return the exact sum of u u' over all records."""
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Prepare the exact sums: an engine that does not add exactly, or records that cannot be read, raise here."""
+
+    def descends(self, size: int) -> bool:
+        """Tell whether ``descend`` serves steps that read so many records."""
+        return False
+
+    def descend(
+        self, steps: Steps, first: int, subsets: np.ndarray, noise: np.ndarray, ridge: float, paths: np.ndarray
+    ) -> None:
+        """Write the iterates that follow number ``first`` on each path, in floats."""
+        raise NotImplementedError(f"{type(self).__name__} has no descents of its own.")
+
+
+class ArrayEngine(Engine):
+    """An engine over records in memory: raw features, and targets as the loss encodes them.
+
+    A derived class computes with what its ``_stored`` makes of features: those in the domain for float means, in
+    float64 or float32, and those on the grid for exact sums, which are integers in float32. ``class Mine(ArrayEngine,
+    name="mine")`` is the engine of ``Rows(..., engine="mine")``.
+    """
+
+    name: ClassVar[str]
+    # Whether it computes losses with several margins per record.
+    several_outputs: ClassVar[bool] = True
+    _projected: ClassVar[Callable[..., Any]] = staticmethod(encoding.projected)
+    _rounded: ClassVar[Callable[..., Any]] = staticmethod(encoding.integers)
+
+    def __init_subclass__(cls, *, name: str | None = None, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if name is not None:
+            cls.name = name
+            _NAMED[name] = cls
+
+    def __init__(self, problem: Problem, features: Any, targets: np.ndarray) -> None:
+        if features.ndim != 2 or targets.shape != features.shape[:1]:
+            raise ValueError(f"features and targets must fit, got shapes {features.shape} and {targets.shape}.")
+        self._problem, self._raw = problem, (features, targets)
+
+    @abstractmethod
+    def _stored(self, features: Any, targets: np.ndarray, units: np.ndarray, *, exact: bool) -> Any:
+        """Return records as this engine computes with them. ``units`` are the real sizes of the features' units."""
+
+    @abstractmethod
+    def _exact_sums(self, points: Points, rows: np.ndarray | None = None) -> np.ndarray:
+        """Return what ``sums`` does."""
+
+    @abstractmethod
+    def _exact_second_moment(self) -> np.ndarray:
+        """Return what ``second_moment`` does."""
+
+    @cached_property
+    def _floats(self) -> Any:
+        """The records for float means."""
+        features, targets = self._raw
+        projected = self._projected(self._problem, features)
+        return self._stored(projected, targets, np.ones(self._problem.width), exact=False)
+
+    @cached_property
+    def _integers(self) -> Any:
+        """The records for exact sums."""
+        features, targets = self._raw
+        units = Grid(self._problem).units[: self._problem.width] / STEPS
+        return self._stored(self._rounded(self._problem, features), targets, units, exact=True)
+
+    def sums(self, points: Points, rows: np.ndarray | None = None) -> np.ndarray:
+        """Return the exact sum of slope x record over all records, or over these rows; one column per point."""
+        self.prepare()
+        return self._exact_sums(points, rows)
+
+    def second_moment(self) -> np.ndarray:
+        """Return the exact sum of u u' over all records."""
+        self.prepare()
+        return self._exact_second_moment()
+
+    def prepare(self) -> None:
+        """Round the records to the grid, once the engine has passed its test."""
+        require_exact(type(self), self.name)
+        _ = self._integers
+
+    def only(self, *, exact: bool) -> Self:
+        """Prepare exact sums, or else float means, and let go of the raw records: the other cannot be asked for."""
+        if exact:
+            self.prepare()
+        else:
+            _ = self._floats
+        del self._raw
+        return self
+
+
+def kernel_of(loss: Loss) -> str | None:
+    """Return the name of the compiled code that serves a loss, or None if there is none: then NumPy asks the loss.
+
+    A loss declares it in its own class. What it inherits does not count: it may compute something else than the class
+    that it is derived from. Kernels hold each slope to its bound, so that a loss which declares less does without.
+    """
+    declared = vars(type(loss)).get("kernel")
+    return declared if all(loss.joint_slope(norm) >= 1 for norm in levels.NORMS) else None
+
+
+def kernel_targets(kernel: str | None, targets: np.ndarray) -> np.ndarray:
+    """Return targets as kernels take them: for the logistic one -1 and 1 alone, so that its slopes keep their bound."""
+    return np.where(targets > 0, 1.0, -1.0) if kernel == "logistic" else targets
+
+
+def names() -> tuple[str, ...]:
+    """Return the names that ``Rows`` takes for an engine."""
+    return ("auto", *_NAMED, "dask")
+
+
+def require_outputs(name: str, loss: Loss) -> None:
+    """Raise if the named engine does not compute a loss with so many margins per record."""
+    if loss.outputs > 1 and name in _NAMED and not _NAMED[name].several_outputs:
+        raise ValueError(
+            f"engine={name!r} computes one margin per record, {type(loss).__name__} has {loss.outputs}. "
+            "Use engine='auto' or 'numpy'."
+        )
+
+
+def chosen(name: str, loss: Loss, numbers: int) -> type[ArrayEngine]:
+    """Return the engine that a name stands for.
+
+    "auto" is the compiled one for many numbers, where numba is there and the loss has one margin per record.
+    """
+    require_outputs(name, loss)
+    if name == "auto":
+        worth = loss.outputs == 1 and numbers >= _WORTH_COMPILING
+        name = "fast" if worth and find_spec("numba") is not None else "numpy"
+    return _NAMED[name]
+
+
+class SelfTestError(RuntimeError):
+    """An engine does not add integers exactly on this machine."""
+
+
+@cache
+def require_exact(make: Callable[[Problem, np.ndarray, np.ndarray], ArrayEngine], name: str) -> None:
+    """Raise unless the engine's sums over synthetic records are those that were added in 64-bit integers.
+
+    Most records are nearly as large as they may be, have odd numbers for features and pull the same way, so that an
+    accumulator which rounds, or which is not emptied in time, shows. Sums over all records and over given rows are
+    tried.
+    """
+    every = np.arange(_ROWS) * 7919 % _ROWS  # each record once, in another order
+    for loss in (Logistic(), Squared()):
+        for d, columns in _SHAPES:
+            problem, integers, targets, x = _synthetic(loss, d, columns)
+            points = Grid(problem).points(x, 1.0)
+            engine, expected = (
+                make(problem, integers / np.float32(STEPS), targets),
+                _expected(loss, integers, targets, points),
+            )
+            if not all(np.array_equal(engine._exact_sums(points, rows), expected) for rows in (None, every)):
+                raise SelfTestError(
+                    f"the {name!r} engine does not add integers exactly on this machine: it is not used for private "
+                    "sums. Please report it, and use engine='numpy'."
+                )
+
+
+def _synthetic(loss: Loss, d: int, columns: int) -> tuple[Problem, np.ndarray, np.ndarray, np.ndarray]:
+    """Return a problem, records on its grid and points of no one: fixed numbers, a few spread over the whole range."""
+    problem = Problem(loss, Ball(1, norm=math.inf), ridge=0.0, n=_ROWS, d=d)
+    index, column = np.arange(_ROWS)[:, None], np.arange(d)
+    spread = (index * 7919 + column * 104_729) % (2 * STEPS) - STEPS
+    features = np.where(index % 16 == 0, spread, STEPS - 1 - 2 * ((index + column) % 11))
+    targets = np.where(index[:, 0] % 5 == 0, 1, -1)
+    x = np.linspace(1.0, 2.0, d * columns).reshape(d, columns) * (3 / d)  # margins where slopes are neither 0 nor 1
+    return problem, features.astype(np.float32), targets.astype(np.float32), x
+
+
+def _expected(loss: Loss, features: np.ndarray, targets: np.ndarray, points: Points) -> np.ndarray:
+    """Return the sums in int64, which holds all of them."""
+    u = features.astype(np.int64)
+    margins = (u @ points.coefficients.astype(np.int64)).astype(float)
+    slopes = loss.levels(margins * points.step, targets[:, None], points.bound)
+    return u.T @ slopes.astype(np.int64)

@@ -1,0 +1,149 @@
+"""Records in arrays, .npy files and memory maps. Maps are copied in blocks, and the pages given back after each."""
+
+import mmap
+import tokenize
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+
+from epsteps.data.stream import Block
+
+# Bytes that single rows may bring into memory before their pages are given back, and what one of them may bring.
+_WINDOW, _AROUND = 2**25, 2**16
+# What NumPy raises for .npy and .npz files that are not whole.
+DAMAGED = (
+    ValueError,
+    TypeError,
+    EOFError,
+    KeyError,
+    AttributeError,
+    NotImplementedError,
+    SyntaxError,
+    BadZipFile,
+    zlib.error,
+    tokenize.TokenError,
+)
+
+
+@contextmanager
+def whole_numpy_file(path: Path) -> Iterator[None]:
+    """Turn what NumPy raises for a damaged .npy or .npz file into one line."""
+    try:
+        yield
+    except DAMAGED as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"{path} is not a whole file of NumPy's with numbers or text: {reason}") from None
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """Size and time of a file when it was opened."""
+
+    path: Path
+    size: int
+    time: int
+
+    @classmethod
+    def of(cls, path: Path) -> "Stamp":
+        """Return the stamp of a file that is there, or raise."""
+        if not path.is_file():
+            raise FileNotFoundError(f"there is no file {path}.")
+        status = path.stat()
+        return cls(path, status.st_size, status.st_mtime_ns)
+
+    def require_same(self) -> None:
+        """Raise if the file is another one by now."""
+        if Stamp.of(self.path) != self:
+            raise OSError(f"{self.path} has changed since it was opened: make new Rows of it.")
+
+
+def open_npy(name: str, path: Path) -> np.memmap:
+    """Return the array of a .npy file as a read-only map, or raise."""
+    Stamp.of(path)
+    if path.suffix.lower() != ".npy":
+        raise ValueError(f"{name} cannot be read from {path}: records come from .npy or .parquet files.")
+    with whole_numpy_file(path):
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    if not isinstance(array, np.memmap):
+        array.close()
+        raise ValueError(f"{path} is not a .npy file but an archive of several.")
+    return array
+
+
+class ArrayReader:
+    """Features and targets in memory."""
+
+    in_memory = True
+
+    def __init__(self, features: np.ndarray, targets: np.ndarray) -> None:
+        self._features, self._targets = features, targets
+        self.shape, self.target_shape = features.shape, targets.shape
+        self.feature_kind, self.target_kind = features.dtype, targets.dtype
+
+    def blocks(self, size: int, rows: np.ndarray | None = None) -> Iterator[Block]:
+        """Yield all records, or these rows in order, in blocks of at most ``size``."""
+        rows = None if rows is None else np.sort(rows)
+        for start in range(0, self.shape[0] if rows is None else len(rows), size):
+            if rows is None:
+                yield partial(self._slice, slice(start, start + size))
+            else:
+                yield partial(self._rows, rows[start : start + size])
+
+    def _slice(self, block: slice) -> tuple[np.ndarray, np.ndarray]:
+        """Return neighbouring rows."""
+        return self._features[block], self._targets[block]
+
+    def _rows(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return single rows."""
+        return self._features[rows], self._targets[rows]
+
+
+class MappedReader(ArrayReader):
+    """Features in a memory map; targets in another one or in memory."""
+
+    in_memory = False
+
+    def __init__(self, features: np.memmap, targets: np.ndarray) -> None:
+        super().__init__(features, targets)
+        self._stamps = [Stamp.of(path) for array in (features, targets) if (path := _path(array)) is not None]
+
+    def _slice(self, block: slice) -> tuple[np.ndarray, np.ndarray]:
+        """Return neighbouring rows."""
+        self._require_same()
+        return _copied(self._features, block), _copied(self._targets, block)
+
+    def _rows(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return single rows. The system maps some pages around each, so that only a few are read at a time."""
+        self._require_same()
+        places = 1 if self._features.flags.c_contiguous else self.shape[1]
+        at_once = max(1, _WINDOW // (places * _AROUND + self.shape[1] * self._features.itemsize))
+        features = np.empty((len(rows), self.shape[1]), dtype=self.feature_kind)
+        for start in range(0, len(rows), at_once):
+            features[start : start + at_once] = _copied(self._features, rows[start : start + at_once])
+        return features, _copied(self._targets, rows)
+
+    def _require_same(self) -> None:
+        """Raise if a file changed: reading a map beyond the end of its file would end the process."""
+        for stamp in self._stamps:
+            stamp.require_same()
+
+
+def _path(array: np.ndarray) -> Path | None:
+    """Return the file of a read-only map, if it has a name."""
+    if isinstance(array, np.memmap) and array.mode == "r" and array.filename is not None:
+        return Path(array.filename)
+    return None
+
+
+def _copied(array: np.ndarray, index: slice | np.ndarray) -> np.ndarray:
+    """Return a copy of these rows; a map's pages leave memory again, unless they hold changes of this process."""
+    copy = np.array(array[index], subok=False)
+    if isinstance(array, np.memmap) and array.mode != "c" and hasattr(mmap, "MADV_DONTNEED"):
+        array._mmap.madvise(mmap.MADV_DONTNEED)  # pyright: ignore[reportAttributeAccessIssue]
+    return copy

@@ -1,0 +1,150 @@
+"""Private records: projected into the declared domain on construction, so that sensitivity is a postcondition."""
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from epsteps.data import engine as engines
+from epsteps.data import sources
+from epsteps.data.engine import Engine
+from epsteps.data.sources import Check
+from epsteps.problem.grid import STEPS, Grid, Points
+from epsteps.problem.problem import Problem
+from epsteps.problem.validate import choice
+
+
+class Rows:
+    """The records of a problem, every one projected into its domain.
+
+    A record's values never raise: a row outside the domain is moved to it, NaN and missing values become 0, an unknown
+    label the first class. Shapes, types, names of columns and files are structure, and do raise. Python's lists and
+    arrays of objects declare no type: their cells are converted one by one, and what is no number is missing. Nothing
+    that is passed is written to; entries of a sparse matrix that share a place are added up.
+
+    Records may be larger than memory: memory maps and files of more than 2^24 numbers are read in blocks at every step,
+    with a working set of a few hundred megabytes however many there are. The files must not change meanwhile. Sparse
+    records are never made dense. Private sums are the same integers wherever the records come from.
+
+    Parameters
+    ----------
+    problem : Problem
+        The public facts that the records must fit.
+    X : array of shape (n, d), sparse matrix, or path
+        Features: anything NumPy takes for an array, a memory map (``np.load(path, mmap_mode="r")``), a sparse matrix of
+        SciPy, the path of a ``.npy`` file, or of a ``.parquet`` file or a folder of such files, read in the order of
+        their names (``epsteps[parquet]``).
+    y : array of shape (n,), path, or name
+        Labels or targets: an array, the path of a ``.npy`` file, or the name of a column where X is Parquet.
+    engine : "auto", "numpy", "fast", "gpu" or "dask"
+        What computes gradients: NumPy, kernels compiled by numba (``epsteps[fast]``), a card (``epsteps[gpu]``), or
+        dask workers that read and keep the records (``epsteps[dask]``; X is then a Parquet path, a dask array or a dask
+        dataframe). "auto" takes the kernels for large records where numba is installed. Sparse records are computed
+        with SciPy: "auto" or "numpy". The kernels know the logistic and the squared loss: "fast" leaves others, and
+        clipped gradients, to NumPy, "gpu" refuses others; losses with several outputs need "auto", "numpy" or "dask".
+    scheduler : str or distributed.Client, optional
+        Address of an existing dask cluster, ``"tcp://..."``; without it workers are started on this machine.
+    columns : sequence of str, optional
+        The feature columns of a Parquet file, in this order; by default all but the target, in the file's order.
+    validate : bool
+        Raise if any record would be projected. The error tells something about the records: it is for the
+        data holder's own eyes.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        X: Any,
+        y: Any,
+        *,
+        engine: str = "auto",
+        columns: Sequence[str] | None = None,
+        scheduler: Any = None,
+        validate: bool = False,
+    ) -> None:
+        choice("engine", engine, engines.names())
+        self.problem = problem
+        self._given: tuple[Any, ...] = (X, y, columns, engine, scheduler)
+        self._records = sources.open_records(problem, *self._given)
+        if validate and (counts := self._records.check()).any:
+            raise ValueError(f"validate=True, and records are outside the declared domain: {counts}.")
+
+    @cached_property
+    def _engine(self) -> Engine:
+        return self._records.engine()
+
+    def __repr__(self) -> str:
+        return f"Rows({self.problem!r})"
+
+    def restated(self, problem: Problem) -> "Rows":
+        """Return the same records under another problem about them: another loss of the same targets, or ridge."""
+        if problem == self.problem:
+            return self
+        X, y, columns, engine, scheduler = self._given
+        return Rows(problem, X, y, engine=engine, columns=columns, scheduler=scheduler)
+
+    def gradient(self, x: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
+        """Return the exact, UNPROTECTED gradient of F at x (or each column of x): for the loop, tests and benchmarks.
+
+        ``rows`` restricts the mean to these records, as a step with a batch does.
+        """
+        x = self._points(x)
+        return self._engine.mean_gradient(x, rows) + self.problem.ridge * x
+
+    def descent(self, size: int) -> Engine | None:
+        """Return the engine if it runs whole UNPROTECTED descents with so many records per step: for experiments."""
+        return self._engine if self._engine.descends(size) else None
+
+    def value(self, x: np.ndarray) -> np.ndarray:
+        """Return the exact, UNPROTECTED F at x (or at each column of x): not private, for experiments only."""
+        x = self._points(x)
+        return self._engine.mean_loss(x) + 0.5 * self.problem.ridge * np.sum(x**2, axis=0)
+
+    def hessian(self, x: np.ndarray) -> np.ndarray:
+        """Return the exact, UNPROTECTED Hessian of F at one point x: for solvers inside a release, and experiments.
+
+        It is that of the losses, whether gradients are clipped or not.
+        """
+        x = self._points(x)
+        if x.ndim != 1:
+            raise ValueError(f"x must be one point for a Hessian, got shape {x.shape}.")
+        return self._engine.hessian(x) + self.problem.ridge * np.eye(len(x))
+
+    def second_moment(self) -> np.ndarray:
+        """Return the UNPROTECTED mean of u u' over the records, from exact sums: for releases that add noise to it."""
+        moment = self._engine.second_moment().astype(float)
+        units = Grid(self.problem).units[: len(moment)] / STEPS
+        return moment * np.outer(units, units) / self.problem.n
+
+    def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield all records, UNPROTECTED, in a fixed order: for releases that need every one of them.
+
+        Each block has features in float64, projected into the domain and with the intercept's column, and encoded
+        targets; at most 2^20 numbers, or one record. Sparse records become dense block by block. Records in dask
+        workers raise.
+        """
+        return self._records.blocks()
+
+    def sums(self, points: Points, rows: np.ndarray | None = None) -> np.ndarray:
+        """Return the exact, UNPROTECTED sum of slope x record, in integers, at points of the grid: for the loop."""
+        return self._engine.sums(points, rows)
+
+    def prepare(self) -> None:
+        """Read and round the records now: what cannot be read fails here, before anything is charged."""
+        self._engine.prepare()
+
+    def close(self) -> None:
+        """Let dask workers forget the records, and end those that were started for them."""
+        self._records.close()
+
+    def _points(self, x: np.ndarray) -> np.ndarray:
+        x = np.asarray(x, dtype=float)
+        if x.ndim not in (1, 2) or len(x) != self.problem.dimension:
+            raise ValueError(f"x must have length {self.problem.dimension} (or that many rows), got shape {x.shape}.")
+        return x
+
+
+def check(problem: Problem, X: Any, y: Any, *, columns: Sequence[str] | None = None) -> Check:
+    """Count what ``Rows`` would project. It reads the data without protection: for the data holder's own eyes."""
+    return sources.open_records(problem, X, y, columns).check()

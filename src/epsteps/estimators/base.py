@@ -1,0 +1,223 @@
+"""What the estimators share: their public parameters, the plan that follows from them, and the fit."""
+
+import inspect
+from abc import ABCMeta, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Self, TypeVar
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from epsteps.budgets import Approximate, Budget, Pure
+from epsteps.data.rows import Rows, check
+from epsteps.data.sources import Check
+from epsteps.estimators import _scikit
+from epsteps.estimators.declared import Declared, declare
+from epsteps.ledger.accounts import Account
+from epsteps.methods import plan
+from epsteps.plans.plan import Plan
+from epsteps.problem import validate
+from epsteps.problem.domain import Domain
+from epsteps.problem.losses import Loss
+from epsteps.problem.problem import Problem
+from epsteps.tables.model import certificate, published, unscaled
+
+UNPROTECTED = "none: random_state makes the noise repeatable"
+# What the parameters that only steps have say where nothing is asked of them.
+_STEP_DEFAULTS = {"iterations": "auto", "allocation": "optimal", "batch": None}
+
+
+@dataclass(eq=False, repr=False)
+class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
+    """Parameters that all estimators have.
+
+    Formal guarantee: with ``random_state=None``, all attributes after ``fit`` are together (epsilon, delta)-private
+    when one record is replaced, as ``certificate_`` says. The number of records, the number and names of columns, and
+    all parameters are public. A record's values never raise or warn: rows outside the declared set are moved into it,
+    NaN counts as 0 (or as the low end of bounds that do not hold 0), an unknown label as the first class. Cells of
+    Python's lists and objects are converted one by one: what is no number is NaN. Structure does raise: shapes, types,
+    lengths.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The budget of a fit; delta = 0 is pure differential privacy.
+    bounds : pair (low, high), optional
+        Ranges of the columns: numbers, or one for each. Publicly known, not measured; values outside are clipped.
+    one_hot : sequence of (start, stop)
+        With bounds: ranges of columns that are the indicators of one category each, which means less noise.
+    row_norm : float, optional
+        Instead of bounds: the largest ``norm`` (1, 2 or numpy.inf) of a row; longer ones are shortened to it. If
+        neither is given it is 1.
+    norm : 1, 2 or numpy.inf
+        The norm of row_norm.
+    domain : Box or Ball, optional
+        Instead of both: a domain of the library, such as a schema has.
+    ridge : float
+        Weight of |coefficients|²/2 beside the mean loss, where columns are in units of their declared bounds (rows in
+        those of row_norm), the intercept included. The default is small: methods that publish a minimum raise it
+        themselves, by public numbers, to what noise of the budget asks for.
+    intercept : bool
+        Whether the model has a constant.
+    method : str or callable
+        "auto" is the most accurate one for the loss, the budget and ``release``; others as in ``epsteps.plan``.
+    iterations, allocation, batch
+        Of methods with steps ("descent", ``epsteps.nesterov``...): their number or "auto", the split of the budget
+        over them ("optimal" or "uniform"), and records per step (None: all).
+    mechanism : str
+        Kind of noise; "auto" is the smallest one.
+    release : "final" or "iterates"
+        What is published: the model alone, or every point on the way to it, which costs accuracy.
+    engine : str
+        What computes, as in ``epsteps.Rows``.
+    ledger : account, optional
+        ``Ledger(...).account(name)``: charged durably before noise is drawn; a fit that does not fit is refused.
+    random_state : int, optional
+        Makes the fit repeatable, and NOT private: for experiments. ``certificate_`` says so.
+
+    Attributes
+    ----------
+    coef_, intercept_
+        The model in the units of the data.
+    plan_ : plan
+        What was decided before the data was read; ``print(model.plan_)`` is for its holder.
+    certificate_ : dict
+        What is guaranteed, and what was spent.
+    path_ : array
+        Published points, one per row: coefficients, then intercepts. The last one is the model.
+    n_iter_ : int
+        Number of steps, or of releases of a method without steps: public, and decided by the plan.
+    declared_ : Declared
+        The set that rows are projected into, here and in prediction, and its units.
+    n_features_in_, feature_names_in_
+        Columns of the data, and their names if they have any.
+    """
+
+    epsilon: float = 1.0
+    _: KW_ONLY
+    delta: float = 0.0
+    bounds: Any = None
+    one_hot: Sequence[Sequence[int]] = ()
+    row_norm: float | None = None
+    norm: float = 2
+    domain: Domain | None = None
+    ridge: float = 1e-4
+    intercept: bool = True
+    method: str | Callable[..., Any] = "auto"
+    iterations: int | str = "auto"
+    allocation: str = "optimal"
+    batch: int | None = None
+    mechanism: str = "auto"
+    release: str = "final"
+    engine: str = "auto"
+    ledger: Account | None = None
+    random_state: int | None = None
+    _most: ClassVar[int]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = tags.input_tags.allow_nan = True
+        return tags
+
+    def _more_tags(self) -> dict[str, Any]:
+        """Return the same for scikit-learn before 1.6."""
+        return {"X_types": ["2darray", "sparse"], "allow_nan": True}
+
+    def plan(self, n: int, d: int) -> Plan:
+        """Return what a fit on n records with d columns would do: for the data holder to read before any data is."""
+        problem = self._problem(n, d)
+        budget: Budget = Pure(self.epsilon) if self.delta == 0 else Approximate(self.epsilon, self.delta)
+        options: dict[str, Any] = {"release": self.release}
+        if self.mechanism != "auto":
+            options["mechanism"] = self.mechanism
+        of_steps = {name: getattr(self, name) for name, value in _STEP_DEFAULTS.items() if getattr(self, name) != value}
+        if callable(self.method):
+            options["start_gap"] = problem.start_gap  # every fit starts at 0
+        elif of_steps and not hasattr(chosen := plan(problem, budget, self.method, **options), "steps"):
+            raise ValueError(
+                f"{' and '.join(of_steps)}: for methods with steps only, and {chosen.method} has none. Leave them out, "
+                f"or use method='descent' or method=epsteps.nesterov, got {of_steps!r}."
+            )
+        return plan(problem, budget, self.method, **options, **of_steps)
+
+    def _problem(self, n: int, d: int) -> Problem:
+        return Problem(self.loss(), self._declared(d).domain, ridge=self.ridge, n=n, d=d, intercept=self.intercept)
+
+    def check(self, X: Any, y: Any) -> Check:
+        """Count what a fit would project: NOT private, for the data holder's own eyes."""
+        blank = type(self)(**self.get_params(deep=False))
+        X = _scikit.features(blank, X, reset=True)
+        y = _scikit.targets(self, X, y)
+        return check(self._problem(*X.shape), self._declared(X.shape[1]).scaled(X), self.comparable(y))
+
+    @abstractmethod
+    def loss(self) -> Loss:
+        """Return the loss, with what is declared of the targets."""
+
+    @abstractmethod
+    def comparable(self, y: np.ndarray) -> np.ndarray:
+        """Return the targets as the loss takes them, before it maps them inside."""
+
+    @abstractmethod
+    def _told(self, coefficients: np.ndarray, constants: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return what the loss's outputs are in the terms of the targets: coefficients and constants, point by point.
+
+        They are (point, output, column) and (point, output), for the columns' own units.
+        """
+
+    @abstractmethod
+    def _gains(self, X: Any, y: np.ndarray) -> np.ndarray:
+        """Return what each record adds to the score of a search: a whole number from 0 to ``_most``."""
+
+    @abstractmethod
+    def _scores(self, X: Any, y: np.ndarray) -> dict[str, float]:
+        """Return scores by their names, without privacy for these records."""
+
+    def _declared(self, d: int) -> Declared:
+        names = ("bounds", "one_hot", "row_norm", "norm", "domain", "intercept")
+        return declare(d, **{name: getattr(self, name) for name in names})
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit the model privately to rows X with labels or targets y."""
+        X = _scikit.features(self, X, reset=True)
+        y = self.comparable(_scikit.targets(self, X, y))
+        seed = None if self.random_state is None else validate.integer("random_state", self.random_state, low=0)
+        chosen, declared = self.plan(*X.shape), self._declared(X.shape[1])
+        rows = Rows(chosen.problem, declared.scaled(X), y, engine=self.engine)
+        points, seeded = published(chosen, rows, seed=seed, ledger=self.ledger)
+        self.plan_, self.declared_, self.n_iter_ = chosen, declared, len(chosen.charges)
+        self.certificate_ = self._certificate(chosen, len(points), seeded)
+        coefficients, constants = self._told(*unscaled(chosen.problem, points, declared.shift, declared.unit))
+        self.path_ = np.concatenate([part.reshape(len(part), -1) for part in (coefficients, constants)], axis=1)
+        self.coef_, self.intercept_ = coefficients[-1], constants[-1]
+        return self
+
+    def _certificate(self, chosen: Plan, points: int, seeded: bool) -> dict[str, Any]:
+        unprotected = UNPROTECTED if seeded else None
+        return certificate(chosen.budget, chosen.spending().amount, chosen.method, unprotected=unprotected) | {
+            "published": f"{points} point(s) of path_, the last of which is the model",
+            "records": str(chosen.problem.domain),
+            "ledger": None if self.ledger is None else repr(self.ledger),
+        }
+
+    def _margins(self, X: Any) -> np.ndarray:
+        """Return the model's values at rows, projected as the fit's were; one column for each output."""
+        _scikit.require_fitted(self)
+        X = self.declared_.projected(_scikit.features(self, X, reset=False))
+        coefficients = np.atleast_2d(self.coef_)
+        constants = self.intercept_ + coefficients @ self.declared_.shift
+        return X @ (coefficients * self.declared_.unit).T + constants
+
+
+_E = TypeVar("_E", bound=type)
+
+
+def with_common_parameters(estimator: _E) -> _E:
+    """Add the shared parameters to an estimator's docstring, which ends with its own."""
+    own, common = inspect.cleandoc(estimator.__doc__ or ""), inspect.cleandoc(PrivateLinearModel.__doc__ or "")
+    summary, _, parameters = common.partition("Parameters\n----------\n")
+    guarantee = summary.partition("\n\n")[2]
+    head, _, own_parameters = own.partition("Parameters\n----------\n")
+    estimator.__doc__ = f"{head}{guarantee}Parameters\n----------\n{own_parameters}\n{parameters}"
+    return estimator

@@ -1,0 +1,55 @@
+"""Curvature first: what released moments say about how records are spread, and a model of F that follows from it.
+
+Everything here sees public numbers and numbers that were released with noise, never a record.
+"""
+
+from epsteps.methods.curvature.covariance import (
+    MATRIX_ROWS,
+    MATRIX_STEPS,
+    Definite,
+    MatrixNoise,
+    Spread,
+    Whitening,
+    covariance,
+    definite,
+    held,
+    matrix_noise,
+    whitening_of,
+)
+from epsteps.methods.curvature.division import (
+    LEAST_SHARE,
+    Division,
+    UndrawableError,
+    divide,
+    predicted_excess,
+    require_drawable,
+)
+from epsteps.methods.curvature.model import Model, surrogate_of, typical_curvature
+from epsteps.methods.curvature.moments import Moments, Statistic, decode_moments, statistics_of
+
+__all__ = [
+    "LEAST_SHARE",
+    "MATRIX_ROWS",
+    "MATRIX_STEPS",
+    "Definite",
+    "Division",
+    "MatrixNoise",
+    "Model",
+    "Moments",
+    "Spread",
+    "Statistic",
+    "UndrawableError",
+    "Whitening",
+    "covariance",
+    "decode_moments",
+    "definite",
+    "divide",
+    "held",
+    "matrix_noise",
+    "predicted_excess",
+    "require_drawable",
+    "statistics_of",
+    "surrogate_of",
+    "typical_curvature",
+    "whitening_of",
+]

@@ -1,0 +1,294 @@
+"""The plan of curvature first: moments, one second moment and a few gradients are released, and all is published."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from epsteps.budgets import Budget, Cost, Epsilon, mechanisms
+from epsteps.budgets.mechanisms import Mechanism
+from epsteps.methods import curvature as designs
+from epsteps.methods.curvature import Division, Model, Moments, Spread, Statistic, Whitening, require_drawable
+from epsteps.methods.curvature.sums import SecondMoment, column_means
+from epsteps.plans import covariances
+from epsteps.plans.page import problem_fact
+from epsteps.plans.plan import Charge, Conversation, Plan, Published
+from epsteps.plans.requests import Gradient, Sum
+from epsteps.problem import limits, validate
+from epsteps.problem.domain import Columns
+from epsteps.problem.limits import require_units
+from epsteps.problem.problem import Problem
+from epsteps.problem.sampling import Sampling
+
+# A guess of how long the solution is: what a larger ridge costs.
+_LENGTH = 3.0
+_FULL = Sampling(1, 1)
+_UP = 1 + 1e-12
+# A gradient is followed where its noise alone is expected to cost no more than this share of F(0).
+_FOLLOWED = 0.1
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CurvaturePlan(Plan):
+    """Curvature first, decided: what is released, what each release may cost, and the rule that divides the rest.
+
+    Means and squares of the columns are released first; then the second moment of records that are whitened by them and
+    shortened; then gradients, each at the minimum of a model of F for Gaussian records of that mean and covariance,
+    corrected by the gradients before. Every released number is published.
+
+    Formal guarantee: each release is a sum of integers with exact noise of its own sensitivity. Pure noise: the costs
+    of the second moment and the gradients are computed from the released moments, and add up to at most ``rest``
+    whatever these are, so that the epsilons compose adaptively. Gaussian noise: all costs are fixed in advance, and
+    their rhos add up.
+
+    Parameters
+    ----------
+    problem, budget
+        The public facts, and what may be spent.
+    mechanism : str
+        Name of the gradients' noise; the other releases are paid in the same unit.
+    ridge : float
+        Ridge of the objective that is minimised, at least the problem's: more of it where noise is large.
+    moments, rest : float
+        Cost of the moments, and of everything after them.
+    """
+
+    reads = (Gradient, Sum)
+    method = "curvature first"
+
+    problem: Problem
+    budget: Budget
+    mechanism: str
+    ridge: float
+    moments: float
+    rest: float
+
+    def __post_init__(self) -> None:
+        limits.require_moments(self.problem)
+        for name in ("ridge", "moments", "rest"):
+            validate.positive(name, getattr(self, name))
+        require_covered(self.problem)
+        if self.ridge < self.problem.ridge:
+            raise ValueError(f"ridge must be at least the problem's {self.problem.ridge!r}, got {self.ridge!r}.")
+        mechanisms.require_fit(self.noise, self.problem)
+        if self.moments > self.rest:  # the curvature takes up to 30 % of both, and gradients need some of the rest
+            raise ValueError(f"moments must cost no more than the rest, got {self.moments!r} and {self.rest!r}.")
+        require_drawable(self.problem.n, self.statistics, self.noise.kind, self.moments + self.rest, self.ridge)
+        super().__post_init__()
+
+    @cached_property
+    def noise(self) -> Mechanism:
+        """The noise of the gradients."""
+        return mechanisms.named(self.mechanism)
+
+    @cached_property
+    def minimised(self) -> Problem:
+        """The problem whose gradients are released."""
+        return self.problem.with_ridge(self.ridge)
+
+    @cached_property
+    def columns(self) -> Columns:
+        """What the domain says of the columns."""
+        return self.problem.domain.columns(self.problem.d)
+
+    @property
+    def curvature(self) -> float:
+        """What a covariance is multiplied by in the Hessian, typically."""
+        return designs.typical_curvature(self.problem.loss)
+
+    @cached_property
+    def statistics(self) -> tuple[Statistic, ...]:
+        """The releases of means and squares."""
+        return designs.statistics_of(self.columns, self.problem.n, self.noise.kind, self.moments)
+
+    @cached_property
+    def expected(self) -> Division:
+        """How the rest is divided if features are spread evenly over their domain."""
+        mean, variance = self.problem.domain.even_moments(self.problem.d)
+        return self._divide(Moments(mean, variance, np.zeros_like(mean), np.zeros_like(mean)))
+
+    def divide(self, moments: Moments) -> Division:
+        """Return the costs of the second moment and of each gradient: at most ``rest`` together."""
+        return self._divide(moments) if self.is_pure else self.expected
+
+    def _divide(self, moments: Moments) -> Division:
+        total = self.moments + self.rest
+        return designs.divide(moments, self.noise.kind, self.curvature, self.ridge, self.problem.n, total, self.moments)
+
+    def model(self, spread: Spread) -> Model:
+        """Return the model of F that gradients correct; an intercept has mean 1 and no variance."""
+        more, loss = int(self.problem.intercept), self.problem.loss
+        mean, covariance = np.append(spread.mean, np.ones(more)), np.pad(spread.covariance, (0, more))
+        return Model(loss, mean, covariance, self.ridge, radius=self.radius, largest=self.minimised.L)
+
+    def noise_at(self, x: np.ndarray, cost: float) -> np.ndarray:
+        """Return the covariance of the noise in a gradient that is released at x for this cost."""
+        covariance, units = self.noise.covariance(self.problem)
+        sensitivity = float(self.problem.sensitivity_at(x, self.noise.norm))
+        scale = float(self.noise.scales(sensitivity, np.array(cost), _FULL)) / self.problem.n
+        return scale**2 * covariance.matrix * np.outer(units, units)
+
+    @property
+    def rarely(self) -> float:
+        """The covariance of a gradient's noise, times this, is one that the noise rarely exceeds.
+
+        By three standard deviations of a square of its size: √(2/d) of it for Gaussian noise, √(6/d) for noise of a
+        norm, whose radius is random, too.
+        """
+        return 1 + 3 * math.sqrt((6 if self.is_pure else 2) / self.problem.dimension)
+
+    @property
+    def radius(self) -> float:
+        """How far from 0 the minimum may lie: F(0) bounds ridge/2 |x|², as losses are not negative."""
+        return math.sqrt(2 * self.problem.start_gap / self.ridge)
+
+    def possible(self, x: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+        """Return a released gradient at x, its records' part shortened to the length that it may have."""
+        largest = float(self.problem.gradient_size(self.problem.slope_at(x), 2))
+        return self.ridge * x + designs.held(gradient - self.ridge * x, largest)
+
+    def is_followed(self, model: Model, x: np.ndarray, cost: float) -> bool:
+        """Whether the noise of a gradient at x leaves anything to gain, decided before it is looked at.
+
+        Its noise alone leads to an error of tr(H⁻¹ Σ)/2 on a quadratic, and the model 0 has one of F(0) at most. From a
+        tenth of that the path was on average no better than 0 (uniform and correlated records, d = 5 to 300).
+        """
+        return model.noise_cost(x, self.noise_at(x, cost)) <= _FOLLOWED * self.problem.start_gap
+
+    def held(self, x: np.ndarray, gradient: np.ndarray, cost: float) -> np.ndarray:
+        """Return x, shortened until the gradient released at 0 for this cost does not tell that 0 is better.
+
+        F(x) - F(0) is at least ridge/2 |x|² + g'x, for the gradient g at 0 without noise: F is strongly convex. One
+        standard deviation of the noise along x is granted. No point is outside the ball where the minimum must lie.
+        """
+        x = designs.held(x, self.radius)
+        slope = float(gradient @ x) - math.sqrt(max(float(x @ self.noise_at(np.zeros_like(x), cost) @ x), 0.0))
+        bend = self.ridge / 2 * float(x @ x)
+        return x if slope + bend <= 0 else x * (max(-slope, 0.0) / bend if bend > 0 else 0.0)
+
+    @cached_property
+    def error(self) -> float:
+        """A guess of E F(x) - F*, the larger ridge's bias included; nothing is proved of it."""
+        total = self.moments + self.rest
+        limit = mechanisms.risk(self.noise, self.scale(total), self.minimised)
+        excess = designs.predicted_excess(self.expected, self.noise.kind, limit, total, self.problem.start_gap)
+        return excess + (self.ridge - self.problem.ridge) / 2 * _LENGTH**2
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether the noise is pure: the costs of later releases may then depend on earlier ones."""
+        return self.noise.kind.is_pure
+
+    def spending(self, repetitions: int = 1) -> Budget:
+        """Return what so many runs cost together, rounded up."""
+        if self.is_pure:
+            return self.budget.of(Epsilon((self.moments + self.rest) * repetitions * _UP))
+        return self.budget.spending(np.tile([self.moments, self.rest], repetitions), self.noise.kind)
+
+    @property
+    def charges(self) -> list[Charge]:
+        """What is released, in order; with pure noise the last two lines share their costs by a public rule."""
+        kind, count = self.noise.kind, len(self.expected.gradients)
+        names = ("means of the columns", "squares of the columns")
+        charges = [
+            Charge(name, kind(statistic.cost), statistic.scale, statistic.mechanism.name)
+            for name, statistic in zip(names, self.statistics, strict=False)
+        ]
+        if self.is_pure:
+            noise = f"difference of Wisharts; {self.mechanism}"
+            charge = Charge(f"second moment, {count} gradients", kind(self.rest), self.scale(self.rest), noise)
+            return [*charges, charge]
+        cost = self.expected.curvature
+        scale = designs.matrix_noise(kind, self.problem.d + 1, 1.0, 1, cost).scale
+        charges.append(Charge("second moment, records of norm 1", kind(cost), scale, "Gaussian matrix"))
+        for number, cost in enumerate(self.expected.gradients, start=1):
+            charges.append(Charge(f"gradient {number}", kind(cost), self.scale(cost), self.mechanism))
+        return charges
+
+    @property
+    def allowance(self) -> list[Cost]:
+        """What the moments cost, and all that follows them together."""
+        return [self.noise.kind(self.moments), self.noise.kind(self.rest)]
+
+    @property
+    def requests(self) -> int:
+        """Moments, the second moment, and gradients."""
+        return len(self.statistics) + 1 + len(self.expected.gradients)
+
+    def conversation(self) -> Conversation:
+        """Publish the path x_0 = 0, ..., x_T, and all other released numbers."""
+        released = []
+        for request in column_means(self.problem, self.columns, self.statistics):
+            released.append((yield request))
+        extras: dict[str, np.ndarray] = dict(zip(("released_means", "released_squares"), released, strict=False))
+        noises = tuple(statistic.deviations for statistic in self.statistics)
+        moments = designs.decode_moments(self.columns, tuple(released), noises)
+        division, matrix, known = self.divide(moments), None, None
+        whitening = self._whitening(moments, division.curvature)
+        if whitening is not None:
+            matrix = yield SecondMoment(self.problem, whitening, self.noise.kind, division.curvature)
+            known = whitening.noise(self.noise.kind, self.problem.n, division.curvature)
+            extras["released_second_moment"] = matrix
+        spread = designs.covariance(self.columns, moments, whitening, matrix, known, self.curvature)
+        model, path, gradients = self.model(spread), [np.zeros(self.problem.dimension)], []
+        for cost in division.gradients:
+            gradients.append((yield Gradient.at(self.minimised, self.noise, path[-1], cost)))
+            model, x = self.following(model, division.gradients, path, gradients)
+            path.append(x)
+        costs = np.array([division.curvature, *division.gradients])
+        last = {"costs": costs, "gradients": np.array(gradients), "mean": spread.mean, "covariance": spread.covariance}
+        return Published(np.array(path), extras | last)
+
+    def _whitening(self, moments: Moments, cost: float) -> Whitening | None:
+        return designs.whitening_of(moments, self.noise.kind, self.curvature, self.ridge, self.problem.n, cost)
+
+    def following(
+        self, model: Model, costs: tuple[float, ...], path: list[np.ndarray], gradients: list[np.ndarray]
+    ) -> tuple[Model, np.ndarray]:
+        """Return the model that the last of the released gradients corrects, and its minimum: post-processing.
+
+        It is finite, and no exception or warning, whatever finite numbers were released.
+        """
+        known = [self.possible(x, gradient) for x, gradient in zip(path, gradients, strict=True)]
+        x, cost = path[-1], costs[len(path) - 1]
+        if len(path) > 1:
+            noise = self.noise_at(path[-2], costs[len(path) - 2]) + self.noise_at(x, cost)
+            model = model.corrected(path[-2], x, known[-1] - known[-2], self.rarely * noise)
+        if self.is_followed(model, x, cost):
+            x = model.minimum(x, known[-1])
+        return model, self.held(x, known[0], costs[0])
+
+    def scale(self, cost: float) -> float:
+        """Return the scale of the noise on a gradient's sum at this cost, where slopes are typical."""
+        sensitivity = self.problem.typical_sensitivity(self.noise.norm)
+        return float(self.noise.scales(sensitivity, np.array(cost), _FULL))
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """Lines of the plan's page."""
+        shares = ", ".join(f"{cost / (self.moments + self.rest):.1%}" for cost in self.expected.gradients)
+        fixed = "about " if self.is_pure else ""
+        return {
+            "Problem": problem_fact(self.problem, self.ridge),
+            "Published": "every released number, and the path that follows from them",
+            "Division": f"second moment {fixed}{self.expected.curvature / (self.moments + self.rest):.1%}, gradients "
+            f"{fixed}{shares} of the budget" + ("; a public rule sees the released moments" if fixed else ""),
+            "Error": f"E F(x) - F* is guessed as {self.error:.3g}",
+        }
+
+    def noise_covariance(self, curvature: np.ndarray) -> np.ndarray:
+        """Return the covariance of the noise in the last published point, if F has this curvature: a guess."""
+        scale = self.scale(self.expected.gradients[-1]) / self.problem.n
+        return covariances.through(curvature, covariances.of_noise(self.noise, scale, self.problem))
+
+
+def require_covered(problem: Problem) -> None:
+    """Raise unless the method is written for this problem."""
+    designs.typical_curvature(problem.loss)
+    problem.domain.columns(problem.d)
+    require_units(problem)
+    if problem.clip is not None:
+        raise ValueError(
+            f"the curvature method models gradients that are not clipped: use clip=None, got {problem.clip!r}."
+        )

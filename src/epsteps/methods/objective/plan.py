@@ -1,0 +1,262 @@
+"""The plan of objective perturbation: a model that minimises a tilted objective, and nothing else, is published."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from epsteps.budgets import Approximate, Budget, Cost, Epsilon, mechanisms
+from epsteps.budgets.corners import Corners, composed
+from epsteps.budgets.mechanisms import KNorm, Mechanism
+from epsteps.methods import minima
+from epsteps.methods.minimum import Goal, Minimised, Minimum, Tilt, grid_step, power_of_two, saturation_of, tilt_length
+from epsteps.plans import covariances
+from epsteps.plans.page import problem_fact
+from epsteps.plans.plan import Charge, Conversation, Plan, Published
+from epsteps.problem import limits, validate
+from epsteps.problem.problem import Problem
+from epsteps.problem.saturations import Saturation
+
+# Bits of the integers that the tilt and the noise on the output are drawn in.
+TILT_BITS, _OUTPUT_BITS = 36, 28
+_UP = 1 + 1e-12
+# What predictions assume of the solution's norm. Never privacy.
+SOLUTION_NORM = 3.0
+_OUTPUT = KNorm("l2")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ObjectivePlan(Plan):
+    """Objective perturbation, decided: the published x nearly minimises ``n F(x) + b'x`` for a drawn tilt b.
+
+    Only the minimum is published, never the solver's iterates, their number or its time. Of several releases, each with
+    its own tilt, the last model is the mean of all, weighted by their precision.
+
+    Formal guarantee: b has the mechanism's law, and costs as ``methods.minima`` says, the Jacobian of x -> b included
+    (Chaudhuri, Monteleoni, Sarwate 2011, with the joint bound of that package). What the noise is scaled by and what is
+    minimised come from one place, ``objective``. The solver stops where the gradient is below the public ``tolerance``,
+    rounding errors included, so that its point is within tolerance/(n ridge) of the exact minimum, by strong convexity;
+    noise of density ~ exp(-|z|_2/output_scale) hides the difference (Iyengar et al. 2019). That it gets there, whatever
+    the records, is decided before they are read (``plans.precision.Goal``). The drawn tilt is an integer multiple of a
+    tiny step. Spread evenly over its cell it is the continuous tilt of the theorem, at a cost that is counted, and the
+    solver's tolerance covers the distance.
+
+    Parameters
+    ----------
+    problem, budget
+        The public facts, and what may be spent.
+    mechanism : str
+        Name of the tilt's noise.
+    ridge : float
+        Ridge of the objective that is minimised, at least the problem's: more of it where noise is large.
+    scales, output_scales : tuples of float
+        Noise of each release: of the tilt of the sum, and of the output.
+    tolerance : float
+        Norm of the sum's gradient, tilt included, below which the solver stops.
+    """
+
+    reads = (Minimum,)
+
+    problem: Problem
+    budget: Budget
+    mechanism: str
+    ridge: float
+    scales: tuple[float, ...]
+    output_scales: tuple[float, ...]
+    tolerance: float
+
+    def __post_init__(self) -> None:
+        saturation_of(self.problem.loss)
+        Minimised(self.problem, self.ridge)
+        limits.require_hessian(self.problem)
+        validate.positive("tolerance", self.tolerance)
+        for name in ("scales", "output_scales"):
+            object.__setattr__(self, name, tuple(validate.positive(name, scale) for scale in getattr(self, name)))
+        if not len(self.scales) == len(self.output_scales) > 0:
+            raise ValueError("scales and output_scales must have one entry for each release, and at least one.")
+        mechanisms.require_fit(self.noise, self.problem)
+        super().__post_init__()
+
+    @property
+    def method(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Name of the method, for people."""
+        return "objective perturbation" if len(self.scales) == 1 else "sequential objective perturbation"
+
+    @cached_property
+    def noise(self) -> Mechanism:
+        """The noise of the tilt."""
+        return mechanisms.named(self.mechanism)
+
+    @cached_property
+    def objective(self) -> Minimised:
+        """What is minimised, but for the tilt: the solver's function, and the bounds that noise is scaled by."""
+        return Minimised(self.problem, self.ridge)
+
+    @property
+    def minimised(self) -> Problem:
+        """The objective as a problem."""
+        return self.objective.stated
+
+    @property
+    def saturation(self) -> Saturation:
+        """How the loss's slope saturates."""
+        return self.objective.saturation
+
+    @property
+    def kappa(self) -> float:
+        """What one record weighs against the ridge."""
+        return self.objective.kappa
+
+    @property
+    def tilt_steps(self) -> tuple[float, ...]:
+        """Real size of one integer of each tilt, in the mechanism's units: a power of two."""
+        return tuple(power_of_two(scale, TILT_BITS) for scale in self.scales)
+
+    @property
+    def output_steps(self) -> tuple[float, ...]:
+        """Real size of one integer of each output: a power of two, small enough for rounding to keep the tolerance."""
+        return tuple(
+            grid_step(self.objective, self.tolerance, scale, _OUTPUT_BITS, tilt)
+            for scale, tilt in zip(self.output_scales, self.tilt_lengths, strict=True)
+        )
+
+    @property
+    def tilt_lengths(self) -> tuple[float, ...]:
+        """How long each tilt is at most, but with a probability below 1e-300."""
+        return tuple(tilt_length(self.objective, self.noise, scale) for scale in self.scales)
+
+    @cached_property
+    def goals(self) -> tuple[Goal, ...]:
+        """What the solver must find for each release."""
+        return tuple(
+            Goal(self.objective, step, self.tolerance, output, self.tilt_slack, tilt)
+            for step, output, tilt in zip(self.output_steps, self.output_scales, self.tilt_lengths, strict=True)
+        )
+
+    @cached_property
+    def minima(self) -> tuple[Minimum, ...]:
+        """The releases, as they are asked for."""
+        tilts = (Tilt(self.noise, *sizes) for sizes in zip(self.scales, self.tilt_steps, strict=True))
+        return tuple(Minimum(goal, _OUTPUT, tilt) for goal, tilt in zip(self.goals, tilts, strict=True))
+
+    def require_executable(self, unit: float | None = None) -> None:
+        """Raise unless the solver is certain to meet its tolerance, whatever the records; by public numbers alone.
+
+        In floats of this unit, by default the longest of this machine.
+        """
+        for goal in self.goals:
+            goal.require_reachable(unit)
+
+    @property
+    def tilt_slack(self) -> float:
+        """How far the tilt that is used may be from the theorem's, in the L2 norm."""
+        return max(self.tilt_steps) * float(np.linalg.norm(self.noise.units(self.problem))) * _UP
+
+    @cached_property
+    def output_costs(self) -> tuple[float, ...]:
+        """Epsilon of the noise on each output."""
+        return tuple(request.output_cost for request in self.minima)
+
+    @cached_property
+    def costs(self) -> tuple[float, ...]:
+        """Cost of each release: epsilon where the noise is pure; for Gaussian tilts the mu of each, output apart."""
+        return tuple(request.costs[0].amount for request in self.minima)
+
+    @cached_property
+    def corners(self) -> Corners:
+        """The Gaussian releases together, outputs apart: what they are composed by."""
+        if not self.budget.delta:
+            raise ValueError(f"Gaussian tilts need an Approximate budget, got {self.budget!r}.")
+        left = self.budget.amount - math.fsum(self.output_costs)
+        return composed_corners(self.kappa, self.saturation, left, self.costs)
+
+    @property
+    def cost(self) -> Budget | Corners:
+        """What a ledger may be charged instead of ``spending()``: the corners, which compose better."""
+        if self.is_pure:
+            return self.spending()
+        outputs = math.fsum(self.output_costs) * _UP
+        shifts = tuple(shift + outputs for shift in self.corners.shifts)
+        return Corners(self.corners.multiplicities, self.corners.ratios, shifts)
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether the tilts are pure; Gaussian ones are composed by their corners."""
+        return self.noise.kind.is_pure
+
+    def spending(self, repetitions: int = 1) -> Budget:
+        """Return what so many runs cost together, rounded up."""
+        if self.is_pure:
+            return self.budget.of(Epsilon(math.fsum(self.costs) * repetitions * _UP))
+        epsilon = self.corners.epsilon(1.0, self.budget.delta) + math.fsum(self.output_costs) * _UP
+        return Approximate(epsilon * repetitions, self.budget.delta * repetitions)
+
+    @property
+    def weights(self) -> np.ndarray:
+        """What each published minimum counts in their mean: its precision."""
+        precision = np.array(self.scales) ** -2.0
+        return precision / precision.sum()
+
+    @cached_property
+    def error(self) -> float:
+        """A bound on the expected excess of the minimised objective at the last model: E|b|²/(2 n² ridge)."""
+        energy = 2 * self.noise.half_power(np.array(self.scales), self.problem)
+        return float(np.sum(self.weights**2 * energy)) / (2 * self.problem.n**2 * self.ridge)
+
+    @property
+    def charges(self) -> list[Charge]:
+        """What is released, in order."""
+        return [
+            Charge(
+                f"minimum of tilted objective {number}", request.costs[0], scale, f"tilt: {self.mechanism}; output: l2"
+            )
+            for number, (request, scale) in enumerate(zip(self.minima, self.scales, strict=True), start=1)
+        ]
+
+    @property
+    def allowance(self) -> list[Cost]:
+        """What the tilts and the outputs cost."""
+        return [cost for request in self.minima for cost in request.costs]
+
+    def conversation(self) -> Conversation:
+        """Publish the minima, one row each; of several, their weighted mean follows as the last."""
+        models = []
+        for request in self.minima:
+            models.append((yield request))
+        if len(models) > 1:
+            models.append(self.weights @ np.array(models))
+        return Published(np.array(models))
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """Lines of the plan's page."""
+        return {
+            "Problem": problem_fact(self.problem, self.ridge),
+            "Published": "the minima, each once; the solver's iterates, their number and its time stay private",
+            "Solver": f"stops where the gradient of the sum is below {self.tolerance:.3g}; noise of scale "
+            f"{max(self.output_scales):.3g} on the model covers the rest, at epsilon {sum(self.output_costs):.3g}",
+            "Error": f"E F(x) - F* <= {self.error:.6g} for the objective that is minimised",
+        }
+
+    @property
+    def guessed_error(self) -> float:
+        """A public guess of the excess risk: what the noise costs through the guessed curvature, and the ridge."""
+        noise = [mechanisms.risk(self.noise, scale, self.minimised) for scale in self.scales]
+        more = (self.ridge - self.problem.ridge) * SOLUTION_NORM**2 / 2
+        return float(np.sum(self.weights**2 * noise)) + more
+
+    def noise_covariance(self, curvature: np.ndarray) -> np.ndarray:
+        """Return the covariance of the noise in the last published point, if F has this curvature: a guess."""
+        squares, problem = self.weights**2, self.problem
+        tilt = float(np.sqrt(squares @ np.square(self.scales)))
+        outputs = float(squares @ np.square(self.output_scales)) * (problem.dimension + 1)
+        noise = covariances.of_noise(self.noise, tilt / problem.n, problem)
+        return covariances.through(curvature, noise) + outputs * np.eye(problem.dimension)
+
+
+def composed_corners(kappa: float, saturation: Saturation, epsilon: float, mus: Sequence[float]) -> Corners:
+    """Return the corners of Gaussian tilts with these mus together: the best for their total at this epsilon."""
+    best = minima.best_corners(saturation, kappa, math.hypot(*mus), max(epsilon, 1e-9))
+    return composed([best.scaled(mu) for mu in mus])

@@ -1,0 +1,334 @@
+"""Kinds of columns: what is declared of them, the features that it makes of a cell, and the targets."""
+
+import math
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from epsteps.data.values import shown
+from epsteps.problem import validate
+from epsteps.problem.losses import Logistic, Squared
+from epsteps.problem.softmax import Softmax
+from epsteps.tables import cells
+
+Label = str | bool | int | float
+# Guesses take a value to be missing in one record of ten, where that is declared.
+_MISSING = 0.1
+_EXAMPLES = 3
+
+
+@dataclass(frozen=True)
+class ColumnCheck:
+    """Counts in a column: cells that are empty, not what was declared, or beyond the range. Not for publication."""
+
+    name: str
+    empty: int
+    unknown: int
+    below: int
+    above: int
+    examples: tuple[str, ...]
+
+    @property
+    def outside(self) -> int:
+        """How many cells the schema would change into something else, empty ones apart."""
+        return self.unknown + self.below + self.above
+
+    def __str__(self) -> str:
+        counts = {"empty": self.empty, "unknown": self.unknown, "below": self.below, "above": self.above}
+        listed = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+        examples = f" ({', '.join(map(repr, self.examples))})" if self.examples else ""
+        return f"{self.name}: {listed or 'all as declared'}{examples}"
+
+
+@dataclass(frozen=True)
+class Numeric:
+    """A column of numbers in a declared range, scaled to [0, 1].
+
+    A number beyond the range counts as its nearest end. What is missing or no number counts as ``low``, or, with
+    ``missing=True``, gets an indicator of its own. The indicator costs no sensitivity: where it is 1 the number is 0.
+
+    Parameters
+    ----------
+    low, high : float
+        The range, from public knowledge: never the smallest and largest value in the data.
+    missing : bool
+        Whether to add an indicator of missing values.
+
+    >>> Numeric(0, 10, missing=True).encode(np.array([5, -3, np.nan, 1e300]))
+    array([[0.5, 0. ],
+           [0. , 0. ],
+           [0. , 1. ],
+           [1. , 0. ]])
+    """
+
+    low: float
+    high: float
+    missing: bool = False
+
+    def __post_init__(self) -> None:
+        low, high = validate.number("low", self.low), validate.number("high", self.high)
+        if not low < high or not math.isfinite(high - low):
+            raise ValueError(f"low must be below high, and high - low finite, got low={low:g}, high={high:g}.")
+        object.__setattr__(self, "low", low)
+        object.__setattr__(self, "high", high)
+        _require_flag(self.missing)
+
+    def __str__(self) -> str:
+        return f"from {self.low:g} to {self.high:g}" + (", or missing" if self.missing else "")
+
+    @property
+    def width(self) -> int:
+        """Number of features."""
+        return 2 if self.missing else 1
+
+    def names(self, name: str) -> list[str]:
+        """Return the features' names in a column of this name."""
+        return [name, f"{name} is missing"][: self.width]
+
+    @property
+    def spans(self) -> list[float]:
+        """How many units of the column each feature spans."""
+        return [min(self.high - self.low, sys.float_info.max), 1.0][: self.width]
+
+    @property
+    def classes(self) -> None:
+        """There are none: a target of this kind is a number."""
+        return None
+
+    @property
+    def target_scale(self) -> tuple[float, float]:
+        """Middle and half width of the range, in whose units a model predicts."""
+        return self.low / 2 + self.high / 2, self.high / 2 - self.low / 2
+
+    def loss(self) -> Squared:
+        """Return the loss that fits a target of this kind."""
+        return Squared(1.0)
+
+    def even_curvature(self) -> np.ndarray:
+        """Return the loss's curvature over the outputs, where this is the target."""
+        return np.array([[self.loss().curvature]])
+
+    def even_moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return E u and E uu' of its features in records that fill the range evenly: a guess."""
+        known = 1 - _MISSING * self.missing
+        mean, square = [known / 2, _MISSING], [known / 3, _MISSING]
+        return np.array(mean[: self.width]), np.diag(square[: self.width])
+
+    def described(self) -> dict[str, Any]:
+        """Return the declaration as values that JSON and TOML can hold."""
+        return {"type": "numeric", "low": self.low, "high": self.high} | ({"missing": True} if self.missing else {})
+
+    def check(self, name: str, column: np.ndarray) -> ColumnCheck:
+        """Count the cells that are outside what is declared. Reads data: for its holder's eyes."""
+        values = cells.numbers(column)
+        below, above = int(np.sum(values < self.low)), int(np.sum(values > self.high))
+        return _checked(name, column, np.isnan(values), below, above)
+
+    def unknown(self, column: np.ndarray) -> np.ndarray:
+        """Mark the cells that are no numbers. Reads data: for its holder's eyes."""
+        return np.isnan(cells.numbers(column))
+
+    def encode(self, column: np.ndarray) -> np.ndarray:
+        """Return the features of each cell, in [0, 1] and with a sum of at most 1."""
+        values = cells.numbers(column)
+        features = [self._unit(values), np.isnan(values).astype(float)]
+        return np.column_stack(features[: self.width])
+
+    def encode_target(self, column: np.ndarray) -> np.ndarray:
+        """Return the cells scaled to [-1, 1]; what is missing or no number is 0, the middle."""
+        values = cells.numbers(column)
+        return np.where(np.isnan(values), 0.0, 2 * self._unit(values) - 1)
+
+    def decode_target(self, column: np.ndarray) -> np.ndarray:
+        """Return predictions of such targets in the column's own unit; those beyond the range become its ends."""
+        unit = (np.clip(np.asarray(column, dtype=float), -1, 1) + 1) / 2
+        return np.clip(self.low + unit * (self.high - self.low), self.low, self.high)
+
+    def _unit(self, values: np.ndarray) -> np.ndarray:
+        """Return the numbers in [0, 1]; NaN as 0. Rounding is monotone, so that none is beyond 1."""
+        known = np.clip(np.where(np.isnan(values), self.low, values), self.low, self.high)
+        return (known - self.low) / (self.high - self.low)
+
+
+@dataclass(frozen=True)
+class Category:
+    """A column of categories in a declared codebook: an indicator for each, in the codebook's order.
+
+    Two categories take one feature, 1 for the second; more take one each. A cell that is in no category, or missing,
+    has indicators of 0; with ``missing=True`` it counts as one more category. Numbers and their texts are the same:
+    1, 1.0, "1", "01", and True; spaces around a text do not count.
+
+    Parameters
+    ----------
+    values : sequence of text, or of numbers
+        The codebook, from public knowledge: never the values found in the data.
+    missing : bool
+        Whether what is missing or not in the codebook is a category of its own.
+
+    >>> Category(["red", "green", "blue"]).encode(np.array(["blue", " red", "pink"]))
+    array([[0., 0., 1.],
+           [1., 0., 0.],
+           [0., 0., 0.]])
+    """
+
+    values: Sequence[Label]
+    missing: bool = False
+
+    def __post_init__(self) -> None:
+        _require_flag(self.missing)
+        object.__setattr__(self, "values", _checked_values(self.values, fewest=1 if self.missing else 2))
+
+    def __str__(self) -> str:
+        listed = ", ".join(map(str, self.values[:5])) + (", ..." if len(self.values) > 5 else "")
+        return f"{len(self.values)} values: {listed}" + (", or missing" if self.missing else "")
+
+    @property
+    def width(self) -> int:
+        """Number of features."""
+        return 1 if self._is_flag else len(self.values) + self.missing
+
+    def names(self, name: str) -> list[str]:
+        """Return the features' names in a column of this name."""
+        listed = [f"{name}={value}" for value in self.values]
+        return listed[1:] if self._is_flag else listed + [f"{name} is missing"] * self.missing
+
+    @property
+    def spans(self) -> list[float]:
+        """How many units each feature spans: an indicator is its own unit."""
+        return [1.0] * self.width
+
+    @property
+    def classes(self) -> tuple[Label, ...]:
+        """The labels of a target of this kind, in their declared order."""
+        return tuple(self.values)
+
+    @property
+    def target_scale(self) -> tuple[float, float]:
+        """What margins are moved and multiplied by to be told: nothing."""
+        return 0.0, 1.0
+
+    def loss(self) -> Logistic | Softmax:
+        """Return the loss that fits a target of this kind: logistic for two classes, softmax for more."""
+        classes = self.classes
+        return Logistic((classes[0], classes[1])) if len(classes) == 2 else Softmax(classes)
+
+    def even_curvature(self) -> np.ndarray:
+        """Return half of the loss's curvature over the outputs where all classes are equally probable: a guess."""
+        k = len(self.values)
+        return np.array([[self.loss().curvature / 2]]) if k == 2 else (np.eye(k) - np.ones((k, k)) / k) / (2 * k)
+
+    def even_moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return E u and E uu' of its features in records that have each category as often: a guess."""
+        mean = np.full(self.width, 1 / max(self.width, 2))
+        return mean, np.diag(mean)
+
+    def described(self) -> dict[str, Any]:
+        """Return the declaration as values that JSON and TOML can hold."""
+        return {"type": "category", "values": list(self.values)} | ({"missing": True} if self.missing else {})
+
+    def check(self, name: str, column: np.ndarray) -> ColumnCheck:
+        """Count the cells that are outside what is declared. Reads data: for its holder's eyes."""
+        return _checked(name, column, self.unknown(column))
+
+    def encode(self, column: np.ndarray) -> np.ndarray:
+        """Return the features of each cell: at most one of them is 1, all others are 0."""
+        places = cells.places(column, self._codebook)
+        if self._is_flag:
+            return (places == 1).astype(float)[:, None]
+        if self.missing:
+            places = np.where(places < 0, len(self.values), places)
+        features = np.zeros((len(column), self.width))
+        known = np.flatnonzero(places >= 0)
+        features[known, places[known]] = 1.0
+        return features
+
+    def encode_target(self, column: np.ndarray) -> np.ndarray:
+        """Return each cell's label as it is declared; what is missing or not declared counts as the first."""
+        return self._labels[np.maximum(cells.places(column, self._codebook), 0)]
+
+    def decode_target(self, column: np.ndarray) -> np.ndarray:
+        """Return predicted labels: they are declared ones already."""
+        return np.asarray(column)
+
+    def unknown(self, column: np.ndarray) -> np.ndarray:
+        """Mark the cells that are not in the codebook. Reads data: for its holder's eyes."""
+        return cells.places(column, self._codebook) < 0
+
+    @property
+    def _is_flag(self) -> bool:
+        return len(self.values) == 2 and not self.missing
+
+    @cached_property
+    def _codebook(self) -> dict[cells.Key, int]:
+        return {key: place for place, value in enumerate(self.values) if (key := cells.key_of(value)) is not None}
+
+    @cached_property
+    def _labels(self) -> np.ndarray:
+        return np.array(self.values)
+
+
+Column = Numeric | Category
+
+
+def checked_text(name: str, text: Any) -> str:
+    """Return a text without spaces around it, or raise if it is none, blank, or no Unicode."""
+    if not isinstance(text, str):
+        raise TypeError(f"{name} must be text, got {text!r}.")
+    if not text.strip():
+        raise ValueError(f"{name} must not be blank, got {text!r}.")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} must be Unicode text, got {text!r}.") from None
+    return text.strip()
+
+
+def _checked_values(values: Any, fewest: int) -> tuple[Label, ...]:
+    values = values.tolist() if isinstance(values, np.ndarray) else values
+    if not isinstance(values, list | tuple):
+        raise TypeError(f"values must be a list, since their order counts, got {values!r}.")
+    if len(values) < fewest:
+        remedy = "one value tells nothing: leave the column out, or declare every class that a target may have."
+        raise ValueError(f"values must be {fewest} or more, got {values!r}; {remedy}")
+    if len({isinstance(value, str) for value in values}) > 1:
+        raise ValueError(f"values must be all text or all numbers, got {values!r}.")
+    checked = tuple(_checked_value(value) for value in values)
+    seen: dict[Any, Label] = {}
+    for value in checked:
+        if (key := cells.key_of(value)) in seen:
+            raise ValueError(f"values must be different, but {seen[key]!r} and {value!r} are the same.")
+        seen[key] = value
+    return checked
+
+
+def _checked_value(value: Any) -> Label:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, str):
+        value = checked_text("each of values", value)
+    elif not isinstance(value, bool):
+        number = validate.number("each of values", value)
+        if number != value:
+            raise ValueError(f"each of values must be a number that float64 holds, got {value!r}; declare it as text.")
+        value = int(number) if number.is_integer() else number
+    if cells.key_of(value) is None:
+        raise ValueError(f"values must not hold {value!r}, which reads as a missing value: declare missing=True.")
+    return value
+
+
+def _checked(name: str, column: np.ndarray, unknown: np.ndarray, below: int = 0, above: int = 0) -> ColumnCheck:
+    """Return the counts of a column; examples are the most frequent values that are not what was declared."""
+    empty = cells.empty(column)
+    unknown = unknown & ~empty
+    common = Counter(map(shown, column[unknown].tolist())).most_common(_EXAMPLES)
+    return ColumnCheck(name, int(empty.sum()), int(unknown.sum()), below, above, tuple(text for text, _ in common))
+
+
+def _require_flag(missing: Any) -> None:
+    if not isinstance(missing, bool):
+        raise TypeError(f"missing must be True or False, got {missing!r}.")

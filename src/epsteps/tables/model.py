@@ -1,0 +1,175 @@
+"""Linear models: the plan that they came from and the points that were published; of tables, with their schema."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import expit, softmax
+
+from epsteps.budgets import Budget
+from epsteps.data.rows import Rows
+from epsteps.ledger.accounts import Account
+from epsteps.plans.plan import Plan
+from epsteps.problem import limits
+from epsteps.problem.problem import Problem
+from epsteps.running.run import run
+from epsteps.tables.schema import Schema
+
+# Points are held within this, so that what is computed from them stays finite.
+LARGEST = 1e150
+
+
+def published(plan: Plan, rows: Rows, **options: Any) -> tuple[np.ndarray, bool]:
+    """Execute a plan on records, with the options of ``epsteps.run``: return its points, and whether noise has a seed.
+
+    Points are (point, output, coordinate), in the units of the plan's domain: coefficients, then the intercept if there
+    is one. The last point is the model.
+    """
+    result = run(plan, rows, **options)
+    return result.path.reshape(len(result.path), plan.problem.loss.outputs, plan.problem.width), result.seeded
+
+
+def unscaled(
+    problem: Problem, points: np.ndarray, shift: np.ndarray, unit: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return coefficients (point, output, column) and constants (point, output) for records shift + unit u."""
+    coefficients = points[..., : problem.d] / unit
+    constants = points[..., -1] if problem.intercept else np.zeros(points.shape[:2])
+    return coefficients, constants - coefficients @ shift
+
+
+def certificate(
+    budget: Budget, spent: float, method: str, *, unprotected: str | None, when: str = ""
+) -> dict[str, Any]:
+    """Return what a fit guarantees, as plain values; ``unprotected`` says why nothing, if the noise has a seed."""
+    promise = f"differential privacy with {budget}, when one record is replaced{when}"
+    return {
+        "guarantee": promise if unprotected is None else unprotected,
+        "epsilon": float(budget.amount),
+        "delta": float(budget.delta),
+        "spent": float(spent),
+        "seeded": unprotected is not None,
+        "adjacency": "one record is replaced; the number of records is public",
+        "method": method,
+    }
+
+
+def probabilities(margins: np.ndarray) -> np.ndarray:
+    """Return the probability of each class from margins: of the second of two classes, or of each of more."""
+    if margins.ndim == 1:
+        return np.column_stack([expit(-margins), expit(margins)])
+    return softmax(margins, axis=1)
+
+
+def likeliest(margins: np.ndarray) -> np.ndarray:
+    """Return the place of the likeliest class from such margins; the first among equals."""
+    return (margins > 0).astype(int) if margins.ndim == 1 else margins.argmax(axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A linear model of a table: what a fit published.
+
+    Parameters
+    ----------
+    schema : Schema
+        The declared columns, the target among them.
+    plan : plan
+        What was decided before the data was read.
+    points : array of shape (points, outputs, d + 1)
+        Every published point, for encoded features: coefficients, then the intercept. The last one is the model.
+    seeded : bool
+        Whether the noise came from a seed: such a model is NOT private.
+    """
+
+    schema: Schema
+    plan: Plan
+    points: np.ndarray
+    seeded: bool
+
+    def __post_init__(self) -> None:
+        problem = self.plan.problem
+        points = np.array(self.points, dtype=float)
+        wanted = (problem.loss.outputs, problem.width)
+        if points.ndim != 3 or not len(points) or points.shape[1:] != wanted or not np.all(np.isfinite(points)):
+            raise ValueError(f"points must be finite numbers of shape (points, {wanted[0]}, {wanted[1]}).")
+        if not problem.intercept or problem.d != self.schema.d or problem.domain != self.schema.domain():
+            raise ValueError("the plan is for other columns than those that the schema declares.")
+        points.flags.writeable = False
+        object.__setattr__(self, "points", points)
+
+    @property
+    def classes(self) -> tuple[Any, ...] | None:
+        """The declared classes; None for a target of numbers."""
+        return self.schema.target_column.classes
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """What each row of coefficients speaks for: the second of two classes, each of more, or the target itself."""
+        if self.classes is None:
+            return (str(self.schema.target),)
+        listed = self.classes[1:] if len(self.classes) == 2 else self.classes
+        return tuple(f"{self.schema.target}={label}" for label in listed)
+
+    def margins(self, frame: Any) -> np.ndarray:
+        """Return the model's values at a table's rows, one for each output; of one output, as a single column."""
+        x = self.points[-1]
+        margins = self.schema.encode(frame) @ x[:, :-1].T + x[:, -1]
+        return margins[:, 0] if len(x) == 1 else margins
+
+    def predict(self, frame: Any) -> np.ndarray:
+        """Return each row's class, or its number in the target's own unit, within the declared range."""
+        margins = self.margins(frame)
+        if self.classes is None:
+            return self.schema.decode_target(margins)
+        return np.array(self.classes)[likeliest(margins)]
+
+    def probabilities(self, frame: Any) -> np.ndarray:
+        """Return each row's probability of each class, in the order of their declaration."""
+        if self.classes is None:
+            raise ValueError(f"the target {self.schema.target!r} is a number: there are no probabilities of classes.")
+        return probabilities(self.margins(frame))
+
+
+def problem_of(schema: Schema, n: int, ridge: float) -> Problem:
+    """Return the problem of a schema's target and n records, with an intercept: public facts alone."""
+    return Problem(schema.loss(), schema.domain(), ridge=ridge, n=n, d=schema.d, intercept=True)
+
+
+def fit_model(
+    plan: Plan,
+    schema: Schema,
+    table: Any,
+    *,
+    seed: int | None = None,
+    ledger: Account | None = None,
+    on_step: Callable[[int], None] | None = None,
+) -> Model:
+    """Execute a plan on a table.
+
+    Formal guarantee: without ``seed``, the model with all its points is private as ``plan.spending()`` says when one
+    row of the table is replaced: each row is encoded by the schema alone, and what follows the run is post-processing.
+    """
+    rows = Rows(plan.problem, schema.encode(table), schema.encode_target(table))
+    points, seeded = published(plan, rows, seed=seed, ledger=ledger, on_step=on_step)
+    return Model(schema, plan, centred(held(points)), seeded)
+
+
+def rehearsal(plan: Plan, schema: Schema) -> Model:
+    """Return a model of zeros: what can be said of any model of this plan can be said of it, before there is one.
+
+    Raises if the file of such a model would be too large.
+    """
+    limits.require_file(plan.problem, plan.points + 1)
+    return Model(schema, plan, np.zeros((1, plan.problem.loss.outputs, plan.problem.width)), True)
+
+
+def held(points: np.ndarray) -> np.ndarray:
+    """Return finite points: noise beyond what floats hold, or what comes of it, is held at their end."""
+    return np.clip(np.nan_to_num(points, nan=0.0, posinf=LARGEST, neginf=-LARGEST), -LARGEST, LARGEST)
+
+
+def centred(points: np.ndarray) -> np.ndarray:
+    """Return points whose coefficients add up to 0 over several classes: noise that all share changes no prediction."""
+    return points if points.shape[1] == 1 else points - points.mean(axis=1, keepdims=True)

@@ -1,0 +1,207 @@
+"""A model as JSON: nothing in it is executed when it is read, and what it states is checked."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from epsteps.plans.plan import Plan
+from epsteps.problem.extras import MissingExtraError
+from epsteps.tables.guesses import expected_error, finite, model_deviations
+from epsteps.tables.model import Model, certificate
+from epsteps.tables.schema import Schema
+
+FILE = "model.json"
+INTERCEPT = "(intercept)"
+_FORMAT = 1
+_CERTIFICATE = (
+    *("guarantee", "epsilon", "delta", "spent", "odds", "seeded", "adjacency"),
+    *("records", "features", "domain", "method", "points"),
+)
+
+
+class ModelFormatError(ValueError):
+    """The file is no model, or was changed after it was written."""
+
+
+def model_to_dict(
+    model: Model,
+    *,
+    curve: Sequence[tuple[float, float]] = (),
+    ledger: Mapping[str, Any] | None = None,
+    scores: Mapping[str, Any] | None = None,
+    made: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return a model as values that JSON can hold, with everything that its report says.
+
+    Parameters
+    ----------
+    model : Model
+        The fitted model.
+    curve : pairs of epsilon and error
+        From ``error_curve``.
+    ledger, scores : mappings, optional
+        The ledger's entry of the fit, and scores on other records.
+    made : mapping, optional
+        By which version, and when.
+
+    Whatever the numbers of the model are, nothing here raises or warns: the model was paid for. A number that floats do
+    not hold is None.
+    """
+    with np.errstate(all="ignore"):
+        return _to_dict(model, curve, ledger, scores, made)
+
+
+def _to_dict(
+    model: Model,
+    curve: Sequence[tuple[float, float]],
+    ledger: Mapping[str, Any] | None,
+    scores: Mapping[str, Any] | None,
+    made: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    return {
+        "epsteps_model": _FORMAT,
+        "made": dict(made or {}),
+        "private": not model.seeded,
+        "certificate": stated(model),
+        "schema": model.schema.to_dict(),
+        "coefficients": coefficients(model),
+        "prediction": {
+            "error": expected_error(model.plan),
+            "curve": [{"epsilon": epsilon, "error": error} for epsilon, error in curve],
+        },
+        "releases": releases(model.plan),
+        "scores": None if scores is None else {name: _known(value) for name, value in scores.items()},
+        "ledger": None if ledger is None else dict(ledger),
+        "points": model.points.tolist(),
+        "plan_text": str(model.plan),
+        "plan": json.loads(model.plan.to_json()),
+    }
+
+
+def stated(model: Model) -> dict[str, Any]:
+    """Return what the fit guarantees, as plain values, computed from the plan's scales, in the order of a file."""
+    plan, spent = model.plan, model.plan.spending().amount
+    unprotected = "NOT PRIVATE: a seed makes the noise repeatable" if model.seeded else None
+    facts = certificate(plan.budget, spent, plan.method, unprotected=unprotected) | {
+        "odds": finite(float(np.exp(spent))),
+        "records": plan.problem.n,
+        "features": plan.problem.d,
+        "domain": str(plan.problem.domain),
+        "points": len(model.points),
+    }
+    return {name: facts[name] for name in _CERTIFICATE}
+
+
+def coefficients(model: Model) -> list[dict[str, Any]]:
+    """Return every number of the model with its feature's name.
+
+    ``effect`` is that of the whole declared range of a number, or of an indicator; ``per_unit`` that of one unit of the
+    column. ``noise`` is a guessed standard deviation of the effect if records fill the schema evenly, and
+    ``noise_if_never`` one for a feature that none of them has. The intercept is the value where numbers are at the
+    low end of their ranges and all indicators are 0.
+    """
+    schema, x = model.schema, model.points[-1]
+    middle, half = schema.target_column.target_scale
+    noise = model_deviations(model.plan, schema)
+    spans = [span for column in schema.features.values() for span in column.spans]
+    features = [*zip(schema.names, spans, strict=True), (INTERCEPT, 1.0)]
+    entries = []
+    for row, output in enumerate(model.outputs):
+        for place, (name, span) in enumerate(features):
+            effect = half * float(x[row, place]) + (middle if name == INTERCEPT else 0.0)
+            even, never = (None, None) if noise is None else (half * float(part[row, place]) for part in noise)
+            numbers = {"effect": effect, "per_unit": effect / span, "noise": even, "noise_if_never": never}
+            numbers = {what: finite(number) for what, number in numbers.items()}
+            entries.append({"output": output, "feature": name, **numbers})
+    return entries
+
+
+def releases(plan: Plan) -> list[dict[str, Any]]:
+    """Return how the budget is split: what each release costs in its unit, and its share of what adds up."""
+    sizes = np.array([charge.cost.additive for charge in plan.charges])
+    sizes = sizes / (sizes.max() or 1.0)  # relative to the largest, no sum is too large
+    total = math.fsum(sizes) or 1.0
+    return [
+        {"what": charge.what, "cost": charge.cost.amount, "unit": charge.cost.unit, "share": float(size / total)}
+        for charge, size in zip(plan.charges, sizes, strict=True)
+    ]
+
+
+def model_from_dict(content: Any) -> Model:
+    """Return the model that ``model_to_dict`` wrote, or raise if the plan does not certify what the file says."""
+    try:
+        with np.errstate(all="ignore"):
+            return _from_dict(content)
+    except (ModelFormatError, MissingExtraError):
+        raise
+    except ValueError as error:
+        raise ModelFormatError(_line(str(error))) from error
+    except Exception as error:  # any content may arrive
+        raise ModelFormatError(f"not a complete model: {_line(repr(error))}. Pass what epsteps fit wrote.") from error
+
+
+def _from_dict(content: Any) -> Model:
+    if not isinstance(content, Mapping) or content.get("epsteps_model") != _FORMAT:
+        raise ModelFormatError(f"not a model of format {_FORMAT}: pass what epsteps fit wrote.")
+    plan = _plan(content["plan"])
+    promised, listed = content["certificate"], content["coefficients"]
+    seeded = promised["seeded"] is not False
+    model = Model(Schema.from_dict(content["schema"]), plan, np.array(content["points"], dtype=float), seeded)
+    _require_same({"private": not seeded}, {"private": content.get("private")})
+    _require_same(stated(model), promised)
+    actual = coefficients(model)
+    if not isinstance(listed, list) or len(actual) != len(listed):
+        raise ModelFormatError("the model was changed: its coefficients are not those of its last point.")
+    for ours, theirs in zip(actual, listed, strict=True):
+        _require_same(ours, theirs)
+    return model
+
+
+def load_model(path: str | Path) -> Model:
+    """Return the model in a folder that ``epsteps fit`` wrote, or in its model.json."""
+    path = Path(path)
+    path = path / FILE if path.is_dir() else path
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no model {path}: name the folder that epsteps fit wrote.")
+    try:
+        return model_from_dict(json.loads(path.read_text(encoding="utf-8"), parse_constant=_refused))
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+        raise ModelFormatError(f"{path} is not JSON: name the model.json that epsteps fit wrote.") from None
+    except ValueError as error:
+        raise ModelFormatError(f"{path}: {_line(str(error))}") from None
+
+
+def _plan(content: Any) -> Plan:
+    if (kind := content.get("kind")) not in Plan.kinds:
+        raise ModelFormatError(f"a plan of the kind {kind!r} is not known to this version of epsteps.")
+    return Plan.from_json(json.dumps(content))
+
+
+def _require_same(actual: Mapping[str, Any], stated: Any) -> None:
+    if not isinstance(stated, Mapping) or stated.keys() != actual.keys():
+        raise ModelFormatError(f"not a complete model: it must state {', '.join(actual)}.")
+    for name, value in actual.items():
+        numbers = all(isinstance(entry, int | float) for entry in (value, stated[name]))
+        if not (math.isclose(value, stated[name], rel_tol=1e-9) if numbers else value == stated[name]):
+            raise ModelFormatError(
+                f"the model was changed: its {name} says {stated[name]!r}, but its plan and points give {value!r}. "
+                "Fit it anew."
+            )
+
+
+def _known(value: Any) -> Any:
+    """Return a score, or None where floats do not hold it."""
+    return finite(value) if isinstance(value, float) else value
+
+
+def _line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 500 else line[:497] + "..."
+
+
+def _refused(constant: str) -> None:
+    raise ModelFormatError(f"it says {constant}, and models hold finite numbers alone.")

@@ -1,0 +1,243 @@
+"""A declaration of tabular data: what makes a bounded matrix of it without a look at the data."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from epsteps.problem.box import Box
+from epsteps.problem.losses import Logistic, Squared
+from epsteps.problem.softmax import Softmax
+from epsteps.tables import notation
+from epsteps.tables.columns import Category, Column, ColumnCheck, Numeric, checked_text
+from epsteps.tables.files import read_columns
+from epsteps.tables.frames import array_of, columns_of, hint, names_of
+
+
+@dataclass(frozen=True)
+class SchemaCheck:
+    """Counts in all declared columns: for the data holder's own eyes, not for publication."""
+
+    rows: int
+    columns: tuple[ColumnCheck, ...]
+
+    @property
+    def any(self) -> bool:
+        """Whether any cell that is not empty is outside what was declared."""
+        return any(column.outside for column in self.columns)
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.rows} rows", *(f"  {column}" for column in self.columns)])
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What is publicly known of a table's columns; it turns the table into features, and costs no privacy.
+
+    Numbers are scaled by their declared range, categories become indicators in the order of their codebook, missing
+    values may have an indicator of their own. Columns that are not declared are ignored. Nothing is learned from data.
+
+    Tables are those of pandas, polars and pyarrow, dicts of columns, or two-dimensional arrays with exactly the
+    declared columns, in their order. What a cell holds never raises, warns, or changes a shape or a type; a column
+    that is not there does. Read files with ``load``: other readers guess types, dates above all, from all values of a
+    column, so that one record may change what becomes of the others.
+
+    Formal guarantee: the features of a record depend on that record's cells alone, and lie in ``domain()``.
+
+    Parameters
+    ----------
+    columns : mapping of names to Numeric or Category
+        The declared columns. Their order is that of the features.
+    target : str, optional
+        The one among them that is to be predicted; the others are features.
+
+    >>> schema = Schema({"age": Numeric(0, 100), "job": Category(["a", "b", "c"]), "y": Category([0, 1])}, target="y")
+    >>> schema.encode({"age": [50, "?"], "job": ["c", None]})
+    array([[0.5, 0. , 0. , 1. ],
+           [0. , 0. , 0. , 0. ]])
+    >>> schema.names, schema.domain().size(1, schema.d)
+    (('age', 'job=a', 'job=b', 'job=c'), 2.0)
+    """
+
+    _columns: tuple[tuple[str, Column], ...]
+    target: str | None
+
+    def __init__(self, columns: Mapping[str, Column], target: str | None = None) -> None:
+        object.__setattr__(self, "_columns", _checked_columns(columns))
+        object.__setattr__(self, "target", None if target is None else checked_text("target", target))
+        self._require_target()
+        if not self.features:
+            raise ValueError("a schema needs at least one column beside the target.")
+        if len(set(self.names)) < len(self.names):
+            twice = next(name for name in self.names if self.names.count(name) > 1)
+            raise ValueError(f"two features would have the name {twice!r}: rename a column.")
+
+    def __repr__(self) -> str:
+        return f"Schema({self.columns!r}, target={self.target!r})"
+
+    def __str__(self) -> str:
+        rows = [("column", "declared", "features")]
+        for name, column in self._columns:
+            rows.append((name, str(column), "target" if name == self.target else str(column.width)))
+        first, second = (max(len(row[i]) for row in rows) for i in range(2))
+        return "\n".join(f"{name:<{first}}  {declared:<{second}}  {count}" for name, declared, count in rows)
+
+    @property
+    def columns(self) -> dict[str, Column]:
+        """All declared columns."""
+        return dict(self._columns)
+
+    @cached_property
+    def features(self) -> dict[str, Column]:
+        """The declared columns without the target."""
+        return {name: column for name, column in self._columns if name != self.target}
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of the features, such as "age", "age is missing" and "job=clerk"."""
+        return tuple(feature for name, column in self.features.items() for feature in column.names(name))
+
+    @property
+    def d(self) -> int:
+        """Number of features."""
+        return len(self.names)
+
+    def with_target(self, target: str | None) -> "Schema":
+        """Return the same schema with this target; with None all columns are features."""
+        return Schema(self.columns, target)
+
+    def domain(self) -> Box:
+        """Return the set that all records lie in: [0, 1] in each feature, and at most 1 over all features of a column.
+
+        A column counts as one in every norm of a record, however many categories it has.
+        """
+        blocks, start = [], 0
+        for column in self.features.values():
+            if column.width > 1:
+                blocks.append((start, start + column.width))
+            start += column.width
+        return Box(0.0, 1.0, one_hot=blocks)
+
+    def loss(self) -> Logistic | Softmax | Squared:
+        """Return the loss that fits the target: logistic for two classes, softmax for more, squared for numbers."""
+        return self.target_column.loss()
+
+    @property
+    def target_column(self) -> Column:
+        """What is declared of the target."""
+        if self.target is None:
+            raise ValueError("the schema declares no target: name it, Schema(columns, target=...) or with_target(...).")
+        return self.columns[self.target]
+
+    def even_curvature(self) -> np.ndarray:
+        """Return the Hessian of the mean loss, the intercept last, for records that fill what is declared: a guess.
+
+        Columns are taken to be independent of each other.
+        """
+        moments = [column.even_moments() for column in self.features.values()]
+        mean = np.append(np.concatenate([mean for mean, _ in moments]), 1.0)
+        squares, start = np.outer(mean, mean), 0
+        for _, block in moments:
+            place = slice(start, start + len(block))
+            squares[place, place] = block
+            start += len(block)
+        return np.kron(self.target_column.even_curvature(), squares)
+
+    def encode(self, frame: Any) -> np.ndarray:
+        """Return the features of a table as a matrix of float64, one row for each of its rows."""
+        table = columns_of(frame, list(self.features))
+        features = np.empty((len(next(iter(table.values()))), self.d))
+        start = 0
+        for name, column in self.features.items():
+            features[:, start : start + column.width] = column.encode(table[name])
+            start += column.width
+        return features
+
+    def encode_target(self, frame: Any) -> np.ndarray:
+        """Return the target from a table, or from a column: declared labels, or numbers scaled to [-1, 1].
+
+        A label that is not declared counts as the first one, a number that is missing as the middle of the range.
+        """
+        column, name = self.target_column, str(self.target)
+        if names_of(frame) is not None:
+            return column.encode_target(columns_of(frame, [name])[name])
+        return column.encode_target(array_of(frame, name))
+
+    def decode_target(self, predictions: Any) -> np.ndarray:
+        """Return predictions as they would stand in the table: numbers scaled back, and within the declared range."""
+        return self.target_column.decode_target(np.asarray(predictions))
+
+    def load(self, path: str | Path, *, delimiter: str = ",") -> dict[str, np.ndarray]:
+        """Return the declared columns of a .csv or .parquet file, the target included; see ``read_columns``."""
+        return _load(path, self.columns, delimiter)
+
+    def load_features(self, path: str | Path, *, delimiter: str = ",") -> dict[str, np.ndarray]:
+        """Return the declared columns but the target, which the file need not have: to predict it."""
+        return _load(path, self.features, delimiter)
+
+    def check(self, frame: Any) -> SchemaCheck:
+        """Count what of a table is outside what is declared. It reads without protection: for its holder's own eyes."""
+        table = columns_of(frame, list(self.columns))
+        checks = tuple(column.check(name, table[name]) for name, column in self._columns)
+        return SchemaCheck(len(next(iter(table.values()))), checks)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the schema as values that JSON can hold; the order of its columns is part of it."""
+        return notation.to_dict(self.columns, self.target)
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> "Schema":
+        """Return the schema that ``to_dict`` wrote."""
+        return Schema(*notation.from_dict(values))
+
+    def to_toml(self) -> str:
+        """Return the schema as TOML."""
+        return notation.to_toml(self.columns, self.target)
+
+    @staticmethod
+    def from_toml(text: str) -> "Schema":
+        """Return the schema that TOML declares. A draft that was read from data is refused."""
+        return Schema(*notation.from_toml(text))
+
+    @staticmethod
+    def read(path: str | Path) -> "Schema":
+        """Return the schema in a TOML file. A draft that was read from data is refused."""
+        path = Path(path)
+        if not path.is_file():
+            raise FileNotFoundError(f"there is no schema {path}: write one, or draft it with epsteps schema draft.")
+        try:
+            return Schema.from_toml(path.read_text(encoding="utf-8-sig"))
+        except UnicodeDecodeError:
+            raise ValueError(f"{path} is not UTF-8 text: save it as such.") from None
+        except (ValueError, TypeError) as error:
+            raise type(error)(f"{path}: {error}") from None
+
+    def _require_target(self) -> None:
+        if self.target is None:
+            return
+        if self.target not in self.columns:
+            raise ValueError(f"target {self.target!r} is not among the columns{hint(self.target, self.columns)}")
+        column = self.target_column
+        if column.missing:
+            rule = "as the first class" if column.classes else "as the middle of the range"
+            raise ValueError(f"target {self.target!r} must not have missing=True: a missing one counts {rule}.")
+
+
+def _load(path: str | Path, columns: Mapping[str, Column], delimiter: str) -> dict[str, np.ndarray]:
+    numeric = [name for name, column in columns.items() if column.classes is None]
+    return read_columns(path, list(columns), numeric=numeric, delimiter=delimiter)
+
+
+def _checked_columns(columns: Any) -> tuple[tuple[str, Column], ...]:
+    if not isinstance(columns, Mapping):
+        raise TypeError(f"columns must be a dict from names to Numeric or Category, got {columns!r}.")
+    for name, column in columns.items():
+        if not isinstance(column, Numeric | Category):
+            raise TypeError(f"column {name!r} must be Numeric or Category, got {column!r}.")
+    names = [checked_text("a column's name", name) for name in columns]
+    if len(set(names)) < len(names):
+        raise ValueError(f"columns must have different names, got {names!r}.")
+    return tuple(zip(names, columns.values(), strict=True))
