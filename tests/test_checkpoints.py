@@ -183,7 +183,7 @@ def check_killed_runs(folder, kills):
 
 @pytest.mark.skipif(os.name != "posix", reason="forks and kills")
 def test_killed_runs_go_on(tmp_path):
-    check_killed_runs(tmp_path, kills=20)
+    check_killed_runs(tmp_path, kills=12)
 
 
 @pytest.mark.slow
