@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from laws.plans import survives_json
 from laws.releases import neighbours_publish_the_same, noise, published, reading
 from scipy.stats import norm
 
@@ -288,7 +289,7 @@ def test_every_domain_is_solved_with_much_noise_and_with_little(name, amount):
 def test_plan_certifies_its_budget_and_reads_back(name, budget):
     plan = es.plan(problem_of(DOMAINS[name], intercept=True), budget, "curvature")
     assert 0.99 * budget.amount < plan.spent <= budget.amount
-    assert es.CurvaturePlan.from_json(plan.to_json()) == plan
+    survives_json(plan)
     assert "curvature first" in str(plan)
     assert sum(charge.cost.amount for charge in plan.charges) <= (plan.moments + plan.rest) * (1 + 1e-12)
     changed = json.loads(plan.to_json())

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from laws import examples, runs
+from laws import engines, examples, runs
+from laws.releases import neighbours_publish_the_same
 from outside import Descent
 
 import epsteps as es
@@ -180,6 +181,26 @@ def test_the_meter_keeps_currencies_apart_and_takes_no_negative_cost():
         meter.spend([Epsilon(-1.0)])
     with pytest.raises(es.OverspentError):
         meter.spend([Epsilon(1e-6)])
+
+
+@each_plan
+def test_a_run_is_the_same_in_every_engine(name, tmp_path):
+    engines.publish_the_same(PLANS[name], tmp_path)
+
+
+@each_plan
+def test_neighbours_change_nothing_but_what_is_read(name):
+    """A record replaced by a far one, and by what is no record: all else is the same, once readings are."""
+    plan = PLANS[name]
+    X, y = examples.records(plan.problem)
+    others = []
+    for row, target in ((np.full(3, -1e9), -y[7]), (np.full(3, np.nan), np.nan)):
+        other, targets = X.copy(), y.copy()
+        other[7], targets[7] = row, target
+        others.append(es.Rows(plan.problem, other, targets))
+    moved = list(neighbours_publish_the_same(plan, examples.rows_for(plan), others))
+    assert moved
+    assert any(np.any(change) for _, change in moved) or name.startswith("sampled")
 
 
 @each_plan

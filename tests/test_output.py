@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from laws.plans import survives_json
 from laws.releases import asked, noise, reading
 from scipy import stats
 
@@ -40,7 +41,7 @@ def records_of(loss, rng, n):
 def test_a_plan_spends_its_budget_and_survives_json(loss, budget):
     plan = es.plan(problem_of(loss), budget, "output")
     assert budget.amount * (1 - 1e-6) < plan.spent <= budget.amount
-    assert es.OutputPlan.from_json(plan.to_json()) == plan
+    survives_json(plan)
     changed = json.loads(plan.to_json())
     for factor, error in ((0.5, es.OverspentError), (2.0, es.PlanFormatError)):
         with pytest.raises(error):

@@ -13,8 +13,7 @@ from epsteps.budgets.corners import Corners
 from epsteps.methods import minima
 from epsteps.methods.curvature import Division, Model, predicted_excess
 from epsteps.methods.minimum import Minimised
-from epsteps.methods.objective.planning import minimax_ridge, predicted_risk
-from epsteps.methods.output import predicted_risk as output_risk
+from epsteps.methods.objective.planning import minimax_ridge
 from epsteps.methods.statistics import Vectors
 from epsteps.problem.saturations import PseudoHuber, Sigmoid, Softmax
 
@@ -160,8 +159,8 @@ def test_a_prediction_counts_the_bias_of_more_ridge_than_was_asked_for():
     plan = es.plan(PROBLEM, es.Pure(3.0), "objective")
     for less in (0.0, 0.1, 0.4):
         other = replace(plan, problem=replace(PROBLEM, ridge=PROBLEM.ridge - less))
-        assert predicted_risk(other) - predicted_risk(plan) == pytest.approx(less * 9 / 2)
-    assert predicted_risk(plan) > 0
+        assert other.guessed_error - plan.guessed_error == pytest.approx(less * 9 / 2)
+    assert plan.guessed_error > 0
 
 
 def test_costs_in_rho_are_rounded_up_in_fractions():
@@ -198,7 +197,7 @@ def test_no_other_ridge_of_a_noisy_minimum_is_predicted_to_be_better(name):
     plan = es.plan(problem, es.Approximate(0.5, 1e-6), "output", mechanism=name)
     for factor in (0.25, 0.8, 1.25, 4.0):
         other = replace(plan, ridge=factor * plan.ridge, scale=plan.scale / factor * (1 + 1e-9))
-        assert output_risk(other) > output_risk(plan)
+        assert other.guessed_error > plan.guessed_error
 
 
 def test_the_ridge_that_balances_its_bias_is_at_least_the_problems():

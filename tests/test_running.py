@@ -191,7 +191,7 @@ def test_the_loop_is_the_textbooks_recursion(method):
     rows = es.Rows(problem, *records(problem))
     plan = es.plan(problem, es.Pure(1.0), method, iterations=60, allocation="uniform", mechanism="laplace")
     path = es.run(plan, rows, seed=3, start=1.0).path
-    noises = Source(3).laplace(plan.scales[:, None], (60, 3))
+    noises = plan.scales[:, None] * Source(3).draw(plan.mechanism, 1.0, (60, 3))
     x = past = np.ones(3)
     for t, (alpha, beta, _, restart) in enumerate(plan.steps):
         noise = noises[t]

@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from laws.plans import survives_json
 from laws.releases import asked, noise, published, reading
 from scipy import stats
 from scipy.sparse import csr_array
 
 import epsteps as es
 from epsteps.budgets import gaussian_mu
-from epsteps.methods.statistics import predicted_risk, solved, uncentred
+from epsteps.methods.statistics import solved, uncentred
 from epsteps.noise import Source
 from epsteps.problem.grid import STEPS
 
@@ -59,7 +60,7 @@ def moved(plan, X, y, record, target):
 def test_a_plan_spends_its_budget_and_survives_json(domain, intercept, budget):
     plan = es.plan(problem_of(domain, intercept=intercept), budget, "statistics")
     assert budget.amount * (1 - 1e-6) < plan.spent <= budget.amount
-    assert es.StatisticsPlan.from_json(plan.to_json()) == plan
+    survives_json(plan)
     with pytest.raises(es.OverspentError, match="Make the plan anew"):
         replace(plan, scale=plan.scale * (1 - 1e-5))
     changed = json.loads(plan.to_json())
@@ -233,7 +234,7 @@ def test_the_model_is_good_where_records_are_many_and_the_prediction_tells_so(bu
     found = [es.run(plan, rows, seed=seed) for seed in range(5)]
     excess = np.mean([float(rows.value(run.x)) - lowest for run in found])
     assert excess < 0.01 * (float(rows.value(np.zeros(6))) - lowest)
-    assert 0.02 < excess / predicted_risk(plan) < 50
+    assert 0.02 < excess / plan.guessed_error < 50
     path, extras = found[0].path, found[0].extras
     assert path.shape == (1, 6)
     assert extras["moments"].shape == (7, 7)
