@@ -42,6 +42,8 @@ class LogCosh(Loss):
 class Rooted(Loss, name="tests.Rooted", proved=True):
     """(√(1 + m²) - z m)/2 for labels z: a loss with every ability but sufficient statistics."""
 
+    __module__ = "epsteps.problem.rooted"  # as if its file stood in the library: others cannot say that they are proved
+
     classes: tuple[object, object] = (-1, 1)
 
     targets = property(lambda self: Labels(self.classes))
@@ -202,6 +204,14 @@ def test_sparse_records_are_refused_by_a_domain_that_does_not_know_them():
     X, y = records(0)
     with pytest.raises(ValueError, match=r"Octagon does not cover sparse records.*pass dense records"):
         es.Rows(problem_of(LogCosh(), Octagon()), csr_array(X), y).gradient(np.zeros(D))
+
+
+def test_a_loss_from_outside_cannot_say_that_it_is_proved():
+    """A solver's minimum is read without anything that holds slopes: the library vouches for its own losses alone."""
+    with pytest.raises(ValueError, match=r"proved=True is for losses whose proofs are the library's, got .*Trusted"):
+
+        class Trusted(LogCosh, proved=True):
+            pass
 
 
 def test_what_is_derived_from_a_loss_or_a_domain_is_another_one():

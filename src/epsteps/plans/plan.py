@@ -76,6 +76,11 @@ class Plan:
         super().__init_subclass__()
         if "tag" not in vars(cls):
             cls.tag = cls.__name__
+        known = Plan.kinds.setdefault(cls.tag, cls)
+        if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise ValueError(
+                f"there is a kind of plan of the name {cls.tag!r}: {known.__module__}.{known.__qualname__}."
+            )
         Plan.kinds[cls.tag] = cls
 
     def even_charges(self, count: int) -> list[Charge]:

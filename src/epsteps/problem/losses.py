@@ -168,7 +168,7 @@ class Loss(ABC):
         That it is convex and twice continuously differentiable, that its constants hold for all margins, and that its
         derivative keeps the precision of its margins and is off by at most 20 rounding units of ``slope``. The minimum
         of an objective is read from a solver, in which nothing holds slopes: methods that publish one take such losses
-        alone, and whoever says it of a class vouches for it.
+        alone, and a class outside of the library cannot say it.
     """
 
     kinds: ClassVar["Kinds[Loss]"] = Kinds("loss")
@@ -179,6 +179,8 @@ class Loss(ABC):
 
     def __init_subclass__(cls, *, name: str | None = None, kernel: str | None = None, proved: bool = False) -> None:
         super().__init_subclass__()
+        if proved and not cls.__module__.startswith("epsteps."):
+            raise ValueError(f"proved=True is for losses whose proofs are the library's, got {cls.__qualname__}.")
         cls.kernel, cls.proved = kernel, proved
         if name is not None:
             Loss.kinds.add(name, cls)
