@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from epsteps.methods.curvature_sums import SecondMoment, column_means
 from epsteps.methods.designs import Division, Model, Moments, Spread, Statistic, Whitening, require_drawable
 from epsteps.plans import covariances
 from epsteps.plans.page import problem_fact
-from epsteps.plans.plan import Charge, Conversation, Plan, Published
+from epsteps.plans.plan import Charge, Conversation, Example, Plan, Published
 from epsteps.plans.requests import Gradient, Sum
 from epsteps.problem import limits, validate
 from epsteps.problem.domain import Columns
@@ -239,6 +239,30 @@ class CurvaturePlan(Plan):
         costs = np.array([division.curvature, *division.gradients])
         last = {"costs": costs, "gradients": np.array(gradients), "mean": spread.mean, "covariance": spread.covariance}
         return Published(np.array(path), extras | last)
+
+    def examples(self) -> list[Example]:
+        """Return the requests of a run on features that are spread evenly over their domain.
+
+        Where there are too few records for the second moment, it is that of more.
+        """
+        kind, division, n = self.noise.kind, self.expected, self.problem.n
+        mean, variance = self.problem.domain.even_moments(self.problem.d)
+        moments, cost = Moments(mean, variance, np.zeros_like(mean), np.zeros_like(mean)), division.curvature
+        weigh = partial(designs.whitening_of, moments, kind, self.curvature, self.ridge)
+        while (whitening := weigh(n, cost)) is None:
+            n *= 2
+        requests = [
+            *zip(
+                column_means(self.problem, self.columns, self.statistics),
+                (s.cost for s in self.statistics),
+                strict=True,
+            ),
+            (SecondMoment(self.problem, whitening, kind, cost), cost),
+        ]
+        for cost in division.gradients:
+            requests.append((Gradient.at(self.minimised, self.noise, np.zeros(self.problem.dimension), cost), cost))
+        assumes = "releases are independent, and cost what the plan's division for evenly spread features says"
+        return [Example(request, kind(cost), assumes) for request, cost in requests]
 
     def _whitening(self, moments: Moments, cost: float) -> Whitening | None:
         return designs.whitening_of(moments, self.noise.kind, self.curvature, self.ridge, self.problem.n, cost)

@@ -1,11 +1,12 @@
-"""Datasets on which a published minimum tells most: two records, and a crowd that holds the minimum far out.
+"""Audits of tilted minima, on datasets where a published minimum tells most: two records, and a crowd around them.
 
-Privacy does not depend on n beyond n times the ridge. So the audited plan has the plan's own tilt, output noise, solver
-tolerance and product of n and ridge, and as many records as it takes to hold the minimum where both records of the
-pair have nearly their largest slopes, although they point away from each other.
+The crowd holds the minimum far out. Privacy does not depend on n beyond n times the ridge. So the audited plan has the
+plan's own tilt, output noise, solver tolerance and product of n and ridge, and as many records as it takes to hold the
+minimum where both records of the pair have nearly their largest slopes, although they point away from each other.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -13,7 +14,11 @@ from typing import Generic, TypeVar
 
 import numpy as np
 from scipy.optimize import linprog
+from threadpoolctl import threadpool_limits
 
+from epsteps.auditing import confidence as intervals
+from epsteps.auditing.report import Audit, StepBound
+from epsteps.auditing.steps import independence
 from epsteps.auditing.worst_case import (
     extreme_features,
     extreme_targets,
@@ -22,9 +27,11 @@ from epsteps.auditing.worst_case import (
     noise_norm,
     record_gradients,
 )
+from epsteps.budgets.corners import composed
 from epsteps.data.rows import Rows
-from epsteps.methods import ObjectivePlan, OutputPlan
+from epsteps.methods import ObjectivePlan, OutputPlan, minima
 from epsteps.problem.problem import Problem
+from epsteps.running.run import run
 
 # Larger crowds would hold the minimum farther out, but take too long.
 _MOST_RECORDS = 4096
@@ -37,6 +44,10 @@ _LOSS, _MU = 2.5, 3.0
 _TRIES, _ENDS = 200, 8
 # A record of a crowd pulls at x by its slope, but along x by at most this: as it pulls, its slope falls.
 _PULL = 0.3
+_RUNS = 1000
+# Thresholds that are tried on the first runs, as shares of the scores, and how many runs these are.
+_THRESHOLDS = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+_PILOT = 0.25
 
 
 _P = TypeVar("_P", ObjectivePlan, OutputPlan)
@@ -68,13 +79,10 @@ class Crowd(Generic[_P]):
         return Rows(self.audited.problem, self.features[index], self.targets[index], engine="numpy")
 
 
-def crowded(plan: ObjectivePlan) -> Crowd[ObjectivePlan]:
-    """Return datasets that differ by the largest share of the sensitivity at their minima, among those tried."""
-    return next(crowds_of(plan))
-
-
 def crowds_of(plan: _P, spread: int = 1) -> Iterator[Crowd[_P]]:
     """Yield datasets that differ much at their minima, by the share of the sensitivity; every ``spread``-th of them."""
+    if missing := [name for name in ("minimised", "noise", "ridge", "tolerance") if not hasattr(plan, name)]:
+        raise TypeError(f"{plan.method} has no {', '.join(missing)}: minima of it are not audited. Use a replay.")
     problem = plan.minimised
     replaced = _group(plan)
     found = sorted(_candidates(plan), key=lambda candidate: -candidate[0])
@@ -90,8 +98,7 @@ def crowds_of(plan: _P, spread: int = 1) -> Iterator[Crowd[_P]]:
 
 def _group(plan: ObjectivePlan | OutputPlan) -> int:
     """Return how many records are replaced at once: about as many as are told apart half of the time."""
-    costs = plan.costs if isinstance(plan, ObjectivePlan) else plan.cost
-    wanted = (_LOSS if plan.noise.unit == "epsilon" else _MU) / float(np.median(costs))
+    wanted = plan.noise.kind.either(_LOSS, _MU) / float(np.median([charge.cost.amount for charge in plan.charges]))
     return max(1, min(round(wanted), _MOST_RECORDS // 4))
 
 
@@ -162,7 +169,7 @@ def log_ratio(crowd: Crowd[ObjectivePlan], number: int, x: np.ndarray) -> np.nda
     plan = crowd.audited
     tilts = [recovered_tilts(crowd, which, x) for which in (0, 1)]
     sizes = [noise_norm(plan.noise, plan.problem, tilt) / plan.scales[number] for tilt in tilts]
-    first, second = ((size**2 / 2 if plan.noise.unit == "rho" else size) for size in sizes)
+    first, second = (np.asarray(plan.noise.kind.amount_of(size)) for size in sizes)
     return second - first + _log_volumes(crowd, 0, x) - _log_volumes(crowd, 1, x)
 
 
@@ -182,3 +189,132 @@ def _log_volumes(crowd: Crowd[ObjectivePlan], which: int, x: np.ndarray) -> np.n
     targets, ridge = problem.loss.encode(crowd.targets), plan.problem.n * plan.ridge * np.eye(problem.dimension)
     hessians = (ridge + loss_hessian(problem, point, rows, targets, counts) for point in x.T)
     return np.array([float(np.linalg.slogdet(hessian)[1]) for hessian in hessians])
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Log likelihood ratios (first dataset over second) of minima that were released on either dataset."""
+
+    first: np.ndarray
+    second: np.ndarray
+
+    def split(self) -> tuple["Scores", "Scores"]:
+        """Return the runs that choose a threshold, and those that are then counted."""
+        cut = max(1, int(_PILOT * len(self.first)))
+        return Scores(self.first[:cut], self.second[:cut]), Scores(self.first[cut:], self.second[cut:])
+
+    def tails(self, threshold: float) -> tuple[int, int, int]:
+        """Count the scores beyond the threshold, from their own dataset and from the other, on both sides."""
+        hits = np.sum(self.first >= threshold) + np.sum(self.second <= -threshold)
+        misses = np.sum(self.second >= threshold) + np.sum(self.first <= -threshold)
+        return int(hits), int(misses), 2 * len(self.first)
+
+    def thresholds(self) -> np.ndarray:
+        """Return candidates."""
+        return np.quantile(np.concatenate([self.first, -self.second]), _THRESHOLDS)
+
+
+def audit_tilted(
+    plan: ObjectivePlan, repetitions: int | None, confidence: float, seed: int, on_step: Callable[[int], None]
+) -> Audit:
+    """Bound from below what each released minimum costs, and all of them together.
+
+    Minima are released many times on two datasets, and told apart by their exact likelihood ratio, Jacobian included.
+    Of pure tilts the counts beyond a threshold bound epsilon. Of Gaussian tilts they bound the mu whose corners, for as
+    many equal records as were replaced, allow such counts.
+    """
+    crowd, runs, kind = next(crowds_of(plan)), repetitions or _RUNS, plan.noise.kind
+    paths = []
+    for which in (0, 1):
+        with threadpool_limits(limits=1, user_api="blas"):
+            paths.append(run(crowd.audited, crowd.rows(which), seed=2 * seed + which, repetitions=runs).path)
+        on_step(1)
+    count = len(plan.scales)
+    steps = []
+    for number in range(count):
+        scores = Scores(*(log_ratio(crowd, number, path[number]) for path in paths))
+        steps.append(_step(crowd, number, scores, (1 - confidence) / count))
+    tilts = np.array([recovered_tilts(crowd, 0, paths[0][number]) for number in range(count)])
+    return Audit(
+        plan=plan,
+        unit=kind.either("epsilon", f"epsilon at delta = {plan.budget.delta:g}"),
+        step_unit=kind.ratio_unit,
+        claimed=math.fsum(plan.costs) if kind.is_pure else plan.spending().amount,
+        lower_bound=_total(plan, [step.lower_bound for step in steps]),
+        steps=tuple(steps),
+        share=crowd.share,
+        independence=independence(tilts, plan.noise.shape(plan.problem)),
+        repetitions=runs,
+        confidence=confidence,
+        seed=seed,
+        assumptions=_assumptions(plan),
+    )
+
+
+def _step(crowd: Crowd[ObjectivePlan], number: int, scores: Scores, level: float) -> StepBound:
+    """Bound one release: choose the threshold by the first runs, then count the others."""
+    pilot, rest = scores.split()
+    bound = crowd.plan.noise.kind.either(_epsilon, _mu)
+    scale = len(rest.first) / len(pilot.first)
+
+    def promise(threshold: float) -> float:
+        hits, misses, trials = (round(scale * value) for value in pilot.tails(threshold))
+        return bound(crowd, hits, misses, max(trials, hits), level)
+
+    threshold = max(pilot.thresholds().tolist(), key=promise)
+    hits, misses, trials = rest.tails(threshold)
+    found = bound(crowd, hits, misses, trials, level)
+    return StepBound(crowd.plan.costs[number], found, crowd.replaced, hits, misses, trials)
+
+
+def _epsilon(crowd: Crowd[ObjectivePlan], hits: int, misses: int, trials: int, level: float) -> float:
+    return intervals.log_ratio(hits, misses, trials, level) / crowd.replaced
+
+
+def _mu(crowd: Crowd[ObjectivePlan], hits: int, misses: int, trials: int, level: float) -> float:
+    """Return the smallest mu of one record's noise that allows an event to be so likely, and so unlikely.
+
+    k equal records act as one of k times the gradient and curvature, so that ``Corners`` hold with k mu and k kappa.
+    """
+    p, q = intervals.lower(hits, trials, level / 2), intervals.upper(misses, trials, level / 2)
+    k, plan = crowd.replaced, crowd.plan
+    epsilons = np.linspace(0.0, max(math.log(max(p, 1e-300) / q), 0.0), 7)[:-1]
+    # What the noise on the output may add to every loss.
+    outputs = k * max(plan.output_costs)
+
+    def refuted(mu: float) -> bool:
+        for epsilon in epsilons:
+            corners = minima.best_corners(plan.saturation, k * plan.kappa, k * mu, epsilon)
+            if p > math.exp(epsilon + outputs) * q + corners.delta(k * mu, epsilon):
+                return True
+        return False
+
+    low, high = 0.0, 4 * max(plan.costs)
+    if len(epsilons) == 0 or p <= q or not refuted(1e-6 * high):
+        return 0.0
+    for _ in range(10):
+        middle = (low + high) / 2
+        low, high = (middle, high) if refuted(middle) else (low, middle)
+    return low
+
+
+def _total(plan: ObjectivePlan, bounds: list[float]) -> float:
+    if plan.noise.kind.is_pure:
+        return math.fsum(bounds)
+    mus = [mu for mu in bounds if mu > 0]
+    if not mus:
+        return 0.0
+    corners = [minima.best_corners(plan.saturation, plan.kappa, mu, plan.budget.amount).scaled(mu) for mu in mus]
+    return composed(corners).epsilon(1.0, plan.budget.delta)
+
+
+def _assumptions(plan: ObjectivePlan) -> tuple[str, ...]:
+    return (
+        "runs are independent",
+        "privacy depends on n through n times the ridge only",
+        plan.noise.kind.either(
+            "group privacy: k records cost k times what one does",
+            "the tilt is Gaussian, so that epsilon at delta follows from the mu that is bounded",
+        ),
+        "the noise on the output is counted as it is planned, not measured",
+    )
