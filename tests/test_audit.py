@@ -486,7 +486,7 @@ def test_methods_from_outside_are_audited_by_their_requests(monkeypatch):
     for plan in plans:
         found, heard = es.audit(plan, repetitions=400, on_step=(steps := []).append), work(plan)
         assert found.consistent, found.violations
-        assert 0.7 < found.lower_bound <= found.claimed
+        assert 0.5 < found.lower_bound <= found.claimed
         assert len(found.steps) == len(plan.charges) == heard == len(steps)
     for kind in set(SAMPLERS) - {Nuclear}:
         weaken(monkeypatch, kind, 1 / 2)

@@ -167,7 +167,9 @@ def part_of(request: Request, claimed: Cost, plan: Plan) -> Part:
     mechanism, scale, shape = _noise_of(request)
     features, targets = records_of(request.problem)
     readings = [_read(request, features, targets, place, 2) for place in range(len(features))]
-    chosen, _ = widest_vectors(np.array([reading.ravel() for reading in readings]), partial(_gauge, shape))
+    chosen, _ = widest_vectors(
+        np.array([reading.ravel().astype(float) for reading in readings]), partial(_gauge, shape)
+    )
     sums = partial(_chosen_sums, request, features, targets, chosen)
     if len(shape.array) > 1:
         law = mechanism.kind.either(Traces, Gaussians)(*mechanism.kind.either((len(readings[0]) + 1,), ()))
@@ -246,15 +248,7 @@ def _vector(
     request: Request, law: Attack, claimed: float, scale: float, sums: Callable[[int, int], np.ndarray]
 ) -> Part:
     """Return the release of a vector of integers, ``sums(which, records)``, with noise of this scale."""
-    size = float(law.shape.gauge(law.change / law.units))
-    records = _group(law, size / scale)
-    readings = [sums(which, records) for which in (0, 1)]
-
-    def draw(which: int, source: Source) -> np.ndarray:
-        return (readings[which] - readings[0] + request.draw(source)["noise"]).astype(float) / scale
-
-    away = (readings[1] - readings[0]).astype(float) / scale
-    return Part(law, claimed, records, size / scale / claimed, away, draw)
+    return _additive(request, law, claimed, scale, sums, float(law.shape.gauge(law.change / law.units)))
 
 
 @part_of.register
@@ -287,18 +281,30 @@ def _(request: SecondMoment, claimed: Cost, plan: Plan) -> Part:
 def _matrix(
     request: Request, law: Traces | Gaussians, claimed: float, scale: float, sums: Callable[[int, int], np.ndarray]
 ) -> Part:
-    """Return the release of a symmetric matrix of integers, ``sums(which, records)``, with noise of this scale."""
+    """Return the release of a symmetric matrix of integers, likewise."""
     one, pure = _change(sums), law.kind.is_pure
-    cost = float(np.linalg.norm(one, ord="nuc") / 2 if pure else np.linalg.norm(one)) / scale
-    records = _group(law, cost)
+    size = float(np.linalg.norm(one, ord="nuc") / 2 if pure else np.linalg.norm(one))
+    return _additive(request, law, claimed, scale, sums, size, partial(_trace, _sign(one)) if pure else _entries)
+
+
+def _additive(
+    request: Request,
+    law: Law,
+    claimed: float,
+    scale: float,
+    sums: Callable[[int, int], np.ndarray],
+    size: float,
+    told: Callable[[np.ndarray], np.ndarray] = lambda integers: integers,
+) -> Part:
+    """Return the release of integers that one record moves by this size; ``told`` is what the law is of."""
+    records = _group(law, size / scale)
     readings = [sums(which, records) for which in (0, 1)]
-    change = (readings[1] - readings[0]).astype(float)
-    told = partial(_trace, _sign(change)) if pure else _entries
 
     def draw(which: int, source: Source) -> np.ndarray:
         return told((readings[which] - readings[0] + request.draw(source)["noise"]).astype(float)) / scale
 
-    return Part(law, claimed, records, cost / claimed, told(change) / scale, draw)
+    away = told((readings[1] - readings[0]).astype(float)) / scale
+    return Part(law, claimed, records, size / scale / claimed, away, draw)
 
 
 def _trace(sign: np.ndarray, matrix: np.ndarray) -> np.ndarray:

@@ -52,8 +52,7 @@ def audit_steps(
         # Trials draw different noise: their seeds differ.
         own = 1000 * seed + index
         measured[records] = measure(design, records, repetitions, own, lambda _: on_step(1))
-    bound = design.kind.either(_pooled if design.pools else _vectors, _gaussian)
-    steps, total = bound(design, measured, 1 - confidence)
+    steps, total = (_pooled if design.pools else _told_apart)(design, measured, 1 - confidence)
     composed = plan.budget.delta > 0
     return Audit(
         plan=plan,
@@ -294,30 +293,23 @@ def _tails(design: Design, cell: Cell, trial: Measured) -> tuple[int, int, int]:
     return int(hits), int(misses), 2 * first.size
 
 
-def _vectors(design: Design, measured: dict[int, Measured], level: float) -> tuple[tuple[StepBound, ...], float]:
-    """Bound each step's loss per record by how well the test of its noise tells the datasets apart."""
-    plan = design.plan
-    losses, counts = np.zeros(plan.iterations), np.zeros((plan.iterations, 4), dtype=int)
+def _told_apart(design: Design, measured: dict[int, Measured], level: float) -> tuple[tuple[StepBound, ...], float]:
+    """Bound each step's loss per record by how well the test of its noise tells the datasets apart.
+
+    Of Gaussian noise the whole path is tested besides, with half of the level.
+    """
+    plan, kind = design.plan, design.kind
+    own = kind.either(level, level / 2)
+    ratios, counts = np.zeros(plan.iterations), np.zeros((plan.iterations, 4), dtype=int)
     for cell in design.cells:
         errors, trials = _confused(design, measured[cell.records], slice(cell.step, cell.step + 1))
-        losses[cell.step] = design.attack.nearest(errors, trials, level / plan.iterations) / cell.records
+        ratios[cell.step] = design.attack.nearest(errors, trials, own / plan.iterations) / cell.records
         counts[cell.step] = (cell.records, 2 * trials - sum(errors), sum(errors), 2 * trials)
-    bounds = plan.sampling.amplified_epsilon(losses)
-    return _step_bounds(plan, bounds, counts), math.fsum(bounds)
-
-
-def _gaussian(design: Design, measured: dict[int, Measured], level: float) -> tuple[tuple[StepBound, ...], float]:
-    """Bound the mu of the whole path, and that of each step, per record: half of the level for each."""
-    plan = design.plan
-    rhos, counts = np.zeros(plan.iterations), np.zeros((plan.iterations, 4), dtype=int)
-    for cell in design.cells:
-        errors, trials = _confused(design, measured[cell.records], slice(cell.step, cell.step + 1))
-        mu = intervals.gaussian_mu(errors, trials, level / 2 / plan.iterations) / cell.records
-        rhos[cell.step] = mu**2 / 2
-        counts[cell.step] = (cell.records, 2 * trials - sum(errors), sum(errors), 2 * trials)
-    records = design.path_records or 1
-    mu = intervals.gaussian_mu(*_confused(design, measured[records], slice(None)), level / 2) / records
-    steps = _step_bounds(plan, rhos, counts)
+    bounds = plan.sampling.amplified_epsilon(np.asarray(kind.amount_of(ratios)))
+    steps, records = _step_bounds(plan, bounds, counts), design.path_records
+    if records is None:
+        return steps, math.fsum(bounds)
+    mu = design.attack.nearest(*_confused(design, measured[records], slice(None)), own) / records
     return steps, gaussian_total(mu, plan.budget.delta)
 
 

@@ -6,12 +6,12 @@ Of gradients, those that differ as much as the declared sensitivity allows, with
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import Protocol
 
 import numpy as np
 from scipy.linalg import hadamard
 
 from epsteps.budgets.mechanisms import Mechanism
+from epsteps.methods import StepsPlan
 from epsteps.problem.problem import Problem
 
 # Records lean by this share of their size toward another, so that a point can have large margins with both.
@@ -21,32 +21,17 @@ _FAR = 1e6  # a vector of this length is projected to the domain's end in its di
 _DIRECTIONS = 64
 
 
-class Noised(Protocol):
-    """What releases gradients: a plan of steps is one. ``sensitivity`` is "global" or "state"."""
-
-    @property
-    def problem(self) -> Problem:
-        """The public facts."""
-        ...
-
-    @property
-    def mechanism(self) -> Mechanism:
-        """The noise."""
-        ...
-
-    @property
-    def sensitivity(self) -> str:
-        """What the noise is scaled for: every point, or the point itself."""
-        ...
-
-
 @dataclass(frozen=True)
 class Stated:
-    """Gradients of a problem with this noise, scaled as ``sensitivity`` says."""
+    """Gradients of a problem with this noise, scaled for the point itself ("state") or for every point ("global")."""
 
     problem: Problem
     mechanism: Mechanism
     sensitivity: str
+
+
+# What releases gradients: a plan of steps states the same.
+Noised = Stated | StepsPlan
 
 
 @dataclass(frozen=True, eq=False)
