@@ -82,8 +82,8 @@ class Audit:
     @property
     def noise(self) -> str:
         """Name of the noise."""
-        mechanism = getattr(self.plan, "mechanism", "")
-        return mechanism if isinstance(mechanism, str) else mechanism.name
+        mechanism = getattr(self.plan, "mechanism", self.plan.charges[0].noise)
+        return getattr(mechanism, "name", mechanism)
 
     @property
     def consistent(self) -> bool:
