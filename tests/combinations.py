@@ -104,7 +104,7 @@ SURFACES: dict[str, tuple[Any, ...]] = {
     "seed": (3,),
 }
 # Those that methods have which are no steps.
-_EVERYWHERE = ("repetitions", "arithmetic", "on_step", "seed")
+_EVERYWHERE = ("repetitions", "arithmetic", "checkpoint", "on_step", "seed")
 # What every combination sets by itself.
 _GIVEN = {"problem", "budget", "method", "mechanism", "plan", "data", "ledger", "loss", "domain", "d", "clip"}
 SOURCES = {

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from epsteps.problem.losses import Loss
-from epsteps.problem.targets import Range
+from epsteps.problem.losses import Loss, Range
 
 
 class Unbounded(Loss):

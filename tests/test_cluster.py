@@ -12,7 +12,8 @@ import pytest
 from conftest import records, small_problem
 
 import epsteps as es
-from epsteps.data import cluster, engine, threads
+from epsteps.data import cluster, engine
+from epsteps.data import engine as threads
 from epsteps.data.cluster import connection
 from epsteps.data.cluster import parts as cluster_parts
 from epsteps.data.dense import DenseEngine

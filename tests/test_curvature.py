@@ -14,9 +14,7 @@ from scipy.stats import norm
 
 import epsteps as es
 from epsteps.budgets import Budget, Epsilon, Rho
-from epsteps.methods.curvature import plan_curvature, prefers_descent
-from epsteps.methods.curvature_sums import ColumnMeans, SecondMoment, column_means
-from epsteps.methods.designs import (
+from epsteps.methods.curvature import (
     MATRIX_STEPS,
     MatrixNoise,
     Model,
@@ -28,6 +26,8 @@ from epsteps.methods.designs import (
     matrix_noise,
     whitening_of,
 )
+from epsteps.methods.curvature.planning import plan_curvature, prefers_descent
+from epsteps.methods.curvature.sums import ColumnMeans, SecondMoment, column_means
 from epsteps.noise import Source
 from epsteps.problem.grid import STEPS
 

@@ -12,6 +12,7 @@ from scipy import sparse
 import epsteps as es
 
 pytest.importorskip("sklearn")
+from sklearn import metrics
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -27,6 +28,8 @@ from epsteps.estimators import (
     PrivateRidge,
     evaluate,
 )
+from epsteps.tables.model import likeliest, probabilities
+from epsteps.tables.scores import of_classes, of_numbers, r_squared
 
 MODELS = {
     "logistic": PrivateLogisticRegression(),
@@ -464,3 +467,31 @@ def test_docstrings_list_every_parameter():
     for model in MODELS.values():
         for name in model.get_params():
             assert name in type(model).__doc__.partition("Attributes")[0]
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_scores_of_labels_are_those_of_scikit_learn(classes):
+    rng = np.random.default_rng(classes)
+    places, margins = rng.integers(0, classes, 200), np.round(rng.normal(size=(200, classes)), 1)  # with ties
+    margins = margins[:, 0] if classes == 2 else margins
+    likely = probabilities(margins)
+    scores = of_classes(places, likeliest(margins) == places, margins, likely)
+    assert scores["accuracy"] == metrics.accuracy_score(places, likely.argmax(axis=1))
+    assert scores["log_loss"] == pytest.approx(metrics.log_loss(places, likely), rel=1e-12)
+    if classes == 2:
+        assert scores["roc_auc"] == pytest.approx(metrics.roc_auc_score(places, margins), rel=1e-12)
+
+
+def test_scores_of_numbers_are_those_of_scikit_learn():
+    rng = np.random.default_rng(0)
+    truth, weights = rng.normal(size=100), rng.uniform(0, 1, 100)
+    other = truth + rng.normal(size=100)
+    scores = of_numbers(truth, other)
+    assert scores["r2"] == pytest.approx(metrics.r2_score(truth, other), rel=1e-12)
+    assert scores["mean_absolute_error"] == pytest.approx(metrics.mean_absolute_error(truth, other), rel=1e-12)
+    squared = metrics.mean_squared_error(truth, other)
+    assert scores["root_mean_squared_error"] == pytest.approx(np.sqrt(squared), rel=1e-12)
+    expected = metrics.r2_score(truth, other, sample_weight=weights)
+    assert r_squared(truth, other, weights) == pytest.approx(expected, rel=1e-12)
+    same = np.ones(5)
+    assert [r_squared(same, same), r_squared(same, same + 1)] == [1.0, 0.0]

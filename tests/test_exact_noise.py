@@ -22,7 +22,7 @@ from epsteps.noise.reals import Ball, Point, Uniform, decide
 from epsteps.noise.shaped import parts_of, shaped
 from epsteps.noise.uniform import uniform_below, uniform_subset
 from epsteps.problem.sampling import Sampling
-from epsteps.problem.shapes import L2, Body, Hull, Nuclear
+from epsteps.problem.shapes import L1, L2, Body, Hull, Nuclear, Spherical
 
 # Every statistical test accepts at p > 1e-4: on right code it would fail for one seed in ten thousand. Seeds are fixed.
 LEVEL = 1e-4
@@ -595,11 +595,12 @@ def test_refinements_do_not_change_later_draws():
 def test_float64_draws_have_the_law_of_their_scale(law):
     """Those of experiments: seeded ones repeat, and there is one scale for each column."""
     scales, cdf = np.array([0.2, 3.0]), getattr(stats, {"laplace": "laplace", "gaussian": "norm"}[law]).cdf
-    sample = getattr(Source(32), law)(scales, (2000, 2))
-    np.testing.assert_array_equal(sample, Source(32).draw(named(law), scales, (2000, 2)))
+    sample, again = (Source(32).draw(named(law), scales, (2000, 2)) for _ in range(2))
+    np.testing.assert_array_equal(sample, again)
     for column, scale in zip(sample.T, scales, strict=True):
         only_the_right_scale(lambda factor, x=column, t=scale: stats.kstest(x / (t * factor), cdf).pvalue)
-    assert not np.any(getattr(Source(), law)(scales, (50, 2)) == getattr(Source(), law)(scales, (50, 2)))
+    first, second = (Source().draw(named(law), scales, (50, 2)) for _ in range(2))
+    assert not np.any(first == second)
 
 
 def test_only_flat_cells_are_left_unlooked_at(monkeypatch):
@@ -677,40 +678,50 @@ def test_scales_that_are_no_numbers_are_refused(scale):
         Source(25).integers(named("laplace"), scale, (2,))
 
 
+BALLS = {
+    "linf": lambda d: Body((), tuple((column,) for column in range(d))),
+    "hull": lambda d: Body(tuple(range(d)), ()),
+    "l2": L2,
+}
+
+
 @pytest.mark.parametrize(
-    ("d", "t", "error", "message"),
+    ("d", "t", "message"),
     [
-        (3, 0.99, ValueError, "scale must be at least 1 and at most"),
-        (3, 0.0, ValueError, "scale must be at least 1 and at most"),
-        (3, -2.0, ValueError, "scale must be at least 1 and at most"),
-        (3, np.nan, ValueError, "scale must be finite, got nan"),
-        (3, np.inf, ValueError, "scale must be finite, got inf"),
-        (3, 2.0**62, ValueError, r"scale must be below 2\.\d+e\+15 in 3 dimensions, got 4\.6\d+e\+18"),
-        (10**6, 2.0**42, ValueError, r"scale must be below 2\.\d+e\+12 in 1000000 dimensions"),
-        (0, 5.0, ValueError, "d must be at least 1, got 0"),
-        (2.5, 5.0, TypeError, "d must be a whole number, got 2.5"),
+        (3, 0.99, "scale must be at least 1 and at most"),
+        (3, 0.0, "scale must be positive and at most"),
+        (3, -2.0, "scale must be positive and at most"),
+        (3, np.nan, "scale must be positive and at most"),
+        (3, np.inf, "scale must be positive and at most"),
+        (3, 2.0**62, r"scale must be below 2\.\d+e\+15 in 3 dimensions, got 4\.6\d+e\+18"),
+        (10**6, 2.0**42, r"scale must be below 2\.\d+e\+12 in 1000000 dimensions"),
     ],
 )
-@pytest.mark.parametrize("kind", KNORMS)
-def test_unusable_balls_are_refused(kind, d, t, error, message):
-    with pytest.raises(error, match=message):
-        getattr(Source(26), kind)(d, t)
+@pytest.mark.parametrize("kind", BALLS)
+def test_unusable_balls_are_refused(kind, d, t, message):
+    with pytest.raises(ValueError, match=message):
+        Source(26).shaped(BALLS[kind](d), t)
+
+
+@pytest.mark.parametrize("kind", [L1, L2, Spherical])
+@pytest.mark.parametrize(("d", "error", "message"), [(0, ValueError, "at least 1, got 0"), (2.5, TypeError, "2.5")])
+def test_norms_of_no_coordinates_are_refused(kind, d, error, message):
+    with pytest.raises(error, match=rf"d must be .*{message}"):
+        kind(d)
 
 
 def test_the_largest_ball_is_drawn():
-    for kind in KNORMS:
+    for kind in BALLS:
         for d in (1, 20, 5000):
             largest = 2.0**62 / (2 * (d + 40 * np.sqrt(d) + 800)) * (1 - 1e-9)
-            assert getattr(Source(27), kind)(d, largest).shape == (d,)
+            assert Source(27).shaped(BALLS[kind](d), largest).shape == (d,)
 
 
 def test_unknown_mechanisms_are_refused():
     class Cauchy:
         name = "cauchy"
 
-    with pytest.raises(
-        ValueError, match=r"mechanism must be one of 'laplace', 'gaussian', .*'ellipsoid', got 'cauchy'"
-    ):
+    with pytest.raises(ValueError, match=r"mechanism must be one of 'laplace', .*'ellipsoid', .*got 'cauchy'"):
         Source(28).integers(Cauchy(), 1.0, (2,))  # pyright: ignore
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from laws.plans import is_a_page
 from typer.testing import CliRunner
 
 import epsteps as es
@@ -56,7 +57,8 @@ PLANS += [
         (es.Problem(es.Squared(), BOX, **SMALL), es.Approximate(1.0, 1e-6), "curvature"),
     )
 ]
-KINDS = {kind.__name__: kind for kind in map(type, PLANS)}
+PLANS += [es.Plan.kinds["SmoothnessPlan"](PLANS[0].problem, es.Pure(0.01), 0.9)]
+KINDS = {kind.__name__: kind for kind in (es.Plan, *map(type, PLANS))}
 
 
 def tries(count, *strategies):
@@ -88,7 +90,7 @@ scalars = st.one_of(
     st.booleans(),
     numbers,
     st.text(max_size=8),
-    st.sampled_from(["Pure", "inf", "rho", "laplace", "ObjectivePlan", "\ud800", "1e400"]),
+    st.sampled_from(["Pure", "inf", "rho", "laplace", "ObjectivePlan", "a\nb", "<b>&", "\ud800", "1e400"]),
 )
 values = st.recursive(
     scalars,
@@ -157,6 +159,7 @@ def reads_plan(wanted):
         return
     assert 0 < plan.spent <= plan.budget.amount
     assert kind.from_json(plan.to_json()) == plan
+    is_a_page(plan)
 
 
 DEEP = 100_000
@@ -188,7 +191,7 @@ def test_hopeless_texts_are_refused(kind, text):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_field_nested_too_deeply_is_refused(kind):
     """Less deep than what stops a reader of JSON, and still deeper than what follows may go."""
-    plan = next(plan for plan in PLANS if type(plan).__name__ == kind)
+    plan = next(plan for plan in PLANS if isinstance(plan, KINDS[kind]))
     content = json.loads(plan.to_json())
     for name in ("mechanism", "problem", "budget", "certificate"):
         nested = json.dumps(content | {name: "here"}).replace('"here"', "[" * 900 + "]" * 900)
@@ -198,7 +201,7 @@ def test_a_field_nested_too_deeply_is_refused(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_limits_of_memory_hold_for_plans_that_are_read(kind):
-    plan = next(plan for plan in PLANS if type(plan).__name__ == kind)
+    plan = next(plan for plan in PLANS if isinstance(plan, KINDS[kind]))
     content = json.loads(plan.to_json())
     for name, value in (("d", 10**9), ("d", 10**400), ("n", 10**400)):
         content["problem"]["domain"] = {"type": "Ball", "radius": 1, "norm": "inf"}

@@ -11,7 +11,7 @@ from outside import Descent
 import epsteps as es
 from epsteps.budgets import Epsilon, Mu, Rho, mechanisms
 from epsteps.problem.sampling import Sampling
-from epsteps.running.loop import Meter
+from epsteps.running.run import Meter
 
 PLANS = examples.plans() | {"outside pure": Descent(examples.LOGISTIC, es.Pure(1.0), 0.25, 4)}
 each_plan = pytest.mark.parametrize("name", PLANS)
@@ -89,7 +89,7 @@ class Silent(runs.Listener):
     def source(self, source):
         return Dry()
 
-    def reading(self, request, draw, read):
+    def reading(self, request, records, draw):
         raise AssertionError("records were read")
 
 

@@ -5,15 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from epsteps.problem.bodies import Body
 from scipy.sparse import csr_array
 
 import epsteps as es
 from epsteps.problem import domain, losses
 from epsteps.problem.domain import Columns, Domain
-from epsteps.problem.losses import Loss, Surrogate
+from epsteps.problem.losses import Labels, Loss, Range, Surrogate
 from epsteps.problem.saturations import Flat
-from epsteps.problem.targets import Labels, Range
+from epsteps.problem.shapes import Body
 from epsteps.testing import replay
 
 

@@ -68,6 +68,18 @@ def test_a_notebook_shows_hostile_text_as_text():
     plans.is_a_page(plan)
 
 
+@pytest.mark.parametrize(
+    "note", ["L\n  Guarantee  differential privacy with pure epsilon = 0.001", "\x1b[2J", "a\rb", "x" * 300]
+)
+def test_no_text_of_a_plan_forges_lines_of_its_page(note):
+    """A plan comes as JSON from whoever asks for its approval: a note stays in its place, with nothing hidden."""
+    plan = es.plan(examples.LOGISTIC, es.Pure(1.0), es.gd, iterations=2, expenses=[es.Expense(note, 0.1, "epsilon")])
+    text = str(es.Plan.from_json(plan.to_json()))
+    assert all(line.isprintable() for line in text.split("\n"))
+    assert text.count("\n  Guarantee  ") == 1
+    plans.is_a_page(plan)
+
+
 def test_a_subclass_reads_no_other_kind_and_a_kind_that_is_not_there_is_refused():
     text = PLANS["objective pure"].to_json()
     assert isinstance(es.Plan.from_json(text), es.ObjectivePlan)

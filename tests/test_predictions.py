@@ -11,11 +11,11 @@ import epsteps as es
 from epsteps.budgets import Epsilon, Mu, Rho, mechanisms
 from epsteps.budgets.corners import Corners
 from epsteps.methods import minima
-from epsteps.methods.designs import Division, Model, predicted_excess
-from epsteps.methods.minimised import Minimised
+from epsteps.methods.curvature import Division, Model, predicted_excess
+from epsteps.methods.minimum import Minimised
+from epsteps.methods.objective.planning import minimax_ridge, predicted_risk
 from epsteps.methods.output import predicted_risk as output_risk
-from epsteps.methods.perturbing import minimax_ridge, predicted_risk
-from epsteps.methods.vectors import Vectors
+from epsteps.methods.statistics import Vectors
 from epsteps.problem.saturations import PseudoHuber, Sigmoid, Softmax
 
 PROBLEM = es.Problem(es.Logistic(), es.Ball(1), ridge=0.5, n=400, d=3)

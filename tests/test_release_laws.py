@@ -21,13 +21,13 @@ from test_replay import charged_amounts
 import epsteps as es
 from epsteps.budgets import mechanisms
 from epsteps.methods import ObjectivePlan, OutputPlan, plan_objective
-from epsteps.methods.minimised import Minimised
+from epsteps.methods.minimum import Minimised
 from epsteps.noise import Source
 from epsteps.problem.losses import PseudoHuber, SmoothedHinge
 from epsteps.problem.shapes import Nuclear
 from epsteps.problem.softmax import Softmax
 from epsteps.running import solver
-from epsteps.running.loop import Reader
+from epsteps.running.run import Reader
 from epsteps.testing import replay
 
 LEVEL = 1e-5

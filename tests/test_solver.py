@@ -14,8 +14,7 @@ from scipy import stats
 import epsteps as es
 from epsteps.budgets import mechanisms
 from epsteps.data import encoding
-from epsteps.methods.minimised import Minimised
-from epsteps.methods.precision import LONG, Goal, least_tolerance, rounding, tilt_length
+from epsteps.methods.minimum import LONG, Goal, Minimised, least_tolerance, rounding, tilt_length
 from epsteps.noise import Source
 from epsteps.running import solver as solving
 from epsteps.running.solver import Tilted, TreeSum, certified_gradient, grid_minimum

@@ -23,8 +23,7 @@ from epsteps.problem.losses import Logistic, PseudoHuber, SmoothedHinge, Squared
 from epsteps.problem.problem import Problem
 from epsteps.problem.softmax import Softmax
 from epsteps.running.checkpoint import CheckpointError
-from epsteps.running.run import Run, run
-from epsteps.running.smoothness import estimate_smoothness
+from epsteps.running.run import Run, estimate_smoothness, run
 from epsteps.tables import Category, Numeric, Schema
 
 if TYPE_CHECKING:

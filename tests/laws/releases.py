@@ -1,6 +1,6 @@
 """What a request reads, draws and publishes, taken apart as only the loop does otherwise."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -8,7 +8,7 @@ import numpy as np
 import epsteps as es
 from epsteps.noise import Source
 from epsteps.running import taps
-from epsteps.running.loop import Reader
+from epsteps.running.run import Reader
 
 
 def asked(plan: es.Plan):
@@ -58,8 +58,8 @@ class Frozen:
     def source(self, source: Source) -> Source:
         return source
 
-    def reading(self, request, draw: dict[str, np.ndarray], read: Callable[[], np.ndarray]) -> np.ndarray:
-        found = read()
+    def reading(self, request, records, draw: dict[str, np.ndarray]) -> np.ndarray:
+        found = request.read(records, draw)
         if self.place is None:
             self.recorded.append(found)
             return found.copy()

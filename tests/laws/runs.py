@@ -1,7 +1,6 @@
 """What holds for every run of a plan, whatever its method: interruption, progress, repetitions, charges."""
 
 import contextlib
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -40,11 +39,11 @@ class Listener:
     def source(self, source: Source) -> Source:
         return source
 
-    def reading(self, request, draw: dict[str, np.ndarray], read: Callable[[], np.ndarray]) -> np.ndarray:
+    def reading(self, request, records, draw: dict[str, np.ndarray]) -> np.ndarray:
         self.met.append((len(self.met), {name: str(value.tolist()).encode() for name, value in draw.items()}))
         if self._stop is not None and len(self.met) > self._stop:
             raise Stop
-        return read()
+        return request.read(records, draw)
 
 
 def same(first: es.Run, second: es.Run) -> None:

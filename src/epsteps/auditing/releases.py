@@ -22,8 +22,8 @@ from epsteps.auditing.worst_case import Stated, noise_norm, records_of, widest_m
 from epsteps.budgets import Cost
 from epsteps.data.rows import Rows
 from epsteps.methods import OutputPlan
-from epsteps.methods.curvature_sums import ColumnMeans, SecondMoment
-from epsteps.methods.designs import MATRIX_STEPS
+from epsteps.methods.curvature import MATRIX_STEPS
+from epsteps.methods.curvature.sums import ColumnMeans, SecondMoment
 from epsteps.methods.minimum import Minimum
 from epsteps.methods.statistics import SecondMoments
 from epsteps.noise import Source
@@ -34,7 +34,7 @@ from epsteps.problem import grid
 from epsteps.problem.problem import Problem
 from epsteps.problem.sampling import Sampling
 from epsteps.problem.shapes import Shape
-from epsteps.running.loop import Reader
+from epsteps.running.run import Reader
 
 # Runs on each dataset, of a release alone: of pure noise and of Gaussian; and where several are audited.
 _RUNS, _RUNS_OF_EACH = (1000, 4000), 1000

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from epsteps.data import threads
+from epsteps.data import engine as threads
 from epsteps.data.engine import ArrayEngine
 from epsteps.data.slopes import Slopes, outer, side_by_side, stacked, steepest
 from epsteps.problem import grid

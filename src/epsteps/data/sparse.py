@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from epsteps.data import encoding, threads
+from epsteps.data import encoding
+from epsteps.data import engine as threads
 from epsteps.data.engine import ArrayEngine, require_exact
 from epsteps.data.slopes import Slopes, outer, side_by_side, stacked, steepest_sparse
 from epsteps.problem import grid

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from epsteps.data import threads
+from epsteps.data import engine as threads
 from epsteps.data.engine import ArrayEngine, Engine, require_exact
 from epsteps.problem import grid
 from epsteps.problem.grid import Points

@@ -7,9 +7,9 @@ from typing import Any, overload
 
 from epsteps.bounds.steps import Method, nesterov
 from epsteps.budgets import Budget, Rho, mechanisms
-from epsteps.methods.curvature import plan_curvature, prefers_descent
+from epsteps.methods.curvature.planning import plan_curvature, prefers_descent
+from epsteps.methods.objective.planning import HUBER_SHARE, minimax_ridge, plan_objective
 from epsteps.methods.output import plan_output
-from epsteps.methods.perturbing import HUBER_SHARE, minimax_ridge, plan_objective
 from epsteps.methods.statistics import plan_statistics
 from epsteps.methods.steps import StepsPlan, plan_steps
 from epsteps.plans.plan import Plan

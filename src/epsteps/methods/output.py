@@ -9,9 +9,17 @@ import numpy as np
 from epsteps.budgets import Budget, mechanisms
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.methods import minima
-from epsteps.methods.minimised import Minimised
-from epsteps.methods.minimum import Minimum, moved
-from epsteps.methods.precision import LEAST_BITS, LONG, Goal, grid_step, least_tolerance, rounding
+from epsteps.methods.minimum import (
+    LEAST_BITS,
+    LONG,
+    Goal,
+    Minimised,
+    Minimum,
+    grid_step,
+    least_tolerance,
+    moved,
+    rounding,
+)
 from epsteps.plans import covariances
 from epsteps.plans.page import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Plan, Published

@@ -13,7 +13,7 @@ from epsteps.budgets.mechanisms import Mechanism
 from epsteps.plans.page import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Plan, Published
 from epsteps.plans.requests import Draw, Records, Request
-from epsteps.problem import validate
+from epsteps.problem import limits, validate
 from epsteps.problem.grid import added
 from epsteps.problem.problem import Problem
 from epsteps.problem.sampling import Sampling
@@ -111,6 +111,7 @@ class SmoothnessPlan(Plan):
     confidence: float
 
     def __post_init__(self) -> None:
+        limits.require_eigenvalue(self.problem)
         if not 0.5 <= validate.number("confidence", self.confidence) < 1:
             raise ValueError(f"confidence must lie in [0.5, 1), got {self.confidence!r}.")
         if self.budget.delta:

@@ -16,8 +16,7 @@ results of it are marked, and are not private.
 """
 
 from epsteps.noise import gaussian, hulls, knorm, laplace, matrices, shaped  # they register their samplers
-from epsteps.noise.samplers import SAMPLERS, Sampler
-from epsteps.noise.source import Source
+from epsteps.noise.samplers import SAMPLERS, Sampler, Source
 from epsteps.problem.grid import added
 
 __all__ = ["SAMPLERS", "Sampler", "Source", "added", "gaussian", "hulls", "knorm", "laplace", "matrices", "shaped"]

@@ -14,10 +14,12 @@ _INDENT = 13
 
 def text(plan: "Plan") -> str:
     """Return the page as text: guarantee, problem, noise, predicted error, and how the budget is split."""
-    lines = textwrap.wrap(f"Plan: {plan.title}", WIDTH, subsequent_indent="  ")
+    lines = textwrap.wrap(_visible(f"Plan: {plan.title}"), WIDTH, subsequent_indent="  ")
     for name, fact in _facts(plan).items():
-        lines += textwrap.wrap(fact, WIDTH, initial_indent=f"  {name:<10} ", subsequent_indent=" " * _INDENT)
-    return "\n".join([*lines, "", *_table(*plan.table())])
+        indent = f"  {_visible(name):<10} "
+        lines += textwrap.wrap(_visible(fact), WIDTH, initial_indent=indent, subsequent_indent=" " * _INDENT)
+    header, rows = plan.table()
+    return "\n".join([*lines, "", *_table(header, [[_visible(cell) for cell in row] for row in rows])])
 
 
 def html(plan: "Plan") -> str:
@@ -58,6 +60,11 @@ def _facts(plan: "Plan") -> dict[str, str]:
     return {"Guarantee": guarantee} | plan.facts
 
 
+def _visible(text: str) -> str:
+    """Return text whose line breaks and other control characters are written out: a plan may come from anybody."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
 def _table(header: list[str], rows: list[list[str]]) -> list[str]:
     """Return lines of columns that are as wide as their cells; the last goes to lines of its own where it is long.
 
@@ -71,5 +78,5 @@ def _table(header: list[str], rows: list[list[str]]) -> list[str]:
         if len(line) + 2 + len(row[-1]) <= WIDTH:
             lines.append(f"{line}  {row[-1]}".rstrip())
         else:
-            lines += [line, *textwrap.wrap(row[-1], WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)]
+            lines += [line.rstrip(), *textwrap.wrap(row[-1], WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)]
     return lines

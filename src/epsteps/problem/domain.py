@@ -18,6 +18,9 @@ _NORMS = (1, 2, math.inf)
 class Domain(ABC):
     """What the library asks of a domain: five members, and abilities. A record's values never raise: they are moved.
 
+    Every sensitivity follows from ``size``, ``units`` and ``reach``, and every private sum from ``integers``: the
+    guarantee rests on them, and nothing checks that records keep what a domain promises.
+
     ``name`` is what a class of domains is called in JSON, as for losses; classes derived from it do not inherit it.
     """
 

@@ -83,6 +83,12 @@ def require_units(problem: "Problem") -> None:
         )
 
 
+def require_eigenvalue(problem: "Problem") -> None:
+    """Raise unless a dense second moment, whose largest eigenvalue is released, fits into memory."""
+    remedy = "Declare fewer features, or the smoothness itself."
+    _require("coordinates for an eigenvalue", problem.width, LARGEST_HESSIAN, problem, remedy)
+
+
 def require_steps(iterations: int) -> None:
     """Raise unless so many steps can be planned."""
     if iterations > LARGEST_STEPS:

@@ -187,6 +187,9 @@ class _Usual(Shape):
 
     size: int
 
+    def __post_init__(self) -> None:
+        validate.integer("d", self.size)
+
     @property
     def d(self) -> int:
         """Number of coordinates."""

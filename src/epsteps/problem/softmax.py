@@ -7,10 +7,9 @@ import numpy as np
 from scipy.special import expit, logsumexp, softmax
 
 from epsteps.problem import levels, saturations
-from epsteps.problem.losses import SLOPE_SHARE, Loss
+from epsteps.problem.losses import SLOPE_SHARE, Labels, Loss, different
 from epsteps.problem.rounding import up
 from epsteps.problem.saturations import Saturation
-from epsteps.problem.targets import Labels, different
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ import numpy as np
 
 from epsteps.bounds.steps import nesterov
 from epsteps.data.rows import Rows
-from epsteps.methods.minimised import Minimised
-from epsteps.methods.precision import BLOCK, Goal, rounding
+from epsteps.methods.minimum import BLOCK, Goal, Minimised, rounding
 from epsteps.problem.losses import Loss
 
 _ACCELERATED_STEPS = 30

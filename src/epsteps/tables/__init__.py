@@ -1,13 +1,12 @@
 """Tables: a declared schema, the model that is fitted to one, its file, its scores and its report."""
 
 from epsteps.tables.columns import Category, Column, ColumnCheck, Numeric
-from epsteps.tables.drafting import draft
 from epsteps.tables.files import DELIMITERS, read_columns
 from epsteps.tables.guesses import error_curve, expected_error, model_deviations
 from epsteps.tables.model import Model, fit_model, problem_of, rehearsal
 from epsteps.tables.model_file import ModelFormatError, load_model, model_from_dict, model_to_dict
 from epsteps.tables.report import page
-from epsteps.tables.schema import Schema, SchemaCheck
+from epsteps.tables.schema import Schema, SchemaCheck, draft
 from epsteps.tables.scores import score
 
 __all__ = [

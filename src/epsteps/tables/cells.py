@@ -11,15 +11,10 @@ from typing import Any
 import numpy as np
 
 from epsteps.data import values
-from epsteps.data.values import WORDS, Key, is_empty, key_of
+from epsteps.data.values import WORDS, Key, is_empty, key_of, numbers
 from epsteps.data.values import parsed as parsed_text
 
 _NUMERIC, _ANY = "biuf", "OUST"
-
-
-def numbers(column: np.ndarray) -> np.ndarray:
-    """Return the cells as float64: NaN for what is missing or no number, an infinity for what is too large."""
-    return values.numbers(column)
 
 
 def parsed(texts: Sequence[str]) -> np.ndarray:

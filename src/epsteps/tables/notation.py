@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from epsteps.tables.columns import Category, Column, Label, Numeric
-from epsteps.tables.frames import hint
+from epsteps.tables.files import hint
 
 DRAFTED = "drafted_from_data"
 _KINDS: dict[str, tuple[type[Column], tuple[str, ...]]] = {

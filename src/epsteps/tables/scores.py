@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from epsteps.tables.frames import columns_of
+from epsteps.tables.files import columns_of
 from epsteps.tables.model import Model
 
 NOTE = (

@@ -5,7 +5,7 @@ import os
 import weakref
 from typing import Any
 
-from epsteps.data import threads
+from epsteps.data import engine as threads
 from epsteps.data.cluster.parts import PURPOSE
 from epsteps.problem.extras import require
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from epsteps.bounds.steps import Steps
-from epsteps.data import threads
+from epsteps.data import engine as threads
 from epsteps.data.dense import DenseEngine
 from epsteps.data.engine import kernel_of, kernel_targets
 from epsteps.data.slopes import Slopes, steepest

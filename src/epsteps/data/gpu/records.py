@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
 
-from epsteps.data import threads
+from epsteps.data import engine as threads
 from epsteps.data.engine import kernel_of
 from epsteps.problem.losses import Loss
 

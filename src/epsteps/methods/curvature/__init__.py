@@ -1,9 +1,9 @@
-"""Designs: what released moments say about how records are spread, and a model of F that follows from it.
+"""Curvature first: what released moments say about how records are spread, and a model of F that follows from it.
 
 Everything here sees public numbers and numbers that were released with noise, never a record.
 """
 
-from epsteps.methods.designs.covariance import (
+from epsteps.methods.curvature.covariance import (
     MATRIX_ROWS,
     MATRIX_STEPS,
     Definite,
@@ -16,7 +16,7 @@ from epsteps.methods.designs.covariance import (
     matrix_noise,
     whitening_of,
 )
-from epsteps.methods.designs.division import (
+from epsteps.methods.curvature.division import (
     LEAST_SHARE,
     Division,
     UndrawableError,
@@ -24,8 +24,8 @@ from epsteps.methods.designs.division import (
     predicted_excess,
     require_drawable,
 )
-from epsteps.methods.designs.model import Model, surrogate_of, typical_curvature
-from epsteps.methods.designs.moments import Moments, Statistic, decode_moments, statistics_of
+from epsteps.methods.curvature.model import Model, surrogate_of, typical_curvature
+from epsteps.methods.curvature.moments import Moments, Statistic, decode_moments, statistics_of
 
 __all__ = [
     "LEAST_SHARE",

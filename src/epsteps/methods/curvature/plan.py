@@ -8,9 +8,9 @@ import numpy as np
 
 from epsteps.budgets import Budget, Cost, Epsilon, mechanisms
 from epsteps.budgets.mechanisms import Mechanism
-from epsteps.methods import designs
-from epsteps.methods.curvature_sums import SecondMoment, column_means
-from epsteps.methods.designs import Division, Model, Moments, Spread, Statistic, Whitening, require_drawable
+from epsteps.methods import curvature as designs
+from epsteps.methods.curvature import Division, Model, Moments, Spread, Statistic, Whitening, require_drawable
+from epsteps.methods.curvature.sums import SecondMoment, column_means
 from epsteps.plans import covariances
 from epsteps.plans.page import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Example, Plan, Published
@@ -105,8 +105,13 @@ class CurvaturePlan(Plan):
     @cached_property
     def expected(self) -> Division:
         """How the rest is divided if features are spread evenly over their domain."""
+        return self._divide(self._even_moments)
+
+    @property
+    def _even_moments(self) -> Moments:
+        """Those of features that are spread evenly, known exactly."""
         mean, variance = self.problem.domain.even_moments(self.problem.d)
-        return self._divide(Moments(mean, variance, np.zeros_like(mean), np.zeros_like(mean)))
+        return Moments(mean, variance, np.zeros_like(mean), np.zeros_like(mean))
 
     def divide(self, moments: Moments) -> Division:
         """Return the costs of the second moment and of each gradient: at most ``rest`` together."""
@@ -245,24 +250,18 @@ class CurvaturePlan(Plan):
 
         Where there are too few records for the second moment, it is that of more.
         """
-        kind, division, n = self.noise.kind, self.expected, self.problem.n
-        mean, variance = self.problem.domain.even_moments(self.problem.d)
-        moments, cost = Moments(mean, variance, np.zeros_like(mean), np.zeros_like(mean)), division.curvature
-        weigh = partial(designs.whitening_of, moments, kind, self.curvature, self.ridge)
+        kind, n, cost = self.noise.kind, self.problem.n, self.expected.curvature
+        weigh = partial(designs.whitening_of, self._even_moments, kind, self.curvature, self.ridge)
         while (whitening := weigh(n, cost)) is None:
             n *= 2
+        means, start = column_means(self.problem, self.columns, self.statistics), np.zeros(self.problem.dimension)
         requests = [
-            *zip(
-                column_means(self.problem, self.columns, self.statistics),
-                (s.cost for s in self.statistics),
-                strict=True,
-            ),
+            *((request, request.statistic.cost) for request in means),
             (SecondMoment(self.problem, whitening, kind, cost), cost),
+            *((Gradient.at(self.minimised, self.noise, start, each), each) for each in self.expected.gradients),
         ]
-        for cost in division.gradients:
-            requests.append((Gradient.at(self.minimised, self.noise, np.zeros(self.problem.dimension), cost), cost))
         assumes = "releases are independent, and cost what the plan's division for evenly spread features says"
-        return [Example(request, kind(cost), assumes) for request, cost in requests]
+        return [Example(request, kind(each), assumes) for request, each in requests]
 
     def _whitening(self, moments: Moments, cost: float) -> Whitening | None:
         return designs.whitening_of(moments, self.noise.kind, self.curvature, self.ridge, self.problem.n, cost)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from epsteps.budgets import Cost
-from epsteps.methods.designs.moments import Moments
+from epsteps.methods.curvature.moments import Moments
 from epsteps.problem.domain import Columns
 
 # The largest eigenvalue of a difference of two Wishart(k + 1, c) matrices is about this many times k c: the right end

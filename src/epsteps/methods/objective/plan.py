@@ -11,9 +11,7 @@ from epsteps.budgets import Approximate, Budget, Cost, Epsilon, mechanisms
 from epsteps.budgets.corners import Corners, composed
 from epsteps.budgets.mechanisms import KNorm, Mechanism
 from epsteps.methods import minima
-from epsteps.methods.minimised import Minimised, saturation_of
-from epsteps.methods.minimum import Minimum, Tilt, power_of_two
-from epsteps.methods.precision import Goal, grid_step, tilt_length
+from epsteps.methods.minimum import Goal, Minimised, Minimum, Tilt, grid_step, power_of_two, saturation_of, tilt_length
 from epsteps.plans import covariances
 from epsteps.plans.page import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Plan, Published

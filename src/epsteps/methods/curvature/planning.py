@@ -6,8 +6,8 @@ import numpy as np
 
 from epsteps.budgets import Budget, mechanisms
 from epsteps.budgets.mechanisms import Mechanism
-from epsteps.methods.curvature_plan import CurvaturePlan, require_covered
-from epsteps.methods.designs import UndrawableError
+from epsteps.methods.curvature import UndrawableError
+from epsteps.methods.curvature.plan import CurvaturePlan, require_covered
 from epsteps.problem import limits, validate
 from epsteps.problem.problem import Problem
 from epsteps.problem.sampling import Sampling

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
 
-from epsteps.methods.designs.covariance import Definite, definite, held
+from epsteps.methods.curvature.covariance import Definite, definite, held
 from epsteps.problem.losses import Loss, Surrogate
 
 _NODES, _WEIGHTS = hermegauss(41)

@@ -11,9 +11,8 @@ from epsteps.budgets import Budget, Epsilon, Rho, mechanisms
 from epsteps.budgets.corners import Corners
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.methods import minima
-from epsteps.methods.minimised import Minimised
-from epsteps.methods.objective import SOLUTION_NORM, TILT_BITS, ObjectivePlan, composed_corners, saturation_of
-from epsteps.methods.precision import LEAST_BITS, LONG, least_tolerance, rounding, tilt_length
+from epsteps.methods.minimum import LEAST_BITS, LONG, Minimised, least_tolerance, rounding, tilt_length
+from epsteps.methods.objective.plan import SOLUTION_NORM, TILT_BITS, ObjectivePlan, composed_corners, saturation_of
 from epsteps.plans.plan import OverspentError
 from epsteps.problem import limits, validate
 from epsteps.problem.problem import Problem

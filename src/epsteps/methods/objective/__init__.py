@@ -1,0 +1,1 @@
+"""Objective perturbation: the minimum of a tilted objective is published."""
