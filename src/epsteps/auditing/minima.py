@@ -26,6 +26,7 @@ from epsteps.auditing.worst_case import (
     loss_hessian,
     noise_norm,
     record_gradients,
+    with_intercept,
 )
 from epsteps.budgets.corners import composed
 from epsteps.data.rows import Rows
@@ -72,10 +73,13 @@ class Crowd(Generic[_P]):
         problem = replace(plan.problem, n=n, ridge=plan.problem.ridge * ratio)
         return replace(plan, problem=problem, ridge=plan.ridge * ratio, tolerance=plan.tolerance * (1 - 1e-9))
 
+    def copies(self, which: int) -> np.ndarray:
+        """Return how often one of the datasets has each record."""
+        return np.concatenate([[self.replaced * (which == 0), self.replaced * (which == 1)], self.counts])
+
     def rows(self, which: int) -> Rows:
         """Return one of the datasets."""
-        copies = np.concatenate([[self.replaced * (which == 0), self.replaced * (which == 1)], self.counts])
-        index = np.repeat(np.arange(len(copies)), copies)
+        index = np.repeat(np.arange(len(self.features)), self.copies(which))
         return Rows(self.audited.problem, self.features[index], self.targets[index], engine="numpy")
 
 
@@ -83,11 +87,10 @@ def crowds_of(plan: _P, spread: int = 1) -> Iterator[Crowd[_P]]:
     """Yield datasets that differ much at their minima, by the share of the sensitivity; every ``spread``-th of them."""
     if missing := [name for name in ("minimised", "noise", "ridge", "tolerance") if not hasattr(plan, name)]:
         raise TypeError(f"{plan.method} has no {', '.join(missing)}: minima of it are not audited. Use a replay.")
-    problem = plan.minimised
     replaced = _group(plan)
-    found = sorted(_candidates(plan), key=lambda candidate: -candidate[0])
-    for share, x, features, targets in found[: spread * _TRIES : spread]:
-        crowd = _holding(problem, x, features, targets, replaced)
+    candidates = sorted(_candidates(plan), key=lambda candidate: -candidate[0])
+    for share, x, features, targets in candidates[: spread * _TRIES : spread]:
+        crowd = _holding(plan.minimised, x, features, targets, replaced)
         if crowd is not None:
             others, labels, counts = crowd
             everyone, everything = np.concatenate([features, others]), np.concatenate([targets, labels])
@@ -152,10 +155,11 @@ def _holding(
     own = np.tile(labels, len(scaled))
     gradients = record_gradients(problem, x, features, own)
     size = np.abs(gradients).max()
-    found = linprog(np.ones(len(features)), A_eq=gradients / size, b_eq=-pull / size, bounds=(0, None), method="highs")
-    if not found.success or found.fun > _MOST_RECORDS - 2 * replaced:
+    balance = {"A_eq": gradients / size, "b_eq": -pull / size, "bounds": (0, None), "method": "highs"}
+    solution = linprog(np.ones(len(features)), **balance)
+    if not solution.success or solution.fun > _MOST_RECORDS - 2 * replaced:
         return None
-    counts = np.rint(found.x).astype(int)
+    counts = np.rint(solution.x).astype(int)
     used = counts > 0
     return features[used], own[used], counts[used]
 
@@ -181,13 +185,10 @@ def recovered_tilts(crowd: Crowd[ObjectivePlan], which: int, x: np.ndarray) -> n
 
 def _log_volumes(crowd: Crowd[ObjectivePlan], which: int, x: np.ndarray) -> np.ndarray:
     """Return ln det of the second derivatives at each column of x, from the distinct records and their counts."""
-    plan = crowd.audited
-    problem = plan.problem
-    counts = np.concatenate([[crowd.replaced * (which == 0), crowd.replaced * (which == 1)], crowd.counts])
-    rows = problem.domain.project(crowd.features)
-    rows = np.column_stack([rows, np.ones(len(rows))]) if problem.intercept else rows
-    targets, ridge = problem.loss.encode(crowd.targets), plan.problem.n * plan.ridge * np.eye(problem.dimension)
-    hessians = (ridge + loss_hessian(problem, point, rows, targets, counts) for point in x.T)
+    plan, problem = crowd.audited, crowd.audited.problem
+    rows = with_intercept(problem, problem.domain.project(crowd.features))
+    targets, ridge = problem.loss.encode(crowd.targets), problem.n * plan.ridge * np.eye(problem.dimension)
+    hessians = (ridge + loss_hessian(problem, point, rows, targets, crowd.copies(which)) for point in x.T)
     return np.array([float(np.linalg.slogdet(hessian)[1]) for hessian in hessians])
 
 
@@ -263,8 +264,8 @@ def _step(crowd: Crowd[ObjectivePlan], number: int, scores: Scores, level: float
 
     threshold = max(pilot.thresholds().tolist(), key=promise)
     hits, misses, trials = rest.tails(threshold)
-    found = bound(crowd, hits, misses, trials, level)
-    return StepBound(crowd.plan.costs[number], found, crowd.replaced, hits, misses, trials)
+    lower = bound(crowd, hits, misses, trials, level)
+    return StepBound(crowd.plan.costs[number], lower, crowd.replaced, hits, misses, trials)
 
 
 def _epsilon(crowd: Crowd[ObjectivePlan], hits: int, misses: int, trials: int, level: float) -> float:

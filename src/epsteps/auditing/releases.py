@@ -20,6 +20,7 @@ from epsteps.auditing.report import Audit, StepBound
 from epsteps.auditing.steps import gaussian_total
 from epsteps.auditing.worst_case import Stated, noise_norm, records_of, widest_matrices, widest_vectors, worst_pair
 from epsteps.budgets import Cost
+from epsteps.budgets.mechanisms import Mechanism
 from epsteps.data.rows import Rows
 from epsteps.methods import OutputPlan
 from epsteps.methods.curvature import MATRIX_STEPS
@@ -184,28 +185,30 @@ def _gauge(shape: Shape, columns: np.ndarray) -> np.ndarray:
 
 
 class _Noted(Source):
-    """A source that notes the noise which a request draws."""
+    """A source that notes the noise which is drawn from it."""
 
-    def integers(self, mechanism, scale, shape, body=None) -> np.ndarray:
-        """Note the law, and draw."""
-        self.laws = [
-            *getattr(self, "laws", []),
-            (mechanism, float(np.max(scale)), checked_shape(mechanism, shape, body)),
-        ]
+    def __init__(self) -> None:
+        super().__init__(seed=0)
+        self.laws: list[tuple[Mechanism, float, Shape]] = []
+
+    def integers(
+        self, mechanism: Mechanism, scale: np.ndarray | float, shape: tuple[int, ...], body: Shape | None = None
+    ) -> np.ndarray:
+        """Note the law, the scale and the shape, and draw."""
+        self.laws.append((mechanism, float(np.max(scale)), checked_shape(mechanism, shape, body)))
         return super().integers(mechanism, scale, shape, body)
 
 
-def _noise_of(request: Request) -> tuple:
+def _noise_of(request: Request) -> tuple[Mechanism, float, Shape]:
     """Return the law, the scale and the shape of the one draw of noise that a request is protected by, or raise."""
-    source = _Noted(0)
+    source = _Noted()
     drawn = request.draw(source)
-    laws = getattr(source, "laws", [])
-    if len(laws) != 1 or len(drawn) != 1:
+    if len(source.laws) != 1 or len(drawn) != 1:
         raise TypeError(
             f"{type(request).__name__} is not protected by one draw of integer noise: it cannot be audited. "
             "Check it by epsteps.testing.replay."
         )
-    return laws[0]
+    return source.laws[0]
 
 
 def _read(request: Request, features: np.ndarray, targets: np.ndarray, place: int, records: int) -> np.ndarray:

@@ -64,20 +64,20 @@ class Audit:
     @property
     def violations(self) -> tuple[str, ...]:
         """What the audit refutes, in sentences; empty for a plan that is executed as claimed."""
-        found = []
+        refuted = []
         if self.lower_bound > self.claimed:
-            found.append(f"the run spends {self.unit} >= {self.lower_bound:.6g}, but claims {self.claimed:.6g}")
+            refuted.append(f"the run spends {self.unit} >= {self.lower_bound:.6g}, but claims {self.claimed:.6g}")
         above = [t for t, step in enumerate(self.steps) if step.lower_bound > step.claimed]
         if above:
             worst = max(above, key=lambda t: self.steps[t].lower_bound / self.steps[t].claimed)
             step = self.steps[worst]
-            found.append(
+            refuted.append(
                 f"{len(above)} of {len(self.steps)} steps cost more than claimed; step {worst + 1} costs "
                 f"{self.step_unit} >= {step.lower_bound:.6g}, but claims {step.claimed:.6g}"
             )
         if self.independence < _INDEPENDENCE_LEVEL:
-            found.append(f"the noise is not independent over steps or coordinates (p = {self.independence:.1e})")
-        return tuple(found)
+            refuted.append(f"the noise is not independent over steps or coordinates (p = {self.independence:.1e})")
+        return tuple(refuted)
 
     @property
     def noise(self) -> str:
@@ -136,14 +136,14 @@ def draw(path: Path, audit: Audit) -> None:
     total.set_title("whole run", fontsize=11)
 
     t = np.arange(1, len(audit.steps) + 1)
-    claimed, found = (np.array([getattr(step, name) for step in audit.steps]) for name in ("claimed", "lower_bound"))
-    above = found > claimed
+    claimed, lower = (np.array([getattr(step, name) for step in audit.steps]) for name in ("claimed", "lower_bound"))
+    above = lower > claimed
     steps.step(np.append(t, t[-1] + 1) - 0.5, np.append(claimed, claimed[-1]), where="post", color=_CLAIMED, lw=1.8)
     steps.plot([], [], color=_CLAIMED, lw=1.8, label="claimed")
     for chosen, colour, label in ((~above, _LOWER, "lower bound"), (above, _ABOVE, "lower bound above the claim")):
         if np.any(chosen):
-            steps.bar(t[chosen], found[chosen], color=colour, alpha=0.75, width=0.7, label=label)
-    steps.set_ylim(0, 1.25 * max(claimed.max(), found.max()))
+            steps.bar(t[chosen], lower[chosen], color=colour, alpha=0.75, width=0.7, label=label)
+    steps.set_ylim(0, 1.25 * max(claimed.max(), lower.max()))
     steps.set_xlabel("step")
     steps.xaxis.get_major_locator().set_params(integer=True)
     steps.set_ylabel(f"{audit.step_unit} of the step")

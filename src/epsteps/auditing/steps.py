@@ -163,10 +163,10 @@ class Design:
     @cached_property
     def trials(self) -> dict[int, int]:
         """How many steps are executed for each number of records: up to the last that is measured with it."""
-        found = {} if self.path_records is None else {self.path_records: self.plan.iterations}
+        trials = {} if self.path_records is None else {self.path_records: self.plan.iterations}
         for cell in self.cells:
-            found[cell.records] = max(found.get(cell.records, 0), cell.step + 1)
-        return dict(sorted(found.items()))
+            trials[cell.records] = max(trials.get(cell.records, 0), cell.step + 1)
+        return dict(sorted(trials.items()))
 
     @property
     def work(self) -> int:
@@ -193,7 +193,7 @@ def measure(design: Design, records: int, repetitions: int, seed: int, on_step: 
     pair, n = design.pair, plan.problem.n
     replaced = np.arange(n) < (records if plan.sampling.is_full else n)
     scales = design.scales[:steps, None] * design.attack.units
-    centre, found = plan.batch * pair.gradients[:, 0], []
+    centre, samples = plan.batch * pair.gradients[:, 0], []
     for which in (0, 1):
         index = np.where(replaced, which, 0)
         data = Rows(plan.problem, pair.features[index], pair.targets[index], engine="numpy")
@@ -208,8 +208,8 @@ def measure(design: Design, records: int, repetitions: int, seed: int, on_step: 
                 arithmetic="exact",
                 on_step=on_step,
             )
-        found.append((plan.batch * released_gradients(plan, result) - centre[None, :, None]) / scales[:, :, None])
-    return Measured(*found, distance=records * pair.difference[None, :] / scales)
+        samples.append((plan.batch * released_gradients(plan, result) - centre[None, :, None]) / scales[:, :, None])
+    return Measured(*samples, distance=records * pair.difference[None, :] / scales)
 
 
 def audited_plan(design: Design, records: int, steps: int) -> StepsPlan:
@@ -254,12 +254,12 @@ def _tiny(plan: StepsPlan, pair: Pair, scales: np.ndarray) -> Steps:
 def released_gradients(plan: StepsPlan, result: Run) -> np.ndarray:
     """Return the noisy gradients that a published path consists of, without the ridge's part: (T, d, repetitions)."""
     path, steps = result.path, plan.steps
-    found = np.empty((len(steps), *path.shape[1:]))
+    gradients = np.empty((len(steps), *path.shape[1:]))
     for t, (alpha, beta, gamma, restart) in enumerate(steps):
         drift = np.zeros_like(path[t]) if restart or t == 0 else path[t] - path[t - 1]
         point = path[t] + gamma * drift
-        found[t] = (path[t] - path[t + 1] + beta * drift) / alpha - plan.problem.ridge * point
-    return found
+        gradients[t] = (path[t] - path[t + 1] + beta * drift) / alpha - plan.problem.ridge * point
+    return gradients
 
 
 def _pooled(design: Design, measured: dict[int, Measured], level: float) -> tuple[tuple[StepBound, ...], float]:

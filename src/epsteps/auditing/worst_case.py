@@ -88,7 +88,7 @@ def _largest(plan: Noised) -> float:
     problem = plan.problem
     if problem.loss.outputs > 1 or problem.clip is not None or not np.isfinite(problem.loss.slope):
         return np.inf
-    rows = _with_intercept(problem, extreme_features(problem)).T
+    rows = with_intercept(problem, extreme_features(problem)).T
     return 2 * problem.loss.slope * float(noise_norm(plan.mechanism, problem, rows).max())
 
 
@@ -132,16 +132,17 @@ def _leaning(problem: Problem, ends: np.ndarray, i: int, j: int) -> Iterator[np.
 
 
 def _independent(problem: Problem, pair: np.ndarray) -> bool:
-    return bool(np.linalg.svd(_with_intercept(problem, pair), compute_uv=False).min() > 1e-6 * np.abs(pair).max())
+    return bool(np.linalg.svd(with_intercept(problem, pair), compute_uv=False).min() > 1e-6 * np.abs(pair).max())
 
 
-def _with_intercept(problem: Problem, features: np.ndarray) -> np.ndarray:
+def with_intercept(problem: Problem, features: np.ndarray) -> np.ndarray:
+    """Return records with the intercept's column, if there is one."""
     return np.column_stack([features, np.ones(len(features))]) if problem.intercept else features
 
 
 def far_point(problem: Problem, pair: np.ndarray, margins: np.ndarray) -> np.ndarray:
     """Return the shortest x with these margins; of several classes, the first two differ by them."""
-    x = np.linalg.pinv(_with_intercept(problem, pair), rcond=1e-9) @ margins
+    x = np.linalg.pinv(with_intercept(problem, pair), rcond=1e-9) @ margins
     if problem.loss.outputs == 1:
         return x
     return np.concatenate([-x, x, np.zeros((problem.loss.outputs - 2) * len(x))])
@@ -149,7 +150,7 @@ def far_point(problem: Problem, pair: np.ndarray, margins: np.ndarray) -> np.nda
 
 def record_gradients(problem: Problem, x: np.ndarray, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """Return the gradient of each record's loss at x, one in each column; clipped if the problem says so."""
-    return loss_gradients(problem, x, _with_intercept(problem, features), problem.loss.encode(targets))
+    return loss_gradients(problem, x, with_intercept(problem, features), problem.loss.encode(targets))
 
 
 def loss_gradients(problem: Problem, x: np.ndarray, rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
