@@ -173,7 +173,7 @@ def part_of(request: Request, claimed: Cost, plan: Plan) -> Part:
     )
     sums = partial(_chosen_sums, request, features, targets, chosen)
     if len(shape.array) > 1:
-        law = mechanism.kind.either(Traces, Gaussians)(*mechanism.kind.either((len(readings[0]) + 1,), ()))
+        law = Traces(len(readings[0]) + 1) if mechanism.kind.is_pure else Gaussians()
         return _matrix(request, law, claimed.ratio, scale, sums)
     return _vector(request, Attack(mechanism, shape, np.ones(shape.d), _change(sums)), claimed.ratio, scale, sums)
 
