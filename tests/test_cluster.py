@@ -14,8 +14,8 @@ from conftest import records, small_problem
 import epsteps as es
 from epsteps.data import cluster, engine
 from epsteps.data import engine as threads
-from epsteps.data.cluster import connection
 from epsteps.data.cluster import parts as cluster_parts
+from epsteps.data.cluster import parts as connection
 from epsteps.data.dense import DenseEngine
 from epsteps.data.engine import SelfTestError
 from epsteps.problem.grid import Grid

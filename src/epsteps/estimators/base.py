@@ -14,7 +14,7 @@ from epsteps.budgets import Approximate, Budget, Pure
 from epsteps.data.rows import Rows, check
 from epsteps.data.sources import Check
 from epsteps.estimators import _scikit
-from epsteps.ledger.accounts import Account
+from epsteps.ledger.books import Account
 from epsteps.methods import plan
 from epsteps.plans.plan import Plan
 from epsteps.problem import validate

@@ -16,7 +16,7 @@ from epsteps.budgets.pure import LAPLACE
 from epsteps.budgets.selection import FACTOR, Selection
 from epsteps.estimators import _scikit
 from epsteps.estimators.base import UNPROTECTED, PrivateLinearModel
-from epsteps.ledger.accounts import Account
+from epsteps.ledger.books import Account
 from epsteps.noise import Source
 from epsteps.plans.plan import Plan
 from epsteps.problem import validate

@@ -5,6 +5,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Protocol
 
 from epsteps.budgets import Budget
 from epsteps.budgets.prices import Price, Tally, round_down, round_up
@@ -134,3 +135,14 @@ def _look(name: str) -> str:
     text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
     visible = "".join(character for character in text if character.isprintable() or character.isspace())
     return " ".join(_INVISIBLE.sub("", visible).split())
+
+
+class Account(Protocol):
+    """The account of a dataset, such as ``Ledger.account``."""
+
+    def charge(self, cost: Price, *, note: str, key: str | None = None) -> object:
+        """Reserve the cost, or raise; the charge stands whatever happens afterwards.
+
+        A second charge with the same ``key`` is the first one again: an interrupted run that goes on pays once.
+        """
+        ...

@@ -10,7 +10,7 @@ import numpy as np
 
 from epsteps.budgets import Concentrated, Cost, Pure
 from epsteps.data.rows import Rows
-from epsteps.ledger.accounts import Account
+from epsteps.ledger.books import Account
 from epsteps.methods.smoothness import SmoothnessEstimate, SmoothnessPlan
 from epsteps.noise import Source
 from epsteps.plans.plan import Conversation, OverspentError, Plan, Published

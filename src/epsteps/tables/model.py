@@ -9,7 +9,7 @@ from scipy.special import expit, softmax
 
 from epsteps.budgets import Budget
 from epsteps.data.rows import Rows
-from epsteps.ledger.accounts import Account
+from epsteps.ledger.books import Account
 from epsteps.plans.plan import Plan
 from epsteps.problem import limits
 from epsteps.problem.problem import Problem

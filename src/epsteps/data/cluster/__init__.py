@@ -13,8 +13,7 @@ import numpy as np
 
 from epsteps.data import engine as engines
 from epsteps.data.cluster import parts, sources
-from epsteps.data.cluster.connection import Connection, connect, require_workers
-from epsteps.data.cluster.parts import Partition, PartitionError, Parts
+from epsteps.data.cluster.parts import Connection, Partition, PartitionError, Parts, connect, require_workers
 from epsteps.data.engine import Engine
 from epsteps.problem import grid, validate
 from epsteps.problem.grid import Points
