@@ -98,7 +98,9 @@ def people(tmp_path_factory):
 def test_the_plan_comes_first_and_the_files_last(people):
     folder, output = people
     assert output.startswith("Plan: objective perturbation")
-    assert "differential privacy with pure epsilon = 2, when one record is replaced (n is public)" in output
+    assert "differential privacy with pure epsilon = 2, when one record is replaced (n is public)" in " ".join(
+        output.split()
+    )
     assert output.rstrip().endswith(f"Wrote {folder / 'model' / 'model.json'} and {folder / 'model' / 'report.html'}.")
     assert "For your eyes only" not in output
     found = content(folder)

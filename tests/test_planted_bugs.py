@@ -1202,8 +1202,8 @@ def votes_outside_of_their_domain(patch):
 
 
 def columns_outside_of_their_domain(patch):
-    right = curvature_sums._centred
-    patch.setattr(curvature_sums, "_centred", lambda columns, features: 3 * right(columns, features))
+    right = curvature_sums._encode_means
+    patch.setattr(curvature_sums, "_encode_means", lambda columns, features: 3 * right(columns, features))
 
 
 def requests_for_a_clip(trusting):

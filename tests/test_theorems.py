@@ -18,6 +18,7 @@ from scipy.optimize import minimize
 import epsteps as es
 from epsteps.bounds import exact_quadratic
 from epsteps.bounds.steps import nesterov_momentum
+from epsteps.budgets import mechanisms
 from epsteps.noise import Source
 from epsteps.problem.sampling import Sampling
 
@@ -623,7 +624,7 @@ def test_the_paper_forgets_the_factor_two_in_the_variance_of_laplace_noise():
     """E|η|² = 2 d b², from 200 000 draws of relative standard error √(5/200 000/4) < 0.6 %; the paper has d b²."""
     S, epsilon, T, n, d = 40.0, 1.0, 100, 100_000, 20
     scale = es.budgets.required_scale(S, epsilon / T, n, n)
-    draws = Source(seed=1).laplace(scale, (10_000, d))
+    draws = Source(seed=1).draw(mechanisms.named("laplace"), scale, (10_000, d))
     measured = np.mean(np.sum(draws**2, axis=1))
     assert measured == pytest.approx(es.bounds.noise_trace(S, epsilon, T, n, n, d), rel=0.03)
     assert measured > 1.9 * S**2 * d / (n * epsilon / T) ** 2

@@ -123,14 +123,6 @@ class Gradient(Request):
     sampling: Sampling
     step: int | None = None
 
-    def __post_init__(self) -> None:
-        if self.sampling.n != self.problem.n:
-            raise ValueError(f"the request samples from n={self.sampling.n} records, but there are {self.problem.n}.")
-        for name in ("scale", "bound"):
-            values = np.asarray(getattr(self, name), dtype=float)
-            if not np.all((values > 0) & np.isfinite(values)):
-                raise ValueError(f"{name} must be positive and finite, got {values!r}.")
-
     @classmethod
     def at(cls, problem: Problem, mechanism: Mechanism, x: np.ndarray, cost: float) -> "Gradient":
         """Ask for the gradient at one public point for this cost; the noise is scaled by the sensitivity there."""
@@ -140,7 +132,13 @@ class Gradient(Request):
 
     @cached_property
     def costs(self) -> tuple[Cost, ...]:
-        """The cost of each column, from the scale and the sensitivity at the bound."""
+        """The cost of each column, from the scale and the sensitivity at the bound; refused where they are none."""
+        if self.sampling.n != self.problem.n:
+            raise ValueError(f"the request samples from n={self.sampling.n} records, but there are {self.problem.n}.")
+        for name in ("scale", "bound"):
+            values = np.asarray(getattr(self, name), dtype=float)
+            if not np.all((values > 0) & np.isfinite(values)):
+                raise ValueError(f"{name} must be positive and finite, got {values!r}.")
         sensitivity = 2 * np.asarray(self.problem.gradient_size(self.bound, self.mechanism.norm))
         scales = np.asarray(self.scale, dtype=float) / self.sampling.m
         amounts = self.mechanism.costs(sensitivity, scales, self.sampling)  # pyright: ignore[reportArgumentType]
