@@ -14,6 +14,7 @@ from scipy.optimize import root_scalar
 from scipy.special import erfcx, ndtr
 
 from epsteps.problem import validate
+from epsteps.problem.rounding import down, up
 
 _SMALL_MU = 0.5
 _FAR = 1e100  # from there on ln δ < -s²/2 is below that of any float
@@ -87,7 +88,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     while excess(high) < 0:
         high += 0.5
     if excess(low) > 0:  # where rounding hides what is gained over the textbook
-        return math.exp(low) * (1 - 1e-12)
+        return down(math.exp(low))
     found = root_scalar(excess, bracket=(low, high), xtol=1e-13).root
     return math.exp(_moved(excess, found, -1e-13)) * (1 - 2.0**-50)
 
@@ -97,7 +98,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     checked_delta(delta)
     if mu == 0:
         return 0.0
-    textbook = zcdp_epsilon(mu**2 / 2, delta) * (1 + 1e-12)
+    textbook = up(zcdp_epsilon(mu**2 / 2, delta))
 
     def excess(epsilon: float) -> float:
         found, error = _log_delta(mu, epsilon)

@@ -12,8 +12,7 @@ import numpy as np
 
 from epsteps.budgets.conversions import gaussian_epsilon
 from epsteps.problem import validate
-
-_UP = 1 + 1e-12
+from epsteps.problem.rounding import up
 
 T = TypeVar("T")
 
@@ -27,7 +26,6 @@ class Cost:
 
     amount: float
     unit: ClassVar[str]
-    ratio_unit: ClassVar[str]
     power: ClassVar[float]
     is_pure: ClassVar[bool] = False
 
@@ -61,7 +59,7 @@ class Cost:
 
     def repeated(self, times: int) -> "Cost":
         """Return what so many releases of this cost amount to together, rounded up."""
-        return type(self)(self.amount * times * _UP)
+        return type(self)(up(self.amount * times))
 
     @property
     def pure(self) -> float | None:
@@ -83,7 +81,6 @@ class Epsilon(Cost):
     """Pure epsilon, which noise of a norm costs."""
 
     unit: ClassVar[str] = "epsilon"
-    ratio_unit: ClassVar[str] = "epsilon"
     power: ClassVar[float] = 1.0
     is_pure: ClassVar[bool] = True
 
@@ -105,7 +102,7 @@ class Epsilon(Cost):
     @property
     def rho(self) -> float:
         """epsilon²/2 (Bun, Steinke 2016)."""
-        return self.amount**2 / 2 * _UP
+        return up(self.amount**2 / 2)
 
     def epsilon(self, delta: float) -> float:
         """Return epsilon, whatever delta."""
@@ -117,7 +114,6 @@ class Rho(Cost):
     """Rho of zero-concentrated privacy, which Gaussian noise costs; rhos of a composition add up."""
 
     unit: ClassVar[str] = "rho"
-    ratio_unit: ClassVar[str] = "mu"
     power: ClassVar[float] = 0.5
 
     @staticmethod
@@ -150,7 +146,6 @@ class Mu(Cost):
     """The mu of Gaussian privacy (Dong, Roth, Su 2022): rho is mu²/2, and squares add up."""
 
     unit: ClassVar[str] = "mu"
-    ratio_unit: ClassVar[str] = "mu"
     power: ClassVar[float] = 1.0
 
     @staticmethod
@@ -170,12 +165,12 @@ class Mu(Cost):
 
     def repeated(self, times: int) -> "Mu":
         """Return √times mu, rounded up."""
-        return Mu(self.amount * math.sqrt(times) * _UP)
+        return Mu(up(self.amount * math.sqrt(times)))
 
     @property
     def rho(self) -> float:
         """mu²/2."""
-        return self.amount**2 / 2 * _UP
+        return up(self.amount**2 / 2)
 
     def epsilon(self, delta: float) -> float:
         """Return the exact epsilon."""

@@ -21,8 +21,6 @@ from epsteps.problem.saturations import Saturation
 if TYPE_CHECKING:
     from epsteps.noise import Source
 
-_UP = 1 + 1e-12
-
 
 @dataclass(frozen=True)
 class Minimised:
@@ -361,19 +359,19 @@ class Minimum(Request):
     @property
     def output_cost(self) -> float:
         """Epsilon of the noise on the point: it hides the tolerance where a tilt protects the minimum."""
-        return 2 * self.goal.objective.radius(self.goal.tolerance) / self.goal.scale * _UP
+        return up(2 * self.goal.objective.radius(self.goal.tolerance) / self.goal.scale)
 
     @cached_property
     def costs(self) -> tuple[Cost, ...]:
         """Without a tilt that of the noise on the point. With one, in all if it is pure; if Gaussian, of each apart."""
         if self.tilt is None:
-            return (self.noise.kind.of_ratio(self.sensitivity / self.goal.scale * _UP),)
+            return (self.noise.kind.of_ratio(up(self.sensitivity / self.goal.scale)),)
         objective, noise = self.goal.objective, self.tilt.mechanism
         ratio, output = objective.sensitivity(noise.norm) / self.tilt.scale, self.output_cost
         if not noise.kind.is_pure:
-            return noise.kind.of_ratio(ratio * _UP), Epsilon(output)
+            return noise.kind.of_ratio(up(ratio)), Epsilon(output)
         cells = noise.cell(self.problem) * self.tilt.step / self.tilt.scale
-        return (Epsilon((minima.total_epsilon(ratio, objective.kappa, objective.saturation) + cells + output) * _UP),)
+        return (Epsilon(up(minima.total_epsilon(ratio, objective.kappa, objective.saturation) + cells + output)),)
 
     @staticmethod
     def prepare(records: Records) -> None:
@@ -406,7 +404,7 @@ class Minimum(Request):
 
 def moved(objective: Minimised, tolerance: float) -> float:
     """Bound how far a replaced record moves the point that a solver finds, in the L2 norm; rounded up."""
-    return (objective.minimum_sensitivity + 2 * objective.radius(tolerance)) * _UP
+    return up(objective.minimum_sensitivity + 2 * objective.radius(tolerance))
 
 
 def power_of_two(scale: float, bits: int) -> float:

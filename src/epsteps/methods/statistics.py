@@ -17,6 +17,7 @@ from epsteps.problem import levels, limits, validate
 from epsteps.problem.grid import STEPS, added
 from epsteps.problem.limits import require_units
 from epsteps.problem.problem import Problem
+from epsteps.problem.rounding import down, up
 from epsteps.problem.shapes import Frobenius, Nuclear
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ _SUM_BITS = 62
 _ROWS_PER_DOUBLE = 2**11
 # Eigenvalues below this share of the noise's norm are not believed. Measured; the error is flat around it.
 _FLOOR_SHARE = 0.55
-_UP, _INWARD = 1 + 1e-12, 1 - 1e-9
 # A weight of 1 is this many integers, so that weights are rounded to 2 %.
 _WEIGHT_STEPS = 32
 # What the constant and the target add to the squared length of the features. Measured; the error is flat around it.
@@ -252,7 +252,7 @@ class StatisticsPlan(Plan):
     @cached_property
     def price(self) -> Cost:
         """The cost: epsilon of Wishart noise, mu of Gaussian noise; rounded up."""
-        ratio = self.sensitivity / (self.scale / self.step) * _UP
+        ratio = up(self.sensitivity / (self.scale / self.step))
         return Epsilon(ratio / 2) if self.mechanism == WISHART else Mu(ratio)
 
     @property
@@ -411,20 +411,20 @@ def released_sensitivity(vectors: Vectors, mechanism: str, shift: int) -> float:
     Rounding moves each of the k² entries of a change by less than 1: by k in Frobenius's norm, k^(3/2) in the nuclear.
     """
     square, k = float(vectors.square) / 2.0**shift, vectors.size
-    more = 0.0 if shift == 0 else float(k)
+    cells = 0.0 if shift == 0 else float(k)
     if mechanism == WISHART:
-        return (2 * square + more * math.sqrt(k)) * _UP
-    return (math.sqrt(2) * square + more) * _UP
+        return up(2 * square + cells * math.sqrt(k))
+    return up(math.sqrt(2) * square + cells)
 
 
 def _scale(vectors: Vectors, budget: Budget, mechanism: str) -> float:
     """Return the scale that spends the budget."""
     if not (capacity := budget.capacity(Epsilon if mechanism == WISHART else Mu)):
         raise ValueError(f"{budget!r} does not cover Gaussian noise. Use mechanism='auto', or an Approximate budget.")
-    cost = capacity * _INWARD * (2 if mechanism == WISHART else 1)
+    cost = down(capacity, 1e-9) * (2 if mechanism == WISHART else 1)
     rough = released_sensitivity(vectors, mechanism, 0) / STEPS**2 / cost
     shift = shift_of(rough, vectors) + 1  # no less than that of the scale itself, which its own rounding enters
-    scale = released_sensitivity(vectors, mechanism, shift) * math.ldexp(1.0, shift) / STEPS**2 / cost * _UP
+    scale = up(released_sensitivity(vectors, mechanism, shift) * math.ldexp(1.0, shift) / STEPS**2 / cost)
     if shift_of(scale, vectors) > shift:  # the rounding to coarser integers alone costs more than the budget
         raise ValueError(f"{budget} is too small: its noise does not fit the released integers. Use a larger budget.")
     return scale

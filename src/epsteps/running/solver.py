@@ -13,6 +13,7 @@ from epsteps.bounds.steps import nesterov
 from epsteps.data.rows import Rows
 from epsteps.methods.minimum import BLOCK, Goal, Minimised, rounding
 from epsteps.problem.losses import Loss
+from epsteps.problem.rounding import up
 
 _ACCELERATED_STEPS = 30
 _NEWTON_STEPS, _REFINEMENTS, _HALVINGS = 100, 50, 40
@@ -34,7 +35,7 @@ class Certified(NamedTuple):
     @property
     def most(self) -> float:
         """An upper bound on the norm of the exact gradient."""
-        return float(np.linalg.norm(self.gradient)) * (1 + self._norm_error) + self.error * (1 + 1e-12)
+        return float(np.linalg.norm(self.gradient)) * (1 + self._norm_error) + up(self.error)
 
     @property
     def _norm_error(self) -> float:
@@ -172,7 +173,7 @@ class _Search:
 
     def is_met(self, found: Certified) -> bool:
         """Whether a point with this gradient is the one that is sought, for the theorem's tilt."""
-        return found.most + self.goal.slack * (1 + 1e-12) <= self.goal.tolerance
+        return found.most + up(self.goal.slack) <= self.goal.tolerance
 
     def gradient(self, point: np.ndarray, far: float | None = None) -> Certified:
         """Return the gradient at a point of the grid: in long doubles where doubles leave open whether it is small.

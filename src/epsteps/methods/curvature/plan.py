@@ -19,12 +19,11 @@ from epsteps.problem import limits, validate
 from epsteps.problem.domain import Columns
 from epsteps.problem.limits import require_units
 from epsteps.problem.problem import Problem
-from epsteps.problem.sampling import Sampling
+from epsteps.problem.rounding import up
+from epsteps.problem.sampling import FULL
 
 # A guess of how long the solution is: what a larger ridge costs.
 _LENGTH = 3.0
-_FULL = Sampling(1, 1)
-_UP = 1 + 1e-12
 # A gradient is followed where its noise alone is expected to cost no more than this share of F(0).
 _FOLLOWED = 0.1
 
@@ -126,7 +125,7 @@ class CurvaturePlan(Plan):
         """Return the covariance of the noise in a gradient that is released at x for this cost."""
         covariance, units = self.noise.covariance(self.problem)
         sensitivity = float(self.problem.sensitivity_at(x, self.noise.norm))
-        scale = float(self.noise.scales(sensitivity, np.array(cost), _FULL)) / self.problem.n
+        scale = float(self.noise.scales(sensitivity, np.array(cost), FULL)) / self.problem.n
         return scale**2 * covariance.matrix * np.outer(units, units)
 
     @property
@@ -183,7 +182,7 @@ class CurvaturePlan(Plan):
     def spending(self, repetitions: int = 1) -> Budget:
         """Return what so many runs cost together, rounded up."""
         if self.is_pure:
-            return self.budget.of(Epsilon((self.moments + self.rest) * repetitions * _UP))
+            return self.budget.of(Epsilon(up((self.moments + self.rest) * repetitions)))
         return self.budget.spending(np.tile([self.moments, self.rest], repetitions), self.noise.kind)
 
     @property
@@ -262,7 +261,7 @@ class CurvaturePlan(Plan):
     def scale(self, cost: float) -> float:
         """Return the scale of the noise on a gradient's sum at this cost, where slopes are typical."""
         sensitivity = self.problem.typical_sensitivity(self.noise.norm)
-        return float(self.noise.scales(sensitivity, np.array(cost), _FULL))
+        return float(self.noise.scales(sensitivity, np.array(cost), FULL))
 
     @property
     def facts(self) -> dict[str, str]:

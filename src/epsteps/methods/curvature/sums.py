@@ -14,13 +14,11 @@ from epsteps.problem.ball import Ball
 from epsteps.problem.domain import Columns
 from epsteps.problem.grid import STEPS
 from epsteps.problem.problem import Problem
+from epsteps.problem.rounding import up
 from epsteps.problem.shapes import Frobenius, Nuclear
 
 if TYPE_CHECKING:
     from epsteps.noise import Source
-
-# A scale in integers is rounded up by this much, far above its rounding error.
-_UP = 1 + 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +43,7 @@ class ColumnMeans(Sum):
     def draw(self, source: "Source") -> Draw:
         """Draw what is added, in integers. Sees no records."""
         mechanism, problem = self.statistic.mechanism, self.statistic.problem
-        scale = self.statistic.scale * STEPS * _UP
+        scale = up(self.statistic.scale * STEPS)
         return {"noise": source.integers(mechanism, scale, (problem.d,), mechanism.shape(problem))}
 
     def block(self, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
@@ -106,7 +104,7 @@ class SecondMoment(Sum):
     def draw(self, source: "Source") -> Draw:
         """Draw what is added, in integers. Sees no records."""
         shape = self.kind.either(Nuclear(self.k), Frobenius(self.k, lower=True))
-        scale = MATRIX_STEPS**2 / self.kind.either(self.cost, np.sqrt(self.cost)) * _UP
+        scale = up(MATRIX_STEPS**2 / self.kind.either(self.cost, np.sqrt(self.cost)))
         return {"noise": source.integers(mechanisms.of_matrices(self.kind), scale, shape.array, shape)}
 
     def block(self, features: np.ndarray, targets: np.ndarray) -> np.ndarray:

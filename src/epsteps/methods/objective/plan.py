@@ -17,11 +17,11 @@ from epsteps.plans.page import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Plan, Published
 from epsteps.problem import limits, validate
 from epsteps.problem.problem import Problem
+from epsteps.problem.rounding import up
 from epsteps.problem.saturations import Saturation
 
 # Bits of the integers that the tilt and the noise on the output are drawn in.
 TILT_BITS, _OUTPUT_BITS = 36, 28
-_UP = 1 + 1e-12
 # What predictions assume of the solution's norm. Never privacy.
 SOLUTION_NORM = 3.0
 _OUTPUT = KNorm("l2")
@@ -152,7 +152,7 @@ class ObjectivePlan(Plan):
     @property
     def tilt_slack(self) -> float:
         """How far the tilt that is used may be from the theorem's, in the L2 norm."""
-        return max(self.tilt_steps) * float(np.linalg.norm(self.noise.units(self.problem))) * _UP
+        return up(max(self.tilt_steps) * float(np.linalg.norm(self.noise.units(self.problem))))
 
     @cached_property
     def output_costs(self) -> tuple[float, ...]:
@@ -177,7 +177,7 @@ class ObjectivePlan(Plan):
         """What a ledger may be charged instead of ``spending()``: the corners, which compose better."""
         if self.is_pure:
             return self.spending()
-        outputs = math.fsum(self.output_costs) * _UP
+        outputs = up(math.fsum(self.output_costs))
         shifts = tuple(shift + outputs for shift in self.corners.shifts)
         return Corners(self.corners.multiplicities, self.corners.ratios, shifts)
 
@@ -189,8 +189,8 @@ class ObjectivePlan(Plan):
     def spending(self, repetitions: int = 1) -> Budget:
         """Return what so many runs cost together, rounded up."""
         if self.is_pure:
-            return self.budget.of(Epsilon(math.fsum(self.costs) * repetitions * _UP))
-        epsilon = self.corners.epsilon(1.0, self.budget.delta) + math.fsum(self.output_costs) * _UP
+            return self.budget.of(Epsilon(up(math.fsum(self.costs) * repetitions)))
+        epsilon = self.corners.epsilon(1.0, self.budget.delta) + up(math.fsum(self.output_costs))
         return Approximate(epsilon * repetitions, self.budget.delta * repetitions)
 
     @property
