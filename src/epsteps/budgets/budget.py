@@ -58,9 +58,10 @@ class Budget(Price):
     def spending(self, costs: np.ndarray, kind: type[Cost], expenses: Sequence[float] | np.ndarray = ()) -> Self:
         """Return what steps of these costs amount to together, rounded up, as a budget of the same kind.
 
-        ``expenses`` are costs of releases that the others may have been planned by.
+        ``expenses`` are costs of releases that the others may have been planned by. Written here for budgets in which
+        the sum counts, whatever later costs depend on; epsilons add up before they become a rho.
         """
-        raise NotImplementedError
+        return self.of(kind(total(expenses, costs)))
 
     def tally(self, prices: Sequence[Price], composition: str, amounts: str) -> Tally:
         """Return what prices that a ledger was charged, in this order, amount to; one that promises less is refused.

@@ -21,12 +21,13 @@ T = TypeVar("T")
 class Cost:
     """What a release costs. ``ratio`` is sensitivity over scale, the size of its noise without units.
 
-    ``power`` is how the scale of noise falls with the amount: as amount^-power.
+    ``power`` is how the scale of noise falls with the amount: as amount^-power. Written here for costs that are the
+    ratio itself, of which amount²/2 is the rho.
     """
 
     amount: float
     unit: ClassVar[str]
-    power: ClassVar[float]
+    power: ClassVar[float] = 1.0
     is_pure: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -40,7 +41,7 @@ class Cost:
     @staticmethod
     def amount_of(ratio: np.ndarray | float) -> np.ndarray | float:
         """Return what noise costs of which the sensitivity is so many scales."""
-        raise NotImplementedError
+        return ratio
 
     @classmethod
     def of_ratio(cls, ratio: float) -> "Cost":
@@ -50,7 +51,7 @@ class Cost:
     @property
     def ratio(self) -> float:
         """Sensitivity over scale of noise that costs this much."""
-        raise NotImplementedError
+        return self.amount
 
     @property
     def additive(self) -> float:
@@ -68,12 +69,12 @@ class Cost:
 
     @property
     def rho(self) -> float:
-        """The rho of concentrated privacy that this is, rounded up."""
-        raise NotImplementedError
+        """The rho of concentrated privacy that this is, rounded up (Bun, Steinke 2016)."""
+        return up(self.amount**2 / 2)
 
     def epsilon(self, delta: float) -> float:
-        """Return the epsilon that this is at a delta above 0, rounded up."""
-        raise NotImplementedError
+        """Return the epsilon that this is at a delta above 0, rounded up: exact for Gaussian noise."""
+        return gaussian_epsilon(self.ratio, delta)
 
 
 @dataclass(frozen=True)
@@ -81,28 +82,12 @@ class Epsilon(Cost):
     """Pure epsilon, which noise of a norm costs."""
 
     unit: ClassVar[str] = "epsilon"
-    power: ClassVar[float] = 1.0
     is_pure: ClassVar[bool] = True
-
-    @staticmethod
-    def amount_of(ratio: np.ndarray | float) -> np.ndarray | float:
-        """Return the ratio itself."""
-        return ratio
-
-    @property
-    def ratio(self) -> float:
-        """Sensitivity over scale: epsilon."""
-        return self.amount
 
     @property
     def pure(self) -> float:
         """Epsilon."""
         return self.amount
-
-    @property
-    def rho(self) -> float:
-        """epsilon²/2 (Bun, Steinke 2016)."""
-        return up(self.amount**2 / 2)
 
     def epsilon(self, delta: float) -> float:
         """Return epsilon, whatever delta."""
@@ -136,27 +121,12 @@ class Rho(Cost):
         """Rho."""
         return self.amount
 
-    def epsilon(self, delta: float) -> float:
-        """Return the exact epsilon of Gaussian noise with this rho."""
-        return gaussian_epsilon(self.ratio, delta)
-
 
 @dataclass(frozen=True)
 class Mu(Cost):
-    """The mu of Gaussian privacy (Dong, Roth, Su 2022): rho is mu²/2, and squares add up."""
+    """The mu of Gaussian privacy (Dong, Roth, Su 2022), sensitivity over standard deviation: squares add up."""
 
     unit: ClassVar[str] = "mu"
-    power: ClassVar[float] = 1.0
-
-    @staticmethod
-    def amount_of(ratio: np.ndarray | float) -> np.ndarray | float:
-        """Return the ratio itself."""
-        return ratio
-
-    @property
-    def ratio(self) -> float:
-        """Sensitivity over standard deviation: mu."""
-        return self.amount
 
     @property
     def additive(self) -> float:
@@ -166,15 +136,6 @@ class Mu(Cost):
     def repeated(self, times: int) -> "Mu":
         """Return √times mu, rounded up."""
         return Mu(up(self.amount * math.sqrt(times)))
-
-    @property
-    def rho(self) -> float:
-        """mu²/2."""
-        return up(self.amount**2 / 2)
-
-    def epsilon(self, delta: float) -> float:
-        """Return the exact epsilon."""
-        return gaussian_epsilon(self.amount, delta)
 
 
 # The currencies that expenses of a plan are paid in, by the name that JSON has for them.

@@ -158,12 +158,13 @@ LEAST_BITS = 20
 def rounding(objective: Minimised, point_size: float, tilt_size: float, unit: float) -> float:
     """Bound the L2 norm of the rounding error of ``n ∇F(x) + b`` in floats of this unit, for these sizes of x and b.
 
-    Formal guarantee, of sums as ``releases.certified`` takes them. A sum or inner product of k terms is off by at most
-    k u/(1 - k u) times the sum of their sizes in whatever order, and a sum in a tree of depth k likewise, where u is
-    half of ``unit`` (Higham 2002, sections 3.1 and 4.2). So a margin of ``width`` products, of a point that was itself
-    rounded, is off by (width + 2) units of |u| |x|, and the slope by as much times the curvature; 20 units of a slope
-    cover its own formula (a sum over the classes counts besides), 256 the sum over a block and 54 the tree. The ridge's
-    term is rounded four times, the tilt twice. 1.01 covers what is of second order, and that of the norms given here.
+    Formal guarantee, of sums as ``running.solver.certified_gradient`` takes them. A sum or inner product of k terms is
+    off by at most k u/(1 - k u) times the sum of their sizes in whatever order, and a sum in a tree of depth k
+    likewise, where u is half of ``unit`` (Higham 2002, sections 3.1 and 4.2). So a margin of ``width`` products, of a
+    point that was itself rounded, is off by (width + 2) units of |u| |x|, and the slope by as much times the curvature;
+    20 units of a slope cover its own formula (a sum over the classes counts besides), 256 the sum over a block and 54
+    the tree. The ridge's term is rounded four times, the tilt twice. 1.01 covers what is of second order, and that of
+    the norms given here.
     """
     problem, loss = objective.stated, objective.loss
     size, classes = problem.record_size(2), loss.outputs if loss.outputs > 1 else 0

@@ -46,7 +46,7 @@ class OutputPlan(Plan):
     record's gradient (Chaudhuri, Monteleoni, Sarwate 2011); S and what is minimised come from one place, ``objective``.
     The solver returns a point of a grid whose gradient of the sum is below the public ``tolerance``, rounding errors
     included, so that it is within tolerance/(n ridge) of the minimum: neighbours' points differ by at most
-    ``sensitivity``. That it gets there is decided before the data are read (``plans.precision.Goal``). "l2" noise of
+    ``sensitivity``. That it gets there is decided before the data are read (``methods.minimum.Goal``). "l2" noise of
     density ~ exp(-|z|_2/scale) is then sensitivity/scale-DP, and Gaussian noise sensitivity/scale-Gaussian-DP. Noise is
     drawn in integers of the grid.
 

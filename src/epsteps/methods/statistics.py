@@ -132,12 +132,6 @@ class SecondMoments(Sum):
         """The cost of the noise on integers whose sensitivity is that of the vectors."""
         return (self.plan.price,)
 
-    @staticmethod
-    def prepare(records: Records) -> None:
-        """Read every record once: what cannot be read fails before anything is charged."""
-        for _ in records.blocks():
-            pass
-
     def draw(self, source: "Source") -> Draw:
         """Draw the noise, a symmetric matrix of Python's integers. Sees no records."""
         k = self.plan.vectors.size
@@ -150,8 +144,8 @@ class SecondMoments(Sum):
         vectors = self.encode(features[:, : self.plan.problem.d], targets)
         total = np.zeros((vectors.shape[1],) * 2, dtype=np.int64)  # a block has at most 2^20 records
         for start in range(0, len(vectors), _ROWS_PER_DOUBLE):
-            some = vectors[start : start + _ROWS_PER_DOUBLE]
-            total += (some.T @ some).astype(np.int64)
+            part = vectors[start : start + _ROWS_PER_DOUBLE]
+            total += (part.T @ part).astype(np.int64)
         return total.astype(object)
 
     def read(self, records: Records, draw: Draw) -> np.ndarray:
@@ -166,17 +160,17 @@ class SecondMoments(Sum):
         Every one depends on its own record alone.
         """
         problem = self.plan.problem
-        found = np.empty((len(targets), problem.d + 2))
-        found[:, 0] = STEPS
-        found[:, 1:-1] = problem.domain.integers(features, STEPS) - np.array(self.plan.centre, dtype=float)
-        found[:, -1] = levels.rounded(targets, problem.loss.targets.largest)
-        return found
+        vectors = np.empty((len(targets), problem.d + 2))
+        vectors[:, 0] = STEPS
+        vectors[:, 1:-1] = problem.domain.integers(features, STEPS) - np.array(self.plan.centre, dtype=float)
+        vectors[:, -1] = levels.rounded(targets, problem.loss.targets.largest)
+        return vectors
 
     def publish(self, reading: np.ndarray, draw: Draw) -> np.ndarray:
         """Return what is published: the noisy sum in units of 2^20 integers. The constant's square is public."""
-        found = added(reading, draw["noise"]).astype(float) * self.plan.step
-        found[0, 0] = float(self.plan.problem.n) * self.plan.weights[0] ** 2
-        return found
+        sums = added(reading, draw["noise"]).astype(float) * self.plan.step
+        sums[0, 0] = float(self.plan.problem.n) * self.plan.weights[0] ** 2
+        return sums
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -192,9 +186,8 @@ class StatisticsPlan(Plan):
     changes the sum of aa' by aa' - bb', of Frobenius norm √(|a|⁴ + |b|⁴ - 2 (a'b)²) <= √2 R² and of nuclear norm at
     most 2 R². "gaussian" adds a symmetric matrix with standard deviation ``scale`` on the diagonal and scale/√2 off it,
     which is √2 R²/scale-Gaussian-DP. "wishart" adds the difference of two Wishart matrices, which is R²/scale-DP
-    (``Nuclear``). Sums
-    are exact integers. Where they are rounded to coarser ones, each entry moves by at most one of those more, and that
-    is counted.
+    (``Nuclear``). Sums are exact integers. Where they are rounded to coarser ones, each entry moves by at most one of
+    those more, and that is counted.
 
     Parameters
     ----------
@@ -345,8 +338,8 @@ def solved(plan: StatisticsPlan, noisy: np.ndarray) -> np.ndarray:
     curvature = definite(slopes.T @ possible @ slopes, 0.0)
     raised = Definite(np.hypot(curvature.values, plan.floor), curvature.vectors).matrix
     ridge = np.diag(plan.problem.n * plan.problem.ridge * units**2)
-    found = definite(raised + ridge, plan.floor).solved(slopes.T @ (possible @ target))
-    return held(units * found, plan.radius)
+    model = definite(raised + ridge, plan.floor).solved(slopes.T @ (possible @ target))
+    return held(units * model, plan.radius)
 
 
 def uncentred(plan: StatisticsPlan, noisy: np.ndarray) -> np.ndarray:

@@ -386,7 +386,7 @@ def plan_steps(
     auto = mechanism == "auto"
     noise = mechanisms.smallest(problem, budget.kind(sampling)) if auto else mechanisms.named(mechanism)
     reserved = up(float(sum(expense.cost for expense in expenses)))
-    eigenvalues, shares = (None if given is None else np.asarray(given, float) for given in (spectrum, start_shares))
+    eigenvalues, shares = (None if array is None else np.asarray(array, float) for array in (spectrum, start_shares))
     chosen = _Choice(
         problem, budget, method, noise, sampling, allocation, objective, eigenvalues, shares, start_gap, c, reserved
     )

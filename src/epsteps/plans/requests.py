@@ -205,8 +205,9 @@ class Sum(Request):
 
     @staticmethod
     def prepare(records: Records) -> None:
-        """Read a block, which records in dask workers refuse; what gradients need has been read by them."""
-        next(iter(records.blocks()))
+        """Read every record once."""
+        for _ in records.blocks():
+            pass
 
     def block(self, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return the sum over a block of records in integers, UNPROTECTED; every record enters by itself."""

@@ -10,11 +10,11 @@ from epsteps.budgets import Budget, Cost, Epsilon, mechanisms
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.methods import curvature as designs
 from epsteps.methods.curvature import Division, Model, Moments, Spread, Statistic, Whitening, require_drawable
-from epsteps.methods.curvature.sums import SecondMoment, column_means
+from epsteps.methods.curvature.sums import ColumnMeans, SecondMoment, column_means
 from epsteps.plans import covariances
 from epsteps.plans.page import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Plan, Published
-from epsteps.plans.requests import Gradient, Sum
+from epsteps.plans.requests import Gradient
 from epsteps.problem import limits, validate
 from epsteps.problem.domain import Columns
 from epsteps.problem.limits import require_units
@@ -53,7 +53,7 @@ class CurvaturePlan(Plan):
         Cost of the moments, and of everything after them.
     """
 
-    reads = (Gradient, Sum)
+    reads = (Gradient, ColumnMeans)
     method = "curvature first"
 
     problem: Problem
@@ -117,16 +117,15 @@ class CurvaturePlan(Plan):
 
     def model(self, spread: Spread) -> Model:
         """Return the model of F that gradients correct; an intercept has mean 1 and no variance."""
-        more, loss = int(self.problem.intercept), self.problem.loss
-        mean, covariance = np.append(spread.mean, np.ones(more)), np.pad(spread.covariance, (0, more))
-        return Model(loss, mean, covariance, self.ridge, radius=self.radius, largest=self.minimised.L)
+        constants = int(self.problem.intercept)
+        mean, covariance = np.append(spread.mean, np.ones(constants)), np.pad(spread.covariance, (0, constants))
+        return Model(self.problem.loss, mean, covariance, self.ridge, radius=self.radius, largest=self.minimised.L)
 
     def noise_at(self, x: np.ndarray, cost: float) -> np.ndarray:
         """Return the covariance of the noise in a gradient that is released at x for this cost."""
-        covariance, units = self.noise.covariance(self.problem)
         sensitivity = float(self.problem.sensitivity_at(x, self.noise.norm))
         scale = float(self.noise.scales(sensitivity, np.array(cost), FULL)) / self.problem.n
-        return scale**2 * covariance.matrix * np.outer(units, units)
+        return covariances.of_noise(self.noise, scale, self.problem)
 
     @property
     def rarely(self) -> float:

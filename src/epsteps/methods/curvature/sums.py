@@ -9,7 +9,7 @@ import numpy as np
 
 from epsteps.budgets import Cost, mechanisms
 from epsteps.methods.curvature import MATRIX_ROWS, MATRIX_STEPS, Statistic, Whitening
-from epsteps.plans.requests import Draw, Sum
+from epsteps.plans.requests import Draw, Records, Sum
 from epsteps.problem.ball import Ball
 from epsteps.problem.domain import Columns
 from epsteps.problem.grid import STEPS
@@ -39,6 +39,11 @@ class ColumnMeans(Sum):
         statistic = self.statistic
         ratio = statistic.problem.sensitivity(statistic.mechanism.norm) / statistic.scale
         return (statistic.mechanism.kind(float(statistic.mechanism.kind.amount_of(ratio))),)
+
+    @staticmethod
+    def prepare(records: Records) -> None:
+        """Read a block, which records in dask workers refuse: gradients, which follow, have read all of them."""
+        next(iter(records.blocks()))
 
     def draw(self, source: "Source") -> Draw:
         """Draw what is added, in integers. Sees no records."""

@@ -39,7 +39,7 @@ class ObjectivePlan(Plan):
     minimised come from one place, ``objective``. The solver stops where the gradient is below the public ``tolerance``,
     rounding errors included, so that its point is within tolerance/(n ridge) of the exact minimum, by strong convexity;
     noise of density ~ exp(-|z|_2/output_scale) hides the difference (Iyengar et al. 2019). That it gets there, whatever
-    the records, is decided before they are read (``plans.precision.Goal``). The drawn tilt is an integer multiple of a
+    the records, is decided before they are read (``methods.minimum.Goal``). The drawn tilt is an integer multiple of a
     tiny step. Spread evenly over its cell it is the continuous tilt of the theorem, at a cost that is counted, and the
     solver's tolerance covers the distance.
 
@@ -244,8 +244,8 @@ class ObjectivePlan(Plan):
     def guessed_error(self) -> float:
         """A public guess of the excess risk: what the noise costs through the guessed curvature, and the ridge."""
         noise = [mechanisms.risk(self.noise, scale, self.minimised) for scale in self.scales]
-        more = (self.ridge - self.problem.ridge) * SOLUTION_NORM**2 / 2
-        return float(np.sum(self.weights**2 * noise)) + more
+        bias = (self.ridge - self.problem.ridge) * SOLUTION_NORM**2 / 2
+        return float(np.sum(self.weights**2 * noise)) + bias
 
     def noise_covariance(self, curvature: np.ndarray) -> np.ndarray:
         """Return the covariance of the noise in the last published point, if F has this curvature: a guess."""
