@@ -132,8 +132,8 @@ class _Losses:
             return math.inf if passing == 0 else 0.0
         share = (deltas[passing] - allowed) / (deltas[passing] - deltas[passing - 1])
         low = (self.lowest + len(deltas) - 1 - passing) * self.step
-        found = low + math.log1p(min(share + _ROUNDING, 1.0) * math.expm1(self.step))
-        return up(max(found, 0.0))
+        epsilon = low + math.log1p(min(share + _ROUNDING, 1.0) * math.expm1(self.step))
+        return up(max(epsilon, 0.0))
 
 
 def _binomial(cost: float, count: int, negligible: float) -> tuple[np.ndarray, np.ndarray, float]:

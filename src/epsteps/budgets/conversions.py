@@ -79,8 +79,8 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     checked_delta(delta)
 
     def excess(log_mu: float) -> float:
-        found, error = _log_delta(math.exp(log_mu), epsilon)
-        return found + error - math.log(delta)
+        log_delta, error = _log_delta(math.exp(log_mu), epsilon)
+        return log_delta + error - math.log(delta)
 
     # The textbook's rho is enough (so its mu is too small); at mu = 2 (√(2 ln(1/δ) + 2ε) + ...) delta is near 1.
     low = 0.5 * math.log(2 * zcdp_rho(epsilon, delta)) - 1e-12
@@ -89,8 +89,8 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
         high += 0.5
     if excess(low) > 0:  # where rounding hides what is gained over the textbook
         return down(math.exp(low))
-    found = root_scalar(excess, bracket=(low, high), xtol=1e-13).root
-    return math.exp(_moved(excess, found, -1e-13)) * (1 - 2.0**-50)
+    root = root_scalar(excess, bracket=(low, high), xtol=1e-13).root
+    return math.exp(_moved(excess, root, -1e-13)) * (1 - 2.0**-50)
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
@@ -101,15 +101,15 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     textbook = up(zcdp_epsilon(mu**2 / 2, delta))
 
     def excess(epsilon: float) -> float:
-        found, error = _log_delta(mu, epsilon)
-        return found + error - math.log(delta)
+        log_delta, error = _log_delta(mu, epsilon)
+        return log_delta + error - math.log(delta)
 
     if excess(0.0) <= 0:
         return 0.0
     if not excess(textbook) < 0:  # where rounding hides what is gained over the textbook
         return textbook
-    found = root_scalar(excess, bracket=(0.0, textbook), xtol=1e-13 * textbook, rtol=1e-13).root
-    return min(_moved(excess, found, 1e-13 * textbook), textbook)
+    root = root_scalar(excess, bracket=(0.0, textbook), xtol=1e-13 * textbook, rtol=1e-13).root
+    return min(_moved(excess, root, 1e-13 * textbook), textbook)
 
 
 def _moved(excess: Callable[[float], float], start: float, step: float) -> float:

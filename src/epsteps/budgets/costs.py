@@ -45,7 +45,7 @@ class Cost:
 
     @classmethod
     def of_ratio(cls, ratio: float) -> "Cost":
-        """Return the same as a value in which a single release is told: epsilon or mu."""
+        """Return what one release with noise of this ratio costs, as people say it: epsilon, or mu if Gaussian."""
         return cls(ratio)
 
     @property

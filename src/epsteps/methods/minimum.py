@@ -22,6 +22,17 @@ if TYPE_CHECKING:
     from epsteps.noise import Source
 
 
+# Records whose gradients are added in floats in any order; the sums of such blocks are added in a binary tree.
+BLOCK = 256
+# Rounding errors besides, in units of a slope's size: 54 levels of the tree (up to 2^53 blocks), at most 20 of a loss's
+# derivative and its product with the record, and the last two additions.
+_OTHERS = 80
+# Rounding unit of the long doubles that plans are made for: 64 bits.
+LONG = 2.0**-63
+# Noise on an output has at least so many bits.
+LEAST_BITS = 20
+
+
 @dataclass(frozen=True)
 class Minimised:
     """``n F(x) = sum of loss(u_i'x, y_i) + n ridge/2 |x|²``, and every public number that bounds it.
@@ -142,17 +153,6 @@ def saturation_of(loss: Loss) -> Saturation:
             f"{type(loss).__name__}, which has no saturation. Use method='statistics' for Squared, or method='descent'."
         )
     return loss.saturation
-
-
-# Records whose gradients are added in floats in any order; the sums of such blocks are added in a binary tree.
-BLOCK = 256
-# Rounding errors besides, in units of a slope's size: 54 levels of the tree (up to 2^53 blocks), at most 20 of a loss's
-# derivative and its product with the record, and the last two additions.
-_OTHERS = 80
-# Rounding unit of the long doubles that plans are made for: 64 bits.
-LONG = 2.0**-63
-# Noise on an output has at least so many bits.
-LEAST_BITS = 20
 
 
 def rounding(objective: Minimised, point_size: float, tilt_size: float, unit: float) -> float:

@@ -15,7 +15,6 @@ from epsteps.plans.plan import Charge, Conversation, Plan, Published
 from epsteps.plans.requests import Draw, Records, Sum
 from epsteps.problem import levels, limits, validate
 from epsteps.problem.grid import STEPS, added
-from epsteps.problem.limits import require_units
 from epsteps.problem.problem import Problem
 from epsteps.problem.rounding import down, up
 from epsteps.problem.shapes import Frobenius, Nuclear
@@ -381,7 +380,7 @@ def require_squared(problem: Problem) -> None:
         )
     if problem.clip is not None:
         raise ValueError(f"clip is for gradients, which are not taken here. Leave it out, got {problem.clip!r}.")
-    require_units(problem)
+    limits.require_units(problem)
 
 
 def deviation(mechanism: str, scale: float, size: int) -> float:

@@ -63,6 +63,11 @@ class Plan:
     readers: ClassVar[dict[str, Callable[[Any], Any]]] = {}
     writers: ClassVar[dict[str, Callable[[Any], Any]]] = {}
 
+    # The kinds of requests that a conversation makes.
+    reads: ClassVar[tuple[type[Request], ...]] = (Gradient,)
+    # Whether a seeded run may be an experiment in floats.
+    has_floats: ClassVar[bool] = False
+
     problem: Problem
     budget: Budget
     method: str  # its name, for people
@@ -129,11 +134,6 @@ class Plan:
     def conversations(self, start: np.ndarray) -> Sequence[Conversation]:
         """Return those of independent runs, one for each column of the start; here every run starts at 0."""
         return [self.conversation() for _ in range(start.shape[1])]
-
-    # The kinds of requests that a conversation makes.
-    reads: ClassVar[tuple[type[Request], ...]] = (Gradient,)
-    # Whether a seeded run may be an experiment in floats.
-    has_floats: ClassVar[bool] = False
 
     def require_options(self, *, start: object, arithmetic: str) -> None:
         """Raise for options of a run that only plans of steps have."""

@@ -88,7 +88,7 @@ class Shape(ABC):
 
     @property
     def cell(self) -> float:
-        """What a cell of the integers adds to a sensitivity: nothing where an ideal law was rounded."""
+        """The largest gauge of a cell of the integers, which their law fills; 0 where an ideal law was rounded."""
         return 0.0 if self.rounded else self.cube
 
 

@@ -17,7 +17,6 @@ from epsteps.plans.plan import Charge, Conversation, Plan, Published
 from epsteps.plans.requests import Gradient
 from epsteps.problem import limits, validate
 from epsteps.problem.domain import Columns
-from epsteps.problem.limits import require_units
 from epsteps.problem.problem import Problem
 from epsteps.problem.rounding import up
 from epsteps.problem.sampling import FULL
@@ -285,7 +284,7 @@ def require_covered(problem: Problem) -> None:
     """Raise unless the method is written for this problem."""
     designs.typical_curvature(problem.loss)
     problem.domain.columns(problem.d)
-    require_units(problem)
+    limits.require_units(problem)
     if problem.clip is not None:
         raise ValueError(
             f"the curvature method models gradients that are not clipped: use clip=None, got {problem.clip!r}."

@@ -35,7 +35,7 @@ class ObjectivePlan(Plan):
     its own tilt, the last model is the mean of all, weighted by their precision.
 
     Formal guarantee: b has the mechanism's law, and costs as ``methods.minima`` says, the Jacobian of x -> b included
-    (Chaudhuri, Monteleoni, Sarwate 2011, with the joint bound of that package). What the noise is scaled by and what is
+    (Chaudhuri, Monteleoni, Sarwate 2011, with the joint bound of that module). What the noise is scaled by and what is
     minimised come from one place, ``objective``. The solver stops where the gradient is below the public ``tolerance``,
     rounding errors included, so that its point is within tolerance/(n ridge) of the exact minimum, by strong convexity;
     noise of density ~ exp(-|z|_2/output_scale) hides the difference (Iyengar et al. 2019). That it gets there, whatever
