@@ -88,10 +88,8 @@ def test_names_are_known_while_their_classes_are(toy):
         es.Rows(small_problem(n=4), np.zeros((4, 3)), np.ones(4), engine="warp")
 
 
-class Declared(es.Logistic):
+class Declared(es.Logistic, kernel="logistic"):
     """A loss from outside that declares the logistic kernel, and encodes targets that are no signs."""
-
-    kernel = "logistic"
 
     def encode(self, y):
         return np.where(np.isnan(y), np.nan, 50.0 * y)
@@ -101,9 +99,7 @@ def test_a_kernel_is_declared_and_not_inherited():
     class Derived(es.Logistic):
         pass
 
-    class Gentle(Declared):
-        kernel = "logistic"
-
+    class Gentle(Declared, kernel="logistic"):
         def joint_slope(self, norm):
             return 0.5
 
