@@ -30,10 +30,9 @@ _EXPORTED = {name: getattr(es, name) for name in es.__all__}
 
 
 def _classes(*members: str) -> list[type]:
-    """Return the library's public classes that have all of these members."""
-    return [
-        found for found in _EXPORTED.values() if isinstance(found, type) and all(hasattr(found, m) for m in members)
-    ]
+    """Return the library's public classes that have all of these members; what others derive theirs from is none."""
+    classes = [found for found in _EXPORTED.values() if isinstance(found, type) and not inspect.isabstract(found)]
+    return [found for found in classes if all(hasattr(found, member) for member in members)]
 
 
 def _functions(*parameters: str) -> list[FunctionType]:

@@ -10,21 +10,24 @@ import math
 
 import numpy as np
 import pytest
+import test_replay
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from typer.testing import CliRunner
 
 import epsteps as es
-from epsteps.auditing import Design, confidence
-from epsteps.auditing.laws import Traces
+from epsteps.auditing import confidence, work
+from epsteps.auditing.attacks import Traces
+from epsteps.auditing.steps import Design
 from epsteps.auditing.worst_case import worst_pair
 from epsteps.cli import app
 from epsteps.methods import plan_objective
 from epsteps.methods.minimum import Minimum
+from epsteps.methods.smoothness import SmoothnessPlan
 from epsteps.noise import SAMPLERS, Source
 from epsteps.problem.losses import PseudoHuber, SmoothedHinge
-from epsteps.problem.shapes import Frobenius, Nuclear
+from epsteps.problem.shapes import Nuclear
 from epsteps.problem.softmax import Softmax
 
 CUBE = es.Ball(1, norm=np.inf)
@@ -37,7 +40,7 @@ def problem_of(loss=None, ball=CUBE, d=5, intercept=False):
 @pytest.fixture
 def weak_noise(monkeypatch):
     """Draw scale b/√2 where b was planned, as the paper's published code does."""
-    for kind in set(SAMPLERS) - {Nuclear, Frobenius}:
+    for kind in set(SAMPLERS) - {Nuclear}:
         weaken(monkeypatch, kind, 1 / np.sqrt(2))
 
 
@@ -475,3 +478,40 @@ def test_the_command_refuses_a_text_that_is_no_plan(tmp_path):
     result = call("audit", path)
     assert result.exit_code == 2
     assert result.output.startswith("Error: not a plan")
+
+
+def test_methods_from_outside_are_audited_by_their_requests(monkeypatch):
+    """Of a sum, and of gradients; noise of half its scale is found."""
+    plans = [test_replay.VotesPlan(HEAVY, es.Pure(1.0)), test_replay.PlainDescent(HEAVY, es.Pure(1.0), 2)]
+    for plan in plans:
+        found, heard = es.audit(plan, repetitions=400, on_step=(steps := []).append), work(plan)
+        assert found.consistent, found.violations
+        assert 0.5 < found.lower_bound <= found.claimed
+        assert len(found.steps) == len(plan.charges) == heard == len(steps)
+    for kind in set(SAMPLERS) - {Nuclear}:
+        weaken(monkeypatch, kind, 1 / 2)
+    for plan in plans:
+        assert not es.audit(plan, repetitions=400).consistent
+
+
+def test_the_bought_constant_is_audited():
+    for budget in (es.Pure(1.0), es.Concentrated(0.1)):
+        found = es.audit(SmoothnessPlan(HEAVY, budget, 0.999), repetitions=1000)
+        assert found.consistent, found.violations
+        assert 0.7 * budget.amount < found.lower_bound <= found.claimed
+        assert found.share == pytest.approx(1, rel=1e-3)
+
+
+def test_requests_that_no_audit_covers_are_refused_in_a_sentence():
+    @dataclasses.dataclass(frozen=True, eq=False)
+    class Twice(test_replay.Votes):
+        def draw(self, source):
+            return super().draw(source) | {"more": super().draw(source)["noise"]}
+
+    class TwicePlan(test_replay.VotesPlan):
+        def conversation(self):
+            votes = yield Twice(self.problem, self.budget.epsilon)
+            return es.Published(votes[None, :])
+
+    with pytest.raises(TypeError, match=r"Twice is not protected by one draw of integer noise: it cannot be audited"):
+        es.audit(TwicePlan(HEAVY, es.Pure(1.0)))

@@ -6,12 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import epsteps as es
+
 pytest.importorskip("sklearn")
 pandas = pytest.importorskip("pandas")
 
 DOCS = Path(__file__).parent.parent / "docs"
 BLOCK = re.compile(r"<!-- tested -->\n```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", flags=re.DOTALL)
-BLOCKS = {"how-to-choose.md": 7, "moving-from-diffprivlib.md": 4, "tutorial.md": 9}
+BLOCKS = {"how-to-choose.md": 7, "moving-from-diffprivlib.md": 4, "own-method.md": 7, "tutorial.md": 9}
 
 
 def adult(n: int = 400) -> "pandas.DataFrame":
@@ -57,3 +59,28 @@ def test_links_between_pages_lead_somewhere():
     for page in BLOCKS:
         for target in re.findall(r"\]\(([\w./-]+)\)", (DOCS / page).read_text()):
             assert (DOCS / target).exists(), f"{page}: {target}"
+
+
+PAGES = sorted([*DOCS.glob("*.md"), DOCS.parent / "README.md", DOCS.parent / "SECURITY.md"])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_public_names_that_a_page_mentions_exist(page):
+    names = set(re.findall(r"`es\.([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)", page.read_text(encoding="utf-8")))
+    assert [name for name in sorted(names) if not has(name)] == []
+
+
+def has(name: str) -> bool:
+    """Whether the library has a public name, or one of its classes a member or a field."""
+    value = es
+    for part in name.split("."):
+        fields = getattr(value, "__dataclass_fields__", {})
+        if part not in fields and not hasattr(value, part):
+            return False
+        value = getattr(value, part, None)
+    return True
+
+
+def test_the_check_finds_names_that_are_not_there():
+    assert all(map(has, ("plan", "Plan.from_json", "bounds.Certificate.den", "Problem.ridge", "evaluate")))
+    assert not any(map(has, ("nothing", "Plan.nothing", "bounds.nothing")))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("docs/proofs.md", "docs/theory.md")
+PAGES = ("docs/proofs.md", "docs/theory.md", "docs/errata.md")
 # `tests/file.py::test_name`, `src/epsteps/file.py` and `src/epsteps/file.py::Class.method`; a folder ends with a slash.
 NAMED = re.compile(r"`((?:tests|src)/[\w./]+?(?:\.py|/))(?:::([\w.]+))?`")
 
@@ -45,6 +45,38 @@ def definitions(path: str) -> frozenset[str]:
 def test_what_a_page_names_exists(page):
     faults = [problem for path, name in sorted(named(page)) if (problem := fault(path, name))]
     assert not faults, f"{page}: {'; '.join(faults)}"
+
+
+# Shorter pages name `room/file.py` or `room/` of the library, `test_file.py`, and `Class.member`.
+SHORT = ("docs/guarantee.md", "SECURITY.md")
+MODULE = re.compile(r"`((?:[a-z_]+/)+(?:[a-z_]+\.py)?|[a-z_]+\.py)`")
+MEMBER = re.compile(r"`([A-Z]\w+\.[a-z_]\w*)[`(]")
+
+
+def short_faults(text: str) -> list[str]:
+    """Return the files, folders and members of classes that a page names and the tree has not."""
+    places = (ROOT / "src" / "epsteps", ROOT / "tests", ROOT)
+    return [path for path in MODULE.findall(text) if not any((place / path).exists() for place in places)] + [
+        name for name in MEMBER.findall(text) if name not in everywhere()
+    ]
+
+
+@cache
+def everywhere() -> frozenset[str]:
+    """Return the names that the library defines, and the fields of its classes."""
+    paths = [str(path.relative_to(ROOT)) for path in (ROOT / "src" / "epsteps").rglob("*.py")]
+    return frozenset().union(*map(definitions, paths))
+
+
+@pytest.mark.parametrize("page", SHORT)
+def test_what_a_shorter_page_names_exists(page):
+    assert short_faults((ROOT / page).read_text(encoding="utf-8")) == []
+
+
+def test_the_check_of_shorter_pages_finds_what_is_missing():
+    there = "`plans/plan.py`, `data/`, `Grid.release`, `test_proofs.py`"
+    text = f"`plans/nothing.py`, `releases/`, `nothing.py`, `Plan.nothing`, {there}"
+    assert short_faults(text) == ["plans/nothing.py", "releases/", "nothing.py", "Plan.nothing"]
 
 
 def test_the_page_of_proofs_names_functions_and_tests():

@@ -18,8 +18,9 @@ from epsteps.plans.plan import Charge, OverspentError, Plan, Published
 from epsteps.plans.requests import Gradient, Sum
 from epsteps.problem.ball import Ball
 from epsteps.problem.box import Box
+from epsteps.problem.domain import Domain
 from epsteps.problem.extras import MissingExtraError
-from epsteps.problem.losses import Logistic, PseudoHuber, SmoothedHinge, Squared
+from epsteps.problem.losses import Logistic, Loss, PseudoHuber, SmoothedHinge, Squared
 from epsteps.problem.problem import Problem
 from epsteps.problem.softmax import Softmax
 from epsteps.running.checkpoint import CheckpointError
@@ -64,11 +65,13 @@ __all__ = [
     "CheckpointError",
     "Concentrated",
     "CurvaturePlan",
+    "Domain",
     "Expense",
     "Gradient",
     "Ledger",
     "LedgerError",
     "Logistic",
+    "Loss",
     "MissingExtraError",
     "NoBoundError",
     "Numeric",

@@ -44,7 +44,7 @@ class ReplayError(AssertionError):
 class Event:
     """Something that a fit did: what must be the same on a neighbour, and the value that is frozen.
 
-    ``arguments`` are those of a draw, by name; ``records`` and ``draw`` are what a reading was made with.
+    ``arguments`` are those of a draw, by name; ``records`` are those that a reading read.
     """
 
     kind: str
@@ -408,8 +408,7 @@ def _check_charges(events: Sequence[Event]) -> None:
 
 def _check_request(number: int, request: Request, loss: Spent) -> None:
     """Raise if a release moved by more than its request says that it costs: one cost for each column, or for all."""
-    currency = type(loss.kind.of_ratio(1.0))
-    stated = [cost.ratio for cost in request.costs if type(type(cost).of_ratio(1.0)) is currency]
+    stated = [cost.ratio for cost in request.costs if cost.is_pure == loss.kind.is_pure]
     if not stated:
         raise ReplayError(f"release {number} moved in {loss.kind.unit}, but {type(request).__name__} costs none of it.")
     limits = np.asarray(loss.kind.amount_of(np.array(stated)))

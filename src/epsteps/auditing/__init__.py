@@ -1,7 +1,6 @@
 """Empirical lower bounds on what a plan spends when it is executed, to be held against its certificate."""
 
-from epsteps.auditing.bounding import audit
-from epsteps.auditing.measuring import Design
-from epsteps.auditing.report import Audit, StepBound
+from epsteps.auditing.audit import audit, work
+from epsteps.auditing.report import Audit, StepBound, draw
 
-__all__ = ["Audit", "Design", "StepBound", "audit"]
+__all__ = ["Audit", "StepBound", "audit", "draw", "work"]

@@ -1,17 +1,28 @@
-"""How an audit tells outputs on two datasets apart: by the likelihood ratio of the noise that the plan names."""
+"""How an audit tells outputs on two datasets apart, by the law of the noise, and how far apart its errors show them.
 
+Each law is a test of outputs, one in each column, in scales of the noise (and in its units if it has a shape) less the
+first centre; the second centre is ``away``. ``kind`` is what the noise costs; ``distance`` how far the centres should
+be apart, ``confused`` counts the outputs on each dataset that are taken for the other's, and ``nearest`` bounds from
+below how far apart the centres are, wrong with chance ``level`` at most. ``independent`` says whether the coordinates
+of the noise have independent signs.
+"""
+
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.special import gammaln
 
 from epsteps.auditing import confidence
+from epsteps.budgets import Cost, Epsilon, Rho
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.noise import Source
 from epsteps.problem.problem import Problem
+from epsteps.problem.shapes import Shape
 
-# Distances of the two centres, in scales of the noise: for these, a lower bound is nearest to the truth.
-_DISTANCE = {"laplace": 2.0, "gaussian": 3.0, "ellipsoid": 3.0}
+# Distances of two centres, in scales of the noise, for which a lower bound is nearest to the truth.
+_LAPLACE_DISTANCE, _GAUSSIAN_DISTANCE = 2.0, 3.0
 # Noise of other norms is told apart with this error, at a distance that is found by drawing ideal noise.
 _ERROR = 0.15
 _DRAWS, _SEED = 2**16, 20_240_101
@@ -19,44 +30,66 @@ _DRAWS, _SEED = 2**16, 20_240_101
 _LEVEL = 1e-7
 # Ratios within this share of the largest one are no evidence: they are rounding.
 _DOUBT = 1e-4
+# The error of the test of a Wishart trace.
+_TRACE_ERROR = 0.1
 
 
 @dataclass(frozen=True, eq=False)
 class Attack:
-    """The test of one output: noise of a mechanism at one of two centres, which differ in the direction of ``change``.
+    """Noise of a mechanism on a vector, at one of two centres, which differ in the direction of ``change``.
 
-    Vectors are in scales of the noise, and in its units if it has a shape.
+    The test is the likelihood ratio. ``shape`` is that of the noise; ``units`` are the real size of each coordinate.
     """
 
     mechanism: Mechanism
-    problem: Problem
+    shape: Shape
+    units: np.ndarray
     change: np.ndarray
 
-    @cached_property
-    def units(self) -> np.ndarray:
-        """Real size of a unit of each coordinate of noise of scale 1."""
-        return self.mechanism.units(self.problem)
+    @classmethod
+    def on(cls, mechanism: Mechanism, problem: Problem, change: np.ndarray) -> "Attack":
+        """Return the test of the noise of a problem's gradients, for a change in real units."""
+        return cls(mechanism, mechanism.shape(problem), mechanism.units(problem), change)
+
+    @property
+    def kind(self) -> type[Cost]:
+        """Pure noise costs epsilon, Gaussian noise rho."""
+        return self.mechanism.kind
+
+    @property
+    def independent(self) -> bool:
+        """Noise of a usual norm has independent signs, that of a body has not."""
+        return self.shape.stretches
 
     @cached_property
     def distance(self) -> float:
         """How far the centres should be apart, in the noise's norm."""
-        known = _DISTANCE.get(self.mechanism.name)
-        return self._distance_with_error(_ERROR) if known is None else known
+        if self.shape.independent:
+            return self.kind.either(_LAPLACE_DISTANCE, _GAUSSIAN_DISTANCE)
+        return _GAUSSIAN_DISTANCE if self.shape.gaussian else self._distance_with_error(_ERROR)
 
     def scores(self, outputs: np.ndarray, away: np.ndarray) -> np.ndarray:
         """Return the logarithms of the likelihood ratios (first over second) of outputs, the second centre is away."""
-        if self.mechanism.unit == "rho":
+        if self.shape.gaussian:
             direction = self._precision @ away
             return away @ direction / 2 - direction @ outputs
-        return self._norm(outputs - away[:, None]) - self._norm(outputs)
+        return self.shape.gauge(outputs - away[:, None]) - self.shape.gauge(outputs)
 
     def doubt(self, away: np.ndarray) -> float:
         """Return how large a score must be to count; several steps have one row each."""
-        return 0.0 if self.mechanism.unit == "rho" else _DOUBT * float(np.max(self._norm(away.T)))
+        return 0.0 if self.shape.gaussian else _DOUBT * float(np.max(self.shape.gauge(away.T)))
 
-    def nearest(self, errors: int, trials: int, level: float) -> float:
-        """Bound from below how far the centres are apart, given so many errors; wrong with chance ``level`` at most."""
-        return self._distance_with_error(confidence.upper(errors, trials, level))
+    def confused(self, first: np.ndarray, second: np.ndarray, away: np.ndarray) -> tuple[int, int]:
+        """Count by the sign of the score; ratios that may be rounding are errors."""
+        least = self.doubt(away[None, :])
+        ours, theirs = (self.scores(sample, away) for sample in (first, second))
+        return int(np.sum(ours <= least)), int(np.sum(theirs >= -least))
+
+    def nearest(self, errors: tuple[int, int], trials: int, level: float) -> float:
+        """Gaussian errors bound mu; others are compared with those of ideal noise."""
+        if self.shape.gaussian:
+            return confidence.gaussian_mu(errors, trials, level)
+        return self._distance_with_error(confidence.upper(sum(errors), 2 * trials, level))
 
     def _distance_with_error(self, error: float) -> float:
         """Return the smallest distance at which ideal noise has at most this error, or less."""
@@ -77,19 +110,84 @@ class Attack:
     @cached_property
     def _direction(self) -> np.ndarray:
         change = self.change / self.units
-        return change / self._norm(change)
+        return change / self.shape.gauge(change)
 
     @cached_property
     def _ideal(self) -> np.ndarray:
         """Float noise of scale 1, the same in every audit: it is compared with, and protects nothing."""
-        shape = self.mechanism.shape(self.problem)
-        return Source(_SEED).draw(self.mechanism, 1.0, (self.problem.dimension, _DRAWS), shape)
+        return Source(_SEED).draw(self.mechanism, 1.0, (self.shape.d, _DRAWS), self.shape)
 
     @cached_property
     def _precision(self) -> np.ndarray:
         """The inverse of the covariance of noise of scale 1."""
-        covariance, _ = self.mechanism.covariance(self.problem)
-        return np.linalg.inv(covariance.matrix)
+        return np.linalg.inv(self.shape.covariance.matrix)
 
-    def _norm(self, z: np.ndarray) -> np.ndarray:
-        return self.mechanism.shape(self.problem).gauge(z)
+
+@dataclass(frozen=True, eq=False)
+class Gaussians:
+    """Independent Gaussians of variance 1: the test is linear, and sees all of the claim."""
+
+    kind: type[Cost] = Rho
+    distance: float = _GAUSSIAN_DISTANCE
+    independent: bool = True
+
+    def confused(self, first: np.ndarray, second: np.ndarray, away: np.ndarray) -> tuple[int, int]:
+        """Count the outputs that lie beyond the middle of the two centres."""
+        middle = away @ away / 2
+        return int(np.sum(away @ first >= middle)), int(np.sum(away @ second <= middle))
+
+    def nearest(self, errors: tuple[int, int], trials: int, level: float) -> float:
+        """Bound mu by the errors."""
+        return confidence.gaussian_mu(errors, trials, level)
+
+
+@dataclass(frozen=True, eq=False)
+class Traces:
+    """tr(S Z)/(2c) of the difference Z of two Wishart(m, c I) matrices, for S the sign of the change of the matrix.
+
+    S has the eigenvalues 1 and -1 once each, so that this is the difference of two sums of m independent exponentials,
+    and a change of nuclear norm N moves it by N/(2c): all of the claim. The density of Z itself has no simple form, but
+    from the law of this one number follows how far apart the centres are that are told apart so well.
+    """
+
+    m: int
+    kind: type[Cost] = Epsilon
+    independent: bool = False
+
+    @property
+    def distance(self) -> float:
+        """Where the test errs once in ten times."""
+        return self._distance_with_error(_TRACE_ERROR)
+
+    def confused(self, first: np.ndarray, second: np.ndarray, away: np.ndarray) -> tuple[int, int]:
+        """Count the traces that lie beyond the middle of the two centres."""
+        return int(np.sum(first >= away / 2)), int(np.sum(second <= away / 2))
+
+    def nearest(self, errors: tuple[int, int], trials: int, level: float) -> float:
+        """Return the distance at which ideal noise errs as often as the errors allow, or more."""
+        return self._distance_with_error(confidence.upper(sum(errors), 2 * trials, level))
+
+    def _distance_with_error(self, error: float) -> float:
+        if error >= 0.5:
+            return 0.0
+        low, high = 0.0, 1.0
+        while self.log_tail(high) > math.log(error):
+            low, high = high, 2 * high
+        for _ in range(50):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self.log_tail(middle) > math.log(error) else (low, middle)
+        return 2 * low
+
+    def log_tail(self, t: float) -> float:
+        """Return ln P(G - G' > t) for t >= 0 and independent sums G, G' of m exponentials.
+
+        Given G' it is the sum of e^-(t + G') (t + G')^j/j! over j < m, as of Poisson, where E e^-G' G'^i is
+        2^-(m + i) (m + i - 1)!/(m - 1)!.
+        """
+        j, i = np.tril_indices(self.m)
+        powers = np.where(j == i, 0.0, (j - i) * math.log(max(t, 1e-300)))
+        moments = gammaln(self.m + i) - gammaln(self.m) - (self.m + i) * math.log(2)
+        return float(np.logaddexp.reduce(powers - gammaln(j - i + 1) - gammaln(i + 1) + moments)) - t
+
+
+Law = Attack | Gaussians | Traces

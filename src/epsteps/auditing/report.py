@@ -1,12 +1,18 @@
-"""What an audit found: the claim, the lower bound, and what the bound rests on."""
+"""What an audit found: the claim, the lower bound, and what the bound rests on; as values, as a text, as a picture."""
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from epsteps.plans.plan import Plan
+from epsteps.problem.extras import require
 
 # Right code fails the test of independence once in a million audits.
 _INDEPENDENCE_LEVEL = 1e-6
+# Okabe and Ito's palette, which colour-blind readers can tell apart.
+_CLAIMED, _LOWER, _ABOVE = "#0072B2", "#009E73", "#D55E00"
 
 
 @dataclass(frozen=True)
@@ -58,26 +64,26 @@ class Audit:
     @property
     def violations(self) -> tuple[str, ...]:
         """What the audit refutes, in sentences; empty for a plan that is executed as claimed."""
-        found = []
+        refuted = []
         if self.lower_bound > self.claimed:
-            found.append(f"the run spends {self.unit} >= {self.lower_bound:.6g}, but claims {self.claimed:.6g}")
+            refuted.append(f"the run spends {self.unit} >= {self.lower_bound:.6g}, but claims {self.claimed:.6g}")
         above = [t for t, step in enumerate(self.steps) if step.lower_bound > step.claimed]
         if above:
             worst = max(above, key=lambda t: self.steps[t].lower_bound / self.steps[t].claimed)
             step = self.steps[worst]
-            found.append(
+            refuted.append(
                 f"{len(above)} of {len(self.steps)} steps cost more than claimed; step {worst + 1} costs "
                 f"{self.step_unit} >= {step.lower_bound:.6g}, but claims {step.claimed:.6g}"
             )
         if self.independence < _INDEPENDENCE_LEVEL:
-            found.append(f"the noise is not independent over steps or coordinates (p = {self.independence:.1e})")
-        return tuple(found)
+            refuted.append(f"the noise is not independent over steps or coordinates (p = {self.independence:.1e})")
+        return tuple(refuted)
 
     @property
     def noise(self) -> str:
         """Name of the noise."""
-        mechanism = getattr(self.plan, "mechanism", "")
-        return mechanism if isinstance(mechanism, str) else mechanism.name
+        mechanism = getattr(self.plan, "mechanism", self.plan.charges[0].noise)
+        return getattr(mechanism, "name", mechanism)
 
     @property
     def consistent(self) -> bool:
@@ -114,3 +120,46 @@ class Audit:
             *(f"  assumes: {line}" for line in self.assumptions),
         ]
         return "\n".join(lines)
+
+
+def draw(path: Path, audit: Audit) -> None:
+    """Draw claim and lower bound, of the whole run and of each step; what exceeds its claim is red."""
+    figure = require("matplotlib.figure", "plots", "drawing the audit").Figure(figsize=(9, 4.5), layout="constrained")
+    total, steps = figure.subplots(1, 2, width_ratios=(1, 4))
+    total.bar(
+        ["claimed", "lower\nbound"], [audit.claimed, audit.lower_bound], color=[_CLAIMED, _colour(audit)], width=0.6
+    )
+    for position, value in enumerate((audit.claimed, audit.lower_bound)):
+        total.text(position, value, f"{value:.3g}", ha="center", va="bottom")
+    total.set_ylim(0, 1.15 * max(audit.claimed, audit.lower_bound))
+    total.set_ylabel(audit.unit)
+    total.set_title("whole run", fontsize=11)
+
+    t = np.arange(1, len(audit.steps) + 1)
+    claimed, lower = (np.array([getattr(step, name) for step in audit.steps]) for name in ("claimed", "lower_bound"))
+    above = lower > claimed
+    steps.step(np.append(t, t[-1] + 1) - 0.5, np.append(claimed, claimed[-1]), where="post", color=_CLAIMED, lw=1.8)
+    steps.plot([], [], color=_CLAIMED, lw=1.8, label="claimed")
+    for chosen, colour, label in ((~above, _LOWER, "lower bound"), (above, _ABOVE, "lower bound above the claim")):
+        if np.any(chosen):
+            steps.bar(t[chosen], lower[chosen], color=colour, alpha=0.75, width=0.7, label=label)
+    steps.set_ylim(0, 1.25 * max(claimed.max(), lower.max()))
+    steps.set_xlabel("step")
+    steps.xaxis.get_major_locator().set_params(integer=True)
+    steps.set_ylabel(f"{audit.step_unit} of the step")
+    plan = audit.plan
+    steps.set_title("each step", fontsize=11)
+    figure.suptitle(
+        f"{plan.method}, {plan.budget}: audit at {audit.confidence:.3g} confidence, {audit.repetitions} runs on each "
+        "dataset",
+        fontsize=11,
+    )
+    steps.legend(frameon=False, loc="upper left", ncols=3)
+    for axes in (total, steps):
+        axes.grid(alpha=0.3, axis="y")
+        axes.set_axisbelow(True)
+    figure.savefig(path, dpi=150)
+
+
+def _colour(audit: Audit) -> str:
+    return _ABOVE if audit.lower_bound > audit.claimed else _LOWER

@@ -1,47 +1,37 @@
-"""Two records whose gradients differ as much as the declared sensitivity allows, and a public point where they do."""
+"""Records at the ends of a domain, and the two of them that a release tells apart best.
 
-from collections.abc import Iterator
+Of gradients, those that differ as much as the declared sensitivity allows, with a public point where they do.
+"""
+
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import Protocol
 
 import numpy as np
+from scipy.linalg import hadamard
 
 from epsteps.budgets.mechanisms import Mechanism
+from epsteps.methods import StepsPlan
 from epsteps.problem.problem import Problem
 
 # Records lean by this share of their size toward another, so that a point can have large margins with both.
 _TILT = 2.0**-8
 _MARGIN = 16.0
 _FAR = 1e6  # a vector of this length is projected to the domain's end in its direction
-
-
-class Noised(Protocol):
-    """What releases gradients: a plan of steps is one. ``sensitivity`` is "global" or "state"."""
-
-    @property
-    def problem(self) -> Problem:
-        """The public facts."""
-        ...
-
-    @property
-    def mechanism(self) -> Mechanism:
-        """The noise."""
-        ...
-
-    @property
-    def sensitivity(self) -> str:
-        """What the noise is scaled for: every point, or the point itself."""
-        ...
+_DIRECTIONS = 64
 
 
 @dataclass(frozen=True)
 class Stated:
-    """Gradients of a problem with this noise, scaled as ``sensitivity`` says."""
+    """Gradients of a problem with this noise, scaled for the point itself ("state") or for every point ("global")."""
 
     problem: Problem
     mechanism: Mechanism
     sensitivity: str
+
+
+# What releases gradients: a plan of steps states the same.
+Noised = Stated | StepsPlan
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +88,7 @@ def _largest(plan: Noised) -> float:
     problem = plan.problem
     if problem.loss.outputs > 1 or problem.clip is not None or not np.isfinite(problem.loss.slope):
         return np.inf
-    rows = _with_intercept(problem, extreme_features(problem)).T
+    rows = with_intercept(problem, extreme_features(problem)).T
     return 2 * problem.loss.slope * float(noise_norm(plan.mechanism, problem, rows).max())
 
 
@@ -142,16 +132,17 @@ def _leaning(problem: Problem, ends: np.ndarray, i: int, j: int) -> Iterator[np.
 
 
 def _independent(problem: Problem, pair: np.ndarray) -> bool:
-    return bool(np.linalg.svd(_with_intercept(problem, pair), compute_uv=False).min() > 1e-6 * np.abs(pair).max())
+    return bool(np.linalg.svd(with_intercept(problem, pair), compute_uv=False).min() > 1e-6 * np.abs(pair).max())
 
 
-def _with_intercept(problem: Problem, features: np.ndarray) -> np.ndarray:
+def with_intercept(problem: Problem, features: np.ndarray) -> np.ndarray:
+    """Return records with the intercept's column, if there is one."""
     return np.column_stack([features, np.ones(len(features))]) if problem.intercept else features
 
 
 def far_point(problem: Problem, pair: np.ndarray, margins: np.ndarray) -> np.ndarray:
     """Return the shortest x with these margins; of several classes, the first two differ by them."""
-    x = np.linalg.pinv(_with_intercept(problem, pair), rcond=1e-9) @ margins
+    x = np.linalg.pinv(with_intercept(problem, pair), rcond=1e-9) @ margins
     if problem.loss.outputs == 1:
         return x
     return np.concatenate([-x, x, np.zeros((problem.loss.outputs - 2) * len(x))])
@@ -159,7 +150,7 @@ def far_point(problem: Problem, pair: np.ndarray, margins: np.ndarray) -> np.nda
 
 def record_gradients(problem: Problem, x: np.ndarray, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """Return the gradient of each record's loss at x, one in each column; clipped if the problem says so."""
-    return loss_gradients(problem, x, _with_intercept(problem, features), problem.loss.encode(targets))
+    return loss_gradients(problem, x, with_intercept(problem, features), problem.loss.encode(targets))
 
 
 def loss_gradients(problem: Problem, x: np.ndarray, rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
@@ -197,5 +188,42 @@ def _pair(plan: Noised, x: np.ndarray, features: np.ndarray, targets: np.ndarray
 
 
 def extreme_targets(problem: Problem) -> np.ndarray:
-    """Return the targets at the ends of what the loss declares."""
-    return problem.loss.targets.extremes
+    """Return the two targets at the ends of what the loss declares."""
+    return problem.loss.targets.extremes[:2]
+
+
+def records_of(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """Return records at ends of the domain and in its middle, each with the targets at their ends.
+
+    The signs of their features are Walsh's functions, and steps from one side to the other: some two of them are
+    opposite, and some two nearly at right angles.
+    """
+    d = problem.d
+    size = 1 << max(d - 1, 1).bit_length()
+    walsh = hadamard(size)[:_DIRECTIONS, :d]
+    cuts = np.unique(np.linspace(0, d, min(d, _DIRECTIONS) + 1).astype(int))
+    steps = np.where(np.arange(d)[None, :] < cuts[:, None], -1, 1)
+    rows = problem.domain.project(_FAR * np.concatenate([walsh, -walsh, steps, -steps]).astype(float))
+    middle = problem.domain.even_moments(d)[0][None, :]
+    features = problem.domain.project(np.concatenate([extreme_features(problem), rows, middle]))
+    features = np.unique(features, axis=0)
+    targets = extreme_targets(problem)
+    return np.repeat(features, len(targets), axis=0), np.tile(targets, len(features))
+
+
+def widest_vectors(vectors: np.ndarray, norm: Callable[[np.ndarray], np.ndarray]) -> tuple[list[int], float]:
+    """Return the places of two rows whose difference is largest in a norm (of each column), and how large it is."""
+    best, most = [0, 0], 0.0
+    for place, vector in enumerate(vectors):
+        sizes = norm((vectors - vector).T)
+        if sizes.max() > most * (1 + 1e-9):
+            best, most = [place, int(np.argmax(sizes))], float(sizes.max())
+    return best, most
+
+
+def widest_matrices(vectors: np.ndarray) -> list[int]:
+    """Return the places of two rows a, b whose aa' - bb' has the largest nuclear norm: √((|a|² + |b|²)² - 4 (a'b)²)."""
+    products = vectors @ vectors.T
+    squares = np.diag(products)
+    nuclear = (squares[:, None] + squares[None, :]) ** 2 - 4 * products**2
+    return [int(place) for place in np.unravel_index(np.argmax(nuclear), nuclear.shape)]

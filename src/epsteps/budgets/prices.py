@@ -39,6 +39,8 @@ class Price:
 
     tag: ClassVar[str]
     tagged: ClassVar[dict[str, type["Price"]]] = {}
+    # The rules by which charges compose under it; none for what is no budget.
+    compositions: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

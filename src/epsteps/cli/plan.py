@@ -11,7 +11,7 @@ from rich.table import Table
 from typer import Argument, Option
 
 import epsteps as es
-from epsteps.auditing import Design, picture
+from epsteps import auditing
 from epsteps.budgets import Budget
 from epsteps.cli import common, files
 from epsteps.cli.common import make_budget, make_problem, method_named
@@ -120,11 +120,11 @@ def audit(
     else:
         problem = make_problem(loss, target_bound, radius, norm, ridge=ridge, n=n, d=d, intercept=intercept)
         planned = _audited_plan(problem, make_budget(epsilon, delta, rho), method, iterations, batch)
-    with common.progress_bar("audit", Design(planned).work) as advance:
+    with common.progress_bar("audit", auditing.work(planned)) as advance:
         result = es.audit(planned, repetitions=repetitions, confidence=confidence, seed=seed, on_step=advance)
     if paths:
         files.write(paths[0], json_module.dumps(result.to_dict(), indent=1) + "\n", force=force)
-        picture.draw(paths[1], result)
+        auditing.draw(paths[1], result)
     if json:
         common.print_json(result.to_dict())
     else:

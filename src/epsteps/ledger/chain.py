@@ -39,7 +39,7 @@ class Terms:
 
     def __post_init__(self) -> None:
         checked("budget", self.budget)
-        if not isinstance(self.budget, Budget):
+        if not self.budget.compositions:
             raise TypeError(
                 f"budget must be Pure, Concentrated or Approximate, got {self.budget!r}. "
                 "Corners are the price of a release."

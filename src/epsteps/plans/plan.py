@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -42,6 +42,14 @@ class Published:
 
     path: np.ndarray
     extras: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+class Example(NamedTuple):
+    """A request as an audit makes it, what it is said to cost, and what that takes for granted."""
+
+    request: Request
+    cost: Cost
+    assumes: str = ""
 
 
 # A method: it asks for protected numbers, gets them published, computes, and asks again.
@@ -130,6 +138,10 @@ class Plan:
     def conversation(self) -> Conversation:
         """Return a generator of requests that sees published numbers only."""
         raise NotImplementedError
+
+    def examples(self) -> Sequence[Example]:
+        """Return requests of a typical run, for audits; none if those are typical that answers of 0 lead to."""
+        return ()
 
     def conversations(self, start: np.ndarray) -> Sequence[Conversation]:
         """Return those of independent runs, one for each column of the start; here every run starts at 0."""

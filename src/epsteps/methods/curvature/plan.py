@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from epsteps.methods.curvature import Division, Model, Moments, Spread, Statisti
 from epsteps.methods.curvature.sums import ColumnMeans, SecondMoment, column_means
 from epsteps.plans import covariances
 from epsteps.plans.page import problem_fact
-from epsteps.plans.plan import Charge, Conversation, Plan, Published
+from epsteps.plans.plan import Charge, Conversation, Example, Plan, Published
 from epsteps.plans.requests import Gradient
 from epsteps.problem import limits, validate
 from epsteps.problem.domain import Columns
@@ -103,8 +103,13 @@ class CurvaturePlan(Plan):
     @cached_property
     def expected(self) -> Division:
         """How the rest is divided if features are spread evenly over their domain."""
+        return self._divide(self._even_moments)
+
+    @property
+    def _even_moments(self) -> Moments:
+        """Those of features that are spread evenly, known exactly."""
         mean, variance = self.problem.domain.even_moments(self.problem.d)
-        return self._divide(Moments(mean, variance, np.zeros_like(mean), np.zeros_like(mean)))
+        return Moments(mean, variance, np.zeros_like(mean), np.zeros_like(mean))
 
     def divide(self, moments: Moments) -> Division:
         """Return the costs of the second moment and of each gradient: at most ``rest`` together."""
@@ -236,6 +241,24 @@ class CurvaturePlan(Plan):
         costs = np.array([division.curvature, *division.gradients])
         last = {"costs": costs, "gradients": np.array(gradients), "mean": spread.mean, "covariance": spread.covariance}
         return Published(np.array(path), extras | last)
+
+    def examples(self) -> list[Example]:
+        """Return the requests of a run on features that are spread evenly over their domain.
+
+        Where there are too few records for the second moment, it is that of more.
+        """
+        kind, n, cost = self.noise.kind, self.problem.n, self.expected.curvature
+        weigh = partial(designs.whitening_of, self._even_moments, kind, self.curvature, self.ridge)
+        while (whitening := weigh(n, cost)) is None:
+            n *= 2
+        means, start = column_means(self.problem, self.columns, self.statistics), np.zeros(self.problem.dimension)
+        requests = [
+            *((request, request.statistic.cost) for request in means),
+            (SecondMoment(self.problem, whitening, kind, cost), cost),
+            *((Gradient.at(self.minimised, self.noise, start, each), each) for each in self.expected.gradients),
+        ]
+        assumes = "releases are independent, and cost what the plan's division for evenly spread features says"
+        return [Example(request, kind(each), assumes) for request, each in requests]
 
     def _whitening(self, moments: Moments, cost: float) -> Whitening | None:
         return designs.whitening_of(moments, self.noise.kind, self.curvature, self.ridge, self.problem.n, cost)

@@ -1,0 +1,321 @@
+"""Audits of tilted minima, on datasets where a published minimum tells most: two records, and a crowd around them.
+
+The crowd holds the minimum far out. Privacy does not depend on n beyond n times the ridge. So the audited plan has the
+plan's own tilt, output noise, solver tolerance and product of n and ridge, and as many records as it takes to hold the
+minimum where both records of the pair have nearly their largest slopes, although they point away from each other.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+from typing import Generic, TypeVar
+
+import numpy as np
+from scipy.optimize import linprog
+from threadpoolctl import threadpool_limits
+
+from epsteps.auditing import confidence as intervals
+from epsteps.auditing.report import Audit, StepBound
+from epsteps.auditing.steps import independence
+from epsteps.auditing.worst_case import (
+    extreme_features,
+    extreme_targets,
+    far_point,
+    loss_hessian,
+    noise_norm,
+    record_gradients,
+    with_intercept,
+)
+from epsteps.budgets.corners import composed
+from epsteps.data.rows import Rows
+from epsteps.methods import ObjectivePlan, OutputPlan, minima
+from epsteps.problem.problem import Problem
+from epsteps.running.run import run
+
+# Larger crowds would hold the minimum farther out, but take too long.
+_MOST_RECORDS = 4096
+_LEANS = (0.05, 0.1, 0.2, 0.35)
+_MARGINS = (7.0, 5.0, 3.5, 2.5, 1.5)
+_SIZES = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.0)
+# Epsilons of a group of so many together are told apart best.
+_LOSS, _MU = 2.5, 3.0
+# Candidates for which a crowd is sought, the best first, and ends of the domain that they are made of.
+_TRIES, _ENDS = 200, 8
+# A record of a crowd pulls at x by its slope, but along x by at most this: as it pulls, its slope falls.
+_PULL = 0.3
+_RUNS = 1000
+# Thresholds that are tried on the first runs, as shares of the scores, and how many runs these are.
+_THRESHOLDS = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+_PILOT = 0.25
+
+
+_P = TypeVar("_P", ObjectivePlan, OutputPlan)
+
+
+@dataclass(frozen=True, eq=False)
+class Crowd(Generic[_P]):
+    """Two datasets: ``counts`` copies of each record that they share, and ``replaced`` copies of either of the pair."""
+
+    plan: _P
+    features: np.ndarray
+    targets: np.ndarray
+    counts: np.ndarray
+    replaced: int
+    share: float
+
+    @cached_property
+    def audited(self) -> _P:
+        """The plan for so many records, with the same noise, and the same product of n and ridge."""
+        plan, n = self.plan, int(self.counts.sum()) + self.replaced
+        ratio = plan.problem.n / n
+        problem = replace(plan.problem, n=n, ridge=plan.problem.ridge * ratio)
+        return replace(plan, problem=problem, ridge=plan.ridge * ratio, tolerance=plan.tolerance * (1 - 1e-9))
+
+    def copies(self, which: int) -> np.ndarray:
+        """Return how often one of the datasets has each record."""
+        return np.concatenate([[self.replaced * (which == 0), self.replaced * (which == 1)], self.counts])
+
+    def rows(self, which: int) -> Rows:
+        """Return one of the datasets."""
+        index = np.repeat(np.arange(len(self.features)), self.copies(which))
+        return Rows(self.audited.problem, self.features[index], self.targets[index], engine="numpy")
+
+
+def crowds_of(plan: _P, spread: int = 1) -> Iterator[Crowd[_P]]:
+    """Yield datasets that differ much at their minima, by the share of the sensitivity; every ``spread``-th of them."""
+    if missing := [name for name in ("minimised", "noise", "ridge", "tolerance") if not hasattr(plan, name)]:
+        raise TypeError(f"{plan.method} has no {', '.join(missing)}: minima of it are not audited. Use a replay.")
+    replaced = _group(plan)
+    candidates = sorted(_candidates(plan), key=lambda candidate: -candidate[0])
+    for share, x, features, targets in candidates[: spread * _TRIES : spread]:
+        crowd = _holding(plan.minimised, x, features, targets, replaced)
+        if crowd is not None:
+            others, labels, counts = crowd
+            everyone, everything = np.concatenate([features, others]), np.concatenate([targets, labels])
+            yield Crowd(plan, everyone, everything, counts, replaced, share)
+    share, _, features, targets = max(_candidates(plan, still=True), key=lambda candidate: candidate[0])
+    yield Crowd(plan, features, targets, np.zeros(0, dtype=int), max(replaced, 2), share)
+
+
+def _group(plan: ObjectivePlan | OutputPlan) -> int:
+    """Return how many records are replaced at once: about as many as are told apart half of the time."""
+    wanted = plan.noise.kind.either(_LOSS, _MU) / float(np.median([charge.cost.amount for charge in plan.charges]))
+    return max(1, min(round(wanted), _MOST_RECORDS // 4))
+
+
+def _candidates(
+    plan: ObjectivePlan | OutputPlan, still: bool = False
+) -> Iterator[tuple[float, np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield pairs of records at points, each with the share of the sensitivity that it attains there."""
+    problem, labels = plan.problem, extreme_targets(plan.problem)
+    ends = extreme_features(problem)[:_ENDS]
+    declared = problem.sensitivity(plan.noise.norm)
+    for pair in _pairs(ends):
+        for targets in (labels[[0, 0]], labels[[0, 1]]):
+            for x in _points(plan.minimised, pair, still):
+                gradients = record_gradients(problem, x, pair, targets)
+                moved = float(noise_norm(plan.noise, problem, gradients[:, 1] - gradients[:, 0]))
+                yield moved / declared, x, pair, targets
+
+
+def _pairs(ends: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield two ends, straight and leaning toward a third one."""
+    for i, j in product(range(len(ends)), repeat=2):
+        if i <= j:
+            yield ends[[i, j]]
+            for lean, k in product(_LEANS, range(min(len(ends), 4))):
+                yield (1 - lean) * ends[[i, j]] + lean * ends[k]
+
+
+def _points(problem: Problem, pair: np.ndarray, still: bool) -> Iterator[np.ndarray]:
+    """Yield points where the pair has large margins, as far as the largest crowd can hold a minimum."""
+    if still:
+        yield np.zeros(problem.dimension)
+        return
+    farthest = np.sqrt(_PULL * _MOST_RECORDS / (problem.n * problem.ridge))
+    for signs in ((-1, -1), (-1, 1), (1, -1), (1, 1)):
+        direction = far_point(problem, pair, np.array(signs, dtype=float))
+        length = float(np.linalg.norm(direction))
+        yield from (margin * direction for margin in _MARGINS if margin * length <= farthest)
+
+
+def _holding(
+    problem: Problem, x: np.ndarray, pair: np.ndarray, targets: np.ndarray, replaced: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Return the smallest crowd whose gradients balance the ridge and half of either dataset's at x, if one is small.
+
+    What it is short of after rounding the counts moves the minimum by little.
+    """
+    pull = problem.n * problem.ridge * x + replaced * record_gradients(problem, x, pair, targets).mean(axis=1)
+    ends, labels = extreme_features(problem), extreme_targets(problem)
+    scaled = problem.domain.project(np.concatenate([size * ends for size in _SIZES]))
+    features = np.repeat(scaled, len(labels), axis=0)
+    own = np.tile(labels, len(scaled))
+    gradients = record_gradients(problem, x, features, own)
+    size = np.abs(gradients).max()
+    balance = {"A_eq": gradients / size, "b_eq": -pull / size, "bounds": (0, None), "method": "highs"}
+    solution = linprog(np.ones(len(features)), **balance)
+    if not solution.success or solution.fun > _MOST_RECORDS - 2 * replaced:
+        return None
+    counts = np.rint(solution.x).astype(int)
+    used = counts > 0
+    return features[used], own[used], counts[used]
+
+
+def log_ratio(crowd: Crowd[ObjectivePlan], number: int, x: np.ndarray) -> np.ndarray:
+    """Return ln of the density of each minimum (a column of x) on the first dataset over that on the second, exactly.
+
+    The density of x is that of the tilt that leads to it, times the Jacobian. Noise on the output is left out: it is
+    far below the tilt's.
+    """
+    plan = crowd.audited
+    tilts = [recovered_tilts(crowd, which, x) for which in (0, 1)]
+    sizes = [noise_norm(plan.noise, plan.problem, tilt) / plan.scales[number] for tilt in tilts]
+    first, second = (np.asarray(plan.noise.kind.amount_of(size)) for size in sizes)
+    return second - first + _log_volumes(crowd, 0, x) - _log_volumes(crowd, 1, x)
+
+
+def recovered_tilts(crowd: Crowd[ObjectivePlan], which: int, x: np.ndarray) -> np.ndarray:
+    """Return the tilts that lead to these minima on one of the datasets."""
+    plan, data = crowd.audited, crowd.rows(which)
+    return -plan.problem.n * (data.gradient(x) + (plan.ridge - plan.problem.ridge) * x)
+
+
+def _log_volumes(crowd: Crowd[ObjectivePlan], which: int, x: np.ndarray) -> np.ndarray:
+    """Return ln det of the second derivatives at each column of x, from the distinct records and their counts."""
+    plan, problem = crowd.audited, crowd.audited.problem
+    rows = with_intercept(problem, problem.domain.project(crowd.features))
+    targets, ridge = problem.loss.encode(crowd.targets), problem.n * plan.ridge * np.eye(problem.dimension)
+    hessians = (ridge + loss_hessian(problem, point, rows, targets, crowd.copies(which)) for point in x.T)
+    return np.array([float(np.linalg.slogdet(hessian)[1]) for hessian in hessians])
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Log likelihood ratios (first dataset over second) of minima that were released on either dataset."""
+
+    first: np.ndarray
+    second: np.ndarray
+
+    def split(self) -> tuple["Scores", "Scores"]:
+        """Return the runs that choose a threshold, and those that are then counted."""
+        cut = max(1, int(_PILOT * len(self.first)))
+        return Scores(self.first[:cut], self.second[:cut]), Scores(self.first[cut:], self.second[cut:])
+
+    def tails(self, threshold: float) -> tuple[int, int, int]:
+        """Count the scores beyond the threshold, from their own dataset and from the other, on both sides."""
+        hits = np.sum(self.first >= threshold) + np.sum(self.second <= -threshold)
+        misses = np.sum(self.second >= threshold) + np.sum(self.first <= -threshold)
+        return int(hits), int(misses), 2 * len(self.first)
+
+    def thresholds(self) -> np.ndarray:
+        """Return candidates."""
+        return np.quantile(np.concatenate([self.first, -self.second]), _THRESHOLDS)
+
+
+def audit_tilted(
+    plan: ObjectivePlan, repetitions: int | None, confidence: float, seed: int, on_step: Callable[[int], None]
+) -> Audit:
+    """Bound from below what each released minimum costs, and all of them together.
+
+    Minima are released many times on two datasets, and told apart by their exact likelihood ratio, Jacobian included.
+    Of pure tilts the counts beyond a threshold bound epsilon. Of Gaussian tilts they bound the mu whose corners, for as
+    many equal records as were replaced, allow such counts.
+    """
+    crowd, runs, kind = next(crowds_of(plan)), repetitions or _RUNS, plan.noise.kind
+    paths = []
+    for which in (0, 1):
+        with threadpool_limits(limits=1, user_api="blas"):
+            paths.append(run(crowd.audited, crowd.rows(which), seed=2 * seed + which, repetitions=runs).path)
+        on_step(1)
+    count = len(plan.scales)
+    steps = []
+    for number in range(count):
+        scores = Scores(*(log_ratio(crowd, number, path[number]) for path in paths))
+        steps.append(_step(crowd, number, scores, (1 - confidence) / count))
+    tilts = np.array([recovered_tilts(crowd, 0, paths[0][number]) for number in range(count)])
+    return Audit(
+        plan=plan,
+        unit=kind.either("epsilon", f"epsilon at delta = {plan.budget.delta:g}"),
+        step_unit=kind.ratio_unit,
+        claimed=math.fsum(plan.costs) if kind.is_pure else plan.spending().amount,
+        lower_bound=_total(plan, [step.lower_bound for step in steps]),
+        steps=tuple(steps),
+        share=crowd.share,
+        independence=independence(tilts, plan.noise.shape(plan.problem)),
+        repetitions=runs,
+        confidence=confidence,
+        seed=seed,
+        assumptions=_assumptions(plan),
+    )
+
+
+def _step(crowd: Crowd[ObjectivePlan], number: int, scores: Scores, level: float) -> StepBound:
+    """Bound one release: choose the threshold by the first runs, then count the others."""
+    pilot, rest = scores.split()
+    bound = crowd.plan.noise.kind.either(_epsilon, _mu)
+    scale = len(rest.first) / len(pilot.first)
+
+    def promise(threshold: float) -> float:
+        hits, misses, trials = (round(scale * value) for value in pilot.tails(threshold))
+        return bound(crowd, hits, misses, max(trials, hits), level)
+
+    threshold = max(pilot.thresholds().tolist(), key=promise)
+    hits, misses, trials = rest.tails(threshold)
+    lower = bound(crowd, hits, misses, trials, level)
+    return StepBound(crowd.plan.costs[number], lower, crowd.replaced, hits, misses, trials)
+
+
+def _epsilon(crowd: Crowd[ObjectivePlan], hits: int, misses: int, trials: int, level: float) -> float:
+    return intervals.log_ratio(hits, misses, trials, level) / crowd.replaced
+
+
+def _mu(crowd: Crowd[ObjectivePlan], hits: int, misses: int, trials: int, level: float) -> float:
+    """Return the smallest mu of one record's noise that allows an event to be so likely, and so unlikely.
+
+    k equal records act as one of k times the gradient and curvature, so that ``Corners`` hold with k mu and k kappa.
+    """
+    p, q = intervals.lower(hits, trials, level / 2), intervals.upper(misses, trials, level / 2)
+    k, plan = crowd.replaced, crowd.plan
+    epsilons = np.linspace(0.0, max(math.log(max(p, 1e-300) / q), 0.0), 7)[:-1]
+    # What the noise on the output may add to every loss.
+    outputs = k * max(plan.output_costs)
+
+    def refuted(mu: float) -> bool:
+        for epsilon in epsilons:
+            corners = minima.best_corners(plan.saturation, k * plan.kappa, k * mu, epsilon)
+            if p > math.exp(epsilon + outputs) * q + corners.delta(k * mu, epsilon):
+                return True
+        return False
+
+    low, high = 0.0, 4 * max(plan.costs)
+    if len(epsilons) == 0 or p <= q or not refuted(1e-6 * high):
+        return 0.0
+    for _ in range(10):
+        middle = (low + high) / 2
+        low, high = (middle, high) if refuted(middle) else (low, middle)
+    return low
+
+
+def _total(plan: ObjectivePlan, bounds: list[float]) -> float:
+    if plan.noise.kind.is_pure:
+        return math.fsum(bounds)
+    mus = [mu for mu in bounds if mu > 0]
+    if not mus:
+        return 0.0
+    corners = [minima.best_corners(plan.saturation, plan.kappa, mu, plan.budget.amount).scaled(mu) for mu in mus]
+    return composed(corners).epsilon(1.0, plan.budget.delta)
+
+
+def _assumptions(plan: ObjectivePlan) -> tuple[str, ...]:
+    return (
+        "runs are independent",
+        "privacy depends on n through n times the ridge only",
+        plan.noise.kind.either(
+            "group privacy: k records cost k times what one does",
+            "the tilt is Gaussian, so that epsilon at delta follows from the mu that is bounded",
+        ),
+        "the noise on the output is counted as it is planned, not measured",
+    )
