@@ -27,6 +27,8 @@ class Cost:
 
     amount: float
     unit: ClassVar[str]
+    # The name of the ratio of noise that costs this: epsilon, or mu.
+    ratio_unit: ClassVar[str] = "mu"
     power: ClassVar[float] = 1.0
     is_pure: ClassVar[bool] = False
 
@@ -82,6 +84,7 @@ class Epsilon(Cost):
     """Pure epsilon, which noise of a norm costs."""
 
     unit: ClassVar[str] = "epsilon"
+    ratio_unit: ClassVar[str] = "epsilon"
     is_pure: ClassVar[bool] = True
 
     @property
