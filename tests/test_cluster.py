@@ -13,7 +13,6 @@ from conftest import records, small_problem
 
 import epsteps as es
 from epsteps.data import cluster, engine
-from epsteps.data import engine as threads
 from epsteps.data.cluster import parts as cluster_parts
 from epsteps.data.cluster import parts as connection
 from epsteps.data.dense import DenseEngine
@@ -336,7 +335,7 @@ def test_an_address_is_enough_and_its_workers_survive(client):
 
 
 def test_workers_started_here_end_with_the_records(monkeypatch):
-    monkeypatch.setattr(threads, "allowed", lambda: 1)
+    monkeypatch.setattr(cluster_parts, "allowed", lambda: 1)
     for name in ("OMP_NUM_THREADS", "MALLOC_TRIM_THRESHOLD_"):
         monkeypatch.delenv(name, raising=False)
     problem = small_problem(n=8, d=2)

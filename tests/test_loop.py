@@ -228,3 +228,59 @@ def test_another_runs_checkpoint_is_refused(name, tmp_path):
             with pytest.raises(es.CheckpointError, match="belongs to a run with another plan"):
                 es.run(other, rows, checkpoint=tmp_path / "run")
             break
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Lump(es.Plan):
+    """It lists many small releases, and asks for a single one of their total."""
+
+    problem: es.Problem
+    budget: es.Approximate
+
+    method = "lump"
+
+    @property
+    def charges(self) -> list[es.Charge]:
+        return [es.Charge(f"gradient {t}", Epsilon(0.05), 1.0, "laplace") for t in range(400)]
+
+    def conversation(self):
+        noise, x = mechanisms.named("laplace"), np.zeros(self.problem.dimension)
+        gradient = yield es.Gradient.at(self.problem, noise, x, 400 * 0.05)
+        return es.Published(gradient[None])
+
+
+def test_what_a_method_may_ask_for_at_once_is_what_its_charges_certify():
+    """Small epsilons compose to 4.4 at this delta, but a method may spend their total of 20 on one release."""
+    with pytest.raises(es.OverspentError, match=r"spend 20\.0"):
+        Lump(examples.LOGISTIC, es.Approximate(6.0, 1e-5))
+    plan = Lump(examples.LOGISTIC, es.Approximate(20.001, 1e-5))
+    assert es.run(plan, examples.rows_for(plan)).path.shape == (1, plan.problem.dimension)
+
+
+TINY = {"laplace": es.Pure(1e-20), "l2": es.Pure(1e-20), "hull": es.Pure(1e-20), "gaussian": es.Concentrated(1e-40)}
+
+
+@pytest.mark.parametrize("mechanism", TINY)
+def test_noise_that_cannot_be_drawn_is_refused_before_the_charge(mechanism):
+    problem = es.Problem(es.Logistic(), es.Box(0, 1), ridge=0.1, n=60, d=30)
+    plan = es.plan(problem, TINY[mechanism], mechanism=mechanism, iterations=3, allocation="uniform")
+    account = runs.Account()
+    with pytest.raises(ValueError, match="does not fit the integers of a gradient"):
+        es.run(plan, examples.rows_for(plan), ledger=account)
+    assert account.charges == []
+
+
+@pytest.mark.parametrize("budget", [es.Pure(1e-14), es.Concentrated(1e-26)])
+def test_an_eigenvalue_whose_noise_cannot_be_drawn_is_refused_before_the_charge(budget):
+    plan = es.plan(examples.LOGISTIC, es.Pure(1.0), iterations=1)
+    account = runs.Account()
+    with pytest.raises(ValueError, match="does not fit the integers of an eigenvalue"):
+        es.estimate_smoothness(examples.rows_for(plan), budget, ledger=account)
+    assert account.charges == []
+
+
+def test_the_smallest_noise_of_a_body_is_drawn():
+    """Samplers of bodies take no scale near 1 in many dimensions: a huge budget gets more noise, and no error."""
+    problem = es.Problem(es.Logistic(), es.Box(0, 1, one_hot=[(0, 150), (150, 300)]), ridge=0.1, n=20, d=300)
+    plan = es.plan(problem, es.Pure(9e13), mechanism="hull", iterations=1, allocation="uniform")
+    assert np.all(np.isfinite(es.run(plan, examples.rows_for(plan)).x))

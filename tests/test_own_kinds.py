@@ -8,7 +8,6 @@ import pytest
 from scipy.sparse import csr_array
 
 import epsteps as es
-from epsteps.problem import domain, losses
 from epsteps.problem.domain import Columns, Domain
 from epsteps.problem.losses import Labels, Loss, Range, Surrogate
 from epsteps.problem.saturations import Flat
@@ -189,7 +188,7 @@ def test_the_choice_of_a_method_looks_at_abilities(release):
         ("objective", LogCosh(), es.Box(0, 1), "got LogCosh, which has no saturation"),
         ("sequential", LogCosh(), es.Box(0, 1), "got LogCosh, which has no saturation"),
         ("output", LogCosh(), es.Box(0, 1), "a minimum is bounded for the library's own losses only, got LogCosh"),
-        ("curvature", LogCosh(), es.Box(0, 1), r"got LogCosh\(c=0\.5\), which has no surrogate"),
+        ("curvature", LogCosh(), es.Box(0, 1), r"got LogCosh\(c=0\.5\)\. Use a plan of steps"),
         ("statistics", Rooted(), es.Box(0, 1), "sufficient statistics are those of Squared, got Rooted"),
         ("curvature", Rooted(), Octagon(), "written for a Ball or a Box, .* which has no columns"),
         ("statistics", es.Squared(), Octagon(), "got Octagon, which has no largest_square"),
@@ -224,9 +223,9 @@ def test_what_is_derived_from_a_loss_or_a_domain_is_another_one():
     class Shorter(es.Ball):
         pass
 
-    assert (es.Logistic.kernel, es.Logistic.proved, losses.name_of(es.Logistic())) == ("logistic", True, "Logistic")
-    assert (Shifted.kernel, Shifted.proved, losses.name_of(Shifted())) == (None, False, None)
-    assert (domain.name_of(es.Ball(1)), domain.name_of(Shorter(1))) == ("Ball", None)
+    assert (es.Logistic.kernel, es.Logistic.proved, Loss.kinds.name_of(es.Logistic())) == ("logistic", True, "Logistic")
+    assert (Shifted.kernel, Shifted.proved, Loss.kinds.name_of(Shifted())) == (None, False, None)
+    assert (Domain.kinds.name_of(es.Ball(1)), Domain.kinds.name_of(Shorter(1))) == ("Ball", None)
     with pytest.raises(ValueError, match="own losses only, got Shifted"):
         es.plan(problem_of(Shifted(), es.Ball(1)), es.Pure(1.0), "output")
     for kind in (Shifted(), Shorter(1)):
@@ -236,9 +235,9 @@ def test_what_is_derived_from_a_loss_or_a_domain_is_another_one():
 
 
 def test_names_belong_to_one_class():
-    assert losses.named("tests.Rooted") is Rooted
-    assert domain.named("tests.Simplex") is Simplex
-    assert {losses.named(name).__name__ for name in ("Logistic", "Softmax", "Squared")} == {
+    assert Loss.kinds.named("tests.Rooted") is Rooted
+    assert Domain.kinds.named("tests.Simplex") is Simplex
+    assert {Loss.kinds.named(name).__name__ for name in ("Logistic", "Softmax", "Squared")} == {
         "Logistic",
         "Softmax",
         "Squared",
@@ -248,9 +247,9 @@ def test_names_belong_to_one_class():
         class Other(es.Logistic, name="Logistic"):
             pass
 
-    assert losses.named("Logistic") is es.Logistic
+    assert Loss.kinds.named("Logistic") is es.Logistic
     with pytest.raises(KeyError):
-        losses.named("Other")
+        Loss.kinds.named("Other")
 
 
 @pytest.mark.parametrize("loss", [object(), "logistic"])

@@ -124,7 +124,7 @@ import epsteps as es
 from epsteps import methods
 from epsteps.budgets import Epsilon, pure
 from epsteps.budgets.mechanisms import Gaussian, KNorm
-from epsteps.data import dense
+from epsteps.data import dense, engine
 from epsteps.data.engine import require_exact
 from epsteps.methods import ObjectivePlan, OutputPlan, minima, plan_objective
 from epsteps.methods import curvature as designs
@@ -667,7 +667,7 @@ def full_accumulators(patch):
     require_exact(dense.DenseEngine, "numpy")  # or the engine's own test, which comes before, would see it
     patch.setattr(grid, "ROWS_PER_DOUBLE", 2**40)
     patch.setattr(dense, "_BLOCK_BYTES", 2**40)
-    patch.setattr(dense.threads, "PARTS", 1)
+    patch.setattr(engine, "PARTS", 1)
 
 
 def gaussian_norm(norm):

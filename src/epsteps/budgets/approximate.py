@@ -9,7 +9,7 @@ from scipy.optimize import root_scalar
 
 from epsteps.bounds import Prediction
 from epsteps.budgets import filters
-from epsteps.budgets.budget import FULL, Budget, total
+from epsteps.budgets.budget import Budget, total
 from epsteps.budgets.composition import composed_epsilon
 from epsteps.budgets.concentrated import Concentrated
 from epsteps.budgets.conversions import checked_delta, gaussian_epsilon, gaussian_mu
@@ -17,11 +17,11 @@ from epsteps.budgets.costs import Cost, Epsilon, Rho
 from epsteps.budgets.mechanisms import Gaussian, Mechanism
 from epsteps.budgets.prices import Parts, Price, Tally
 from epsteps.problem import validate
-from epsteps.problem.sampling import Sampling
+from epsteps.problem.rounding import up
+from epsteps.problem.sampling import FULL, Sampling
 
 # Certificates are rounded up, so what may be spent is rounded down by more than that.
 _INWARD = 1 - 1e-8
-_UPWARD = 1 + 2.0**-50
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class Approximate(Budget):
         on o. Gaussian expenses are √(2 rho)-Gaussian-DP, and so are the steps for every o: their rhos add.
         """
         if kind is Rho:
-            epsilon = gaussian_epsilon(math.sqrt(2 * total(expenses, costs)) * _UPWARD, self.delta)
+            epsilon = gaussian_epsilon(up(math.sqrt(2 * total(expenses, costs)), 2.0**-50), self.delta)
         else:
             epsilon = composed_epsilon(np.asarray(costs, dtype=float), self.delta)
             if len(expenses):

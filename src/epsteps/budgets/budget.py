@@ -13,11 +13,8 @@ from epsteps.budgets.mechanisms import Mechanism
 from epsteps.budgets.prices import Price, Tally
 from epsteps.problem import validate
 from epsteps.problem.kinds import Kinds
+from epsteps.problem.rounding import up
 from epsteps.problem.sampling import Sampling
-
-# Totals are rounded up by this much, far above the rounding error of the sums and logarithms in them.
-_UP = 1 + 1e-13
-FULL = Sampling(1, 1)
 
 
 class Budget(Price):
@@ -61,9 +58,10 @@ class Budget(Price):
     def spending(self, costs: np.ndarray, kind: type[Cost], expenses: Sequence[float] | np.ndarray = ()) -> Self:
         """Return what steps of these costs amount to together, rounded up, as a budget of the same kind.
 
-        ``expenses`` are costs of releases that the others may have been planned by.
+        ``expenses`` are costs of releases that the others may have been planned by. Written here for budgets in which
+        the sum counts, whatever later costs depend on; epsilons add up before they become a rho.
         """
-        raise NotImplementedError
+        return self.of(kind(total(expenses, costs)))
 
     def tally(self, prices: Sequence[Price], composition: str, amounts: str) -> Tally:
         """Return what prices that a ledger was charged, in this order, amount to; one that promises less is refused.
@@ -104,8 +102,8 @@ def _left(available: float, mechanism: Mechanism) -> float:
 
 
 def total(*costs: Sequence[float] | np.ndarray) -> float:
-    """Return the sum of all these costs, rounded up."""
-    return math.fsum(np.concatenate([np.asarray(some, dtype=float) for some in costs])) * _UP
+    """Return the sum of all these costs, rounded up: by far more than the rounding error of a sum."""
+    return up(math.fsum(np.concatenate([np.asarray(part, dtype=float) for part in costs])), 1e-13)
 
 
 @dataclass(frozen=True)

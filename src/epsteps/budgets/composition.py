@@ -14,6 +14,8 @@ import numpy as np
 from scipy.signal import lfilter
 from scipy.special import gammaln
 
+from epsteps.problem.rounding import up
+
 # Losses lie on a grid with so many points to a standard deviation of their sum, and more where there are many costs.
 _FINENESS = 1024
 _FINENESS_PER_ROOT = 32
@@ -51,7 +53,7 @@ def composed_epsilon(costs: np.ndarray, delta: float) -> float:
     if not np.all(np.isfinite(costs) & (costs >= 0)):
         raise ValueError(f"costs must be finite and not negative, got {costs!r}.")
     costs = costs[costs > 0]
-    simple = math.fsum(costs) * (1 + 1e-12)
+    simple = up(math.fsum(costs))
     if len(costs) == 0 or not _SMALLEST_DELTA <= delta < 1 or not simple < _LARGEST_SUM:
         return simple
     return min(simple, _Losses.of(costs, delta).epsilon(delta))
@@ -130,8 +132,8 @@ class _Losses:
             return math.inf if passing == 0 else 0.0
         share = (deltas[passing] - allowed) / (deltas[passing] - deltas[passing - 1])
         low = (self.lowest + len(deltas) - 1 - passing) * self.step
-        found = low + math.log1p(min(share + _ROUNDING, 1.0) * math.expm1(self.step))
-        return max(found, 0.0) * (1 + 1e-12)
+        epsilon = low + math.log1p(min(share + _ROUNDING, 1.0) * math.expm1(self.step))
+        return up(max(epsilon, 0.0))
 
 
 def _binomial(cost: float, count: int, negligible: float) -> tuple[np.ndarray, np.ndarray, float]:

@@ -8,12 +8,13 @@ from fractions import Fraction
 
 import numpy as np
 
-from epsteps.budgets.budget import FULL, Budget, total
+from epsteps.budgets.budget import Budget
 from epsteps.budgets.costs import Cost, Rho
 from epsteps.budgets.mechanisms import Gaussian
 from epsteps.budgets.prices import Parts, Price, Tally, exact, require_parts
 from epsteps.budgets.prices import total as exact_total
 from epsteps.problem import validate
+from epsteps.problem.sampling import FULL
 
 
 @dataclass(frozen=True)
@@ -55,15 +56,6 @@ class Concentrated(Budget):
     def split(self, weights: np.ndarray) -> np.ndarray:
         """Return the rhos, one per step, that make ``sum weights_t variance_t`` smallest."""
         return Gaussian().split(weights, self.rho, FULL)
-
-    def spending(
-        self, costs: np.ndarray, kind: type[Cost], expenses: Sequence[float] | np.ndarray = ()
-    ) -> "Concentrated":
-        """Return the sum of the rhos, rounded up. It holds for steps that were planned after the expenses, too.
-
-        Epsilons add up before they become a rho, so that they may depend on what was released, too.
-        """
-        return self.of(kind(total(expenses, costs)))
 
     @property
     def parts(self) -> Parts:

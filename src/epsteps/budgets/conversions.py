@@ -14,6 +14,7 @@ from scipy.optimize import root_scalar
 from scipy.special import erfcx, ndtr
 
 from epsteps.problem import validate
+from epsteps.problem.rounding import down, up
 
 _SMALL_MU = 0.5
 _FAR = 1e100  # from there on ln δ < -s²/2 is below that of any float
@@ -78,8 +79,8 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     checked_delta(delta)
 
     def excess(log_mu: float) -> float:
-        found, error = _log_delta(math.exp(log_mu), epsilon)
-        return found + error - math.log(delta)
+        log_delta, error = _log_delta(math.exp(log_mu), epsilon)
+        return log_delta + error - math.log(delta)
 
     # The textbook's rho is enough (so its mu is too small); at mu = 2 (√(2 ln(1/δ) + 2ε) + ...) delta is near 1.
     low = 0.5 * math.log(2 * zcdp_rho(epsilon, delta)) - 1e-12
@@ -87,9 +88,9 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     while excess(high) < 0:
         high += 0.5
     if excess(low) > 0:  # where rounding hides what is gained over the textbook
-        return math.exp(low) * (1 - 1e-12)
-    found = root_scalar(excess, bracket=(low, high), xtol=1e-13).root
-    return math.exp(_moved(excess, found, -1e-13)) * (1 - 2.0**-50)
+        return down(math.exp(low))
+    root = root_scalar(excess, bracket=(low, high), xtol=1e-13).root
+    return math.exp(_moved(excess, root, -1e-13)) * (1 - 2.0**-50)
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
@@ -97,18 +98,18 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     checked_delta(delta)
     if mu == 0:
         return 0.0
-    textbook = zcdp_epsilon(mu**2 / 2, delta) * (1 + 1e-12)
+    textbook = up(zcdp_epsilon(mu**2 / 2, delta))
 
     def excess(epsilon: float) -> float:
-        found, error = _log_delta(mu, epsilon)
-        return found + error - math.log(delta)
+        log_delta, error = _log_delta(mu, epsilon)
+        return log_delta + error - math.log(delta)
 
     if excess(0.0) <= 0:
         return 0.0
     if not excess(textbook) < 0:  # where rounding hides what is gained over the textbook
         return textbook
-    found = root_scalar(excess, bracket=(0.0, textbook), xtol=1e-13 * textbook, rtol=1e-13).root
-    return min(_moved(excess, found, 1e-13 * textbook), textbook)
+    root = root_scalar(excess, bracket=(0.0, textbook), xtol=1e-13 * textbook, rtol=1e-13).root
+    return min(_moved(excess, root, 1e-13 * textbook), textbook)
 
 
 def _moved(excess: Callable[[float], float], start: float, step: float) -> float:

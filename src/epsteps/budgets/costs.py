@@ -12,8 +12,7 @@ import numpy as np
 
 from epsteps.budgets.conversions import gaussian_epsilon
 from epsteps.problem import validate
-
-_UP = 1 + 1e-12
+from epsteps.problem.rounding import up
 
 T = TypeVar("T")
 
@@ -22,13 +21,15 @@ T = TypeVar("T")
 class Cost:
     """What a release costs. ``ratio`` is sensitivity over scale, the size of its noise without units.
 
-    ``power`` is how the scale of noise falls with the amount: as amount^-power.
+    ``power`` is how the scale of noise falls with the amount: as amount^-power. Written here for costs that are the
+    ratio itself, of which amount²/2 is the rho.
     """
 
     amount: float
     unit: ClassVar[str]
-    ratio_unit: ClassVar[str]
-    power: ClassVar[float]
+    # The name of the ratio of noise that costs this: epsilon, or mu.
+    ratio_unit: ClassVar[str] = "mu"
+    power: ClassVar[float] = 1.0
     is_pure: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -42,17 +43,17 @@ class Cost:
     @staticmethod
     def amount_of(ratio: np.ndarray | float) -> np.ndarray | float:
         """Return what noise costs of which the sensitivity is so many scales."""
-        raise NotImplementedError
+        return ratio
 
     @classmethod
     def of_ratio(cls, ratio: float) -> "Cost":
-        """Return the same as a value in which a single release is told: epsilon or mu."""
+        """Return what one release with noise of this ratio costs, as people say it: epsilon, or mu if Gaussian."""
         return cls(ratio)
 
     @property
     def ratio(self) -> float:
         """Sensitivity over scale of noise that costs this much."""
-        raise NotImplementedError
+        return self.amount
 
     @property
     def additive(self) -> float:
@@ -61,7 +62,7 @@ class Cost:
 
     def repeated(self, times: int) -> "Cost":
         """Return what so many releases of this cost amount to together, rounded up."""
-        return type(self)(self.amount * times * _UP)
+        return type(self)(up(self.amount * times))
 
     @property
     def pure(self) -> float | None:
@@ -70,12 +71,12 @@ class Cost:
 
     @property
     def rho(self) -> float:
-        """The rho of concentrated privacy that this is, rounded up."""
-        raise NotImplementedError
+        """The rho of concentrated privacy that this is, rounded up (Bun, Steinke 2016)."""
+        return up(self.amount**2 / 2)
 
     def epsilon(self, delta: float) -> float:
-        """Return the epsilon that this is at a delta above 0, rounded up."""
-        raise NotImplementedError
+        """Return the epsilon that this is at a delta above 0, rounded up: exact for Gaussian noise."""
+        return gaussian_epsilon(self.ratio, delta)
 
 
 @dataclass(frozen=True)
@@ -84,28 +85,12 @@ class Epsilon(Cost):
 
     unit: ClassVar[str] = "epsilon"
     ratio_unit: ClassVar[str] = "epsilon"
-    power: ClassVar[float] = 1.0
     is_pure: ClassVar[bool] = True
-
-    @staticmethod
-    def amount_of(ratio: np.ndarray | float) -> np.ndarray | float:
-        """Return the ratio itself."""
-        return ratio
-
-    @property
-    def ratio(self) -> float:
-        """Sensitivity over scale: epsilon."""
-        return self.amount
 
     @property
     def pure(self) -> float:
         """Epsilon."""
         return self.amount
-
-    @property
-    def rho(self) -> float:
-        """epsilon²/2 (Bun, Steinke 2016)."""
-        return self.amount**2 / 2 * _UP
 
     def epsilon(self, delta: float) -> float:
         """Return epsilon, whatever delta."""
@@ -117,7 +102,6 @@ class Rho(Cost):
     """Rho of zero-concentrated privacy, which Gaussian noise costs; rhos of a composition add up."""
 
     unit: ClassVar[str] = "rho"
-    ratio_unit: ClassVar[str] = "mu"
     power: ClassVar[float] = 0.5
 
     @staticmethod
@@ -140,28 +124,12 @@ class Rho(Cost):
         """Rho."""
         return self.amount
 
-    def epsilon(self, delta: float) -> float:
-        """Return the exact epsilon of Gaussian noise with this rho."""
-        return gaussian_epsilon(self.ratio, delta)
-
 
 @dataclass(frozen=True)
 class Mu(Cost):
-    """The mu of Gaussian privacy (Dong, Roth, Su 2022): rho is mu²/2, and squares add up."""
+    """The mu of Gaussian privacy (Dong, Roth, Su 2022), sensitivity over standard deviation: squares add up."""
 
     unit: ClassVar[str] = "mu"
-    ratio_unit: ClassVar[str] = "mu"
-    power: ClassVar[float] = 1.0
-
-    @staticmethod
-    def amount_of(ratio: np.ndarray | float) -> np.ndarray | float:
-        """Return the ratio itself."""
-        return ratio
-
-    @property
-    def ratio(self) -> float:
-        """Sensitivity over standard deviation: mu."""
-        return self.amount
 
     @property
     def additive(self) -> float:
@@ -170,16 +138,7 @@ class Mu(Cost):
 
     def repeated(self, times: int) -> "Mu":
         """Return √times mu, rounded up."""
-        return Mu(self.amount * math.sqrt(times) * _UP)
-
-    @property
-    def rho(self) -> float:
-        """mu²/2."""
-        return self.amount**2 / 2 * _UP
-
-    def epsilon(self, delta: float) -> float:
-        """Return the exact epsilon."""
-        return gaussian_epsilon(self.amount, delta)
+        return Mu(up(self.amount * math.sqrt(times)))
 
 
 # The currencies that expenses of a plan are paid in, by the name that JSON has for them.

@@ -28,6 +28,7 @@ from epsteps.budgets.composition import composed_epsilon
 from epsteps.budgets.conversions import zcdp_epsilon
 from epsteps.budgets.corners import Corners, composed
 from epsteps.budgets.prices import Price, Tally, exact, round_down, round_up, total
+from epsteps.problem.rounding import down, up
 
 if TYPE_CHECKING:
     from epsteps.budgets.approximate import Approximate
@@ -39,8 +40,6 @@ CHARGES_SHARE = 1 / 4
 _TAIL_SHARES = (1 / 2, 1 / 8, 1 / 8)
 # The first order is best for many small charges. The higher ones are for a few large pure charges among them.
 _ORDER_FACTORS = (1, 2, 4)
-# Far above the rounding error of the formulas below.
-_OUTWARD = 1 + 1e-9
 
 
 def tally(budget: "Approximate", prices: Sequence[Price], composition: str, amounts: str) -> Tally:
@@ -135,9 +134,9 @@ def _numerical(budget: "Approximate", gathered: Gathered, amounts: str) -> Tally
         if not groups:
             candidates.append(exact(composed_epsilon(np.array(costs), free), amounts))
         for split in _SPLITS if groups else ():
-            extra = [epsilon_at(free * split / len(groups)) * (1 + 1e-12) for epsilon_at in groups]
+            extra = [up(epsilon_at(free * split / len(groups))) for epsilon_at in groups]
             candidates.append(total([*costs, *extra], amounts))
-            left = free * (1 - split) * (1 - 1e-12)
+            left = down(free * (1 - split))
             candidates.append(exact(composed_epsilon(np.array([*costs, *extra]), left), amounts))
     if not candidates:
         raise ValueError(
@@ -160,7 +159,8 @@ class RenyiAccount:
         pure = math.fsum(count * pure_divergence(epsilon, self.order) for epsilon, count in gathered.epsilons.items())
         concentrated = math.fsum(count * rho for rho, count in gathered.rhos.items()) * self.order
         cornered = math.fsum(count * _corner_divergence(each, self.order) for each, count in gathered.corners.items())
-        return (pure + concentrated + cornered + self.tail) * _OUTWARD
+        # Far above the rounding error of these formulas.
+        return up(pure + concentrated + cornered + self.tail, 1e-9)
 
 
 @lru_cache(maxsize=64)

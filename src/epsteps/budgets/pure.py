@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from epsteps.budgets.budget import FULL, Budget, total
+from epsteps.budgets.budget import Budget
 from epsteps.budgets.costs import Cost, Epsilon
 from epsteps.budgets.mechanisms import KNorm
 from epsteps.budgets.prices import Parts, Price, Tally, exact, require_parts
 from epsteps.budgets.prices import total as exact_total
 from epsteps.problem import validate
-from epsteps.problem.sampling import Sampling
+from epsteps.problem.sampling import FULL, Sampling
 
 LAPLACE = KNorm("laplace")
 
@@ -62,10 +62,6 @@ class Pure(Budget):
             raise ValueError(f"n and m go together: got n={n!r}, m={m!r}.")
         sampling = FULL if n is None or m is None else Sampling(n, m)
         return LAPLACE.split(weights, self.epsilon, sampling)
-
-    def spending(self, costs: np.ndarray, kind: type[Cost], expenses: Sequence[float] | np.ndarray = ()) -> "Pure":
-        """Return the sum of the epsilons, rounded up. It holds for steps that were planned after the expenses, too."""
-        return self.of(kind(total(expenses, costs)))
 
     @property
     def parts(self) -> Parts:

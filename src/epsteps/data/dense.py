@@ -5,8 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from epsteps.data import engine as threads
-from epsteps.data.engine import ArrayEngine
+from epsteps.data.engine import ArrayEngine, map_parts
 from epsteps.data.slopes import Slopes, outer, side_by_side, stacked, steepest
 from epsteps.problem import grid
 from epsteps.problem.grid import Points
@@ -77,7 +76,7 @@ class DenseEngine(ArrayEngine, name="numpy"):
                 total = total + term(features[block].astype(float, copy=False), slopes[block])
             return total
 
-        parts = threads.map_parts(part, len(features), work=columns)
+        parts = map_parts(part, len(features), work=columns)
         return sum(parts, start=zero) / len(features)
 
     def _exact_sums(self, points: Points, rows: np.ndarray | None = None) -> np.ndarray:
@@ -94,7 +93,7 @@ class DenseEngine(ArrayEngine, name="numpy"):
                 total += (block.T @ slopes[i:end].levels(block @ coefficients, points)).astype(np.int64)
             return total
 
-        parts = threads.map_parts(part, len(features), work=columns, largest=grid.ROWS_PER_INT64)
+        parts = map_parts(part, len(features), work=columns, largest=grid.ROWS_PER_INT64)
         return stacked(grid.total(parts, len(features)), slopes.loss.outputs, points.coefficients.shape)
 
     def _exact_second_moment(self) -> np.ndarray:
@@ -107,7 +106,7 @@ class DenseEngine(ArrayEngine, name="numpy"):
                 total += (block.T @ block).astype(np.int64)
             return total
 
-        parts = threads.map_parts(part, len(features), work=features.shape[1], largest=grid.ROWS_PER_INT64)
+        parts = map_parts(part, len(features), work=features.shape[1], largest=grid.ROWS_PER_INT64)
         return grid.total(parts, len(features))
 
 

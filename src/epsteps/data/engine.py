@@ -25,12 +25,20 @@ from epsteps.problem.grid import ROWS_PER_DOUBLE, STEPS, Grid, Points
 from epsteps.problem.losses import Logistic, Loss, Squared
 from epsteps.problem.problem import Problem
 
+Result = TypeVar("Result")
+
 # Numbers in the records from which compiled kernels are worth the seconds that compiling them takes once.
 _WORTH_COMPILING = 1_000_000
 # Records of the test before private sums: enough for the sums to pass 2^53 several times over.
 _ROWS = 5 * ROWS_PER_DOUBLE + 37
 # Features and points of that test. Few and many, one point or several: engines have kernels of their own for each.
 _SHAPES = ((3, 1), (3, 5), (100, 1))
+# Sums are taken over this many parts of the records, so that results do not depend on the number of threads.
+PARTS = 8
+# Margins below which starting threads costs more than it saves.
+_WORTH_THREADS = 1_000_000
+# Margins below which BLAS uses no threads of its own, which would spin while they wait.
+_WORTH_LIMITING = 5_000
 _NAMED: dict[str, type["ArrayEngine"]] = {}
 
 
@@ -240,16 +248,6 @@ def _expected(loss: Loss, features: np.ndarray, targets: np.ndarray, points: Poi
     return u.T @ slopes.astype(np.int64)
 
 
-# Sums are taken over this many parts of the records, so that results do not depend on the number of threads.
-PARTS = 8
-# Margins below which starting threads costs more than it saves.
-_WORTH_THREADS = 1_000_000
-# Margins below which BLAS uses no threads of its own, which would spin while they wait.
-_WORTH_LIMITING = 5_000
-
-Result = TypeVar("Result")
-
-
 def map_parts(part: Callable[[int, int], Result], count: int, *, work: int, largest: int | None = None) -> list[Result]:
     """Return ``part(start, stop)`` for parts of the records, in threads where ``work`` per record makes it pay.
 
@@ -260,7 +258,7 @@ def map_parts(part: Callable[[int, int], Result], count: int, *, work: int, larg
     edges = np.linspace(0, count, parts + 1).astype(int).tolist()
     if count * work < _WORTH_LIMITING:
         return list(map(part, edges[:-1], edges[1:]))
-    run = _pool().map if worth and allowed() > 1 else map
+    run = pool().map if worth and allowed() > 1 else map
     with _blas().limit(limits=1, user_api="blas"):
         return list(run(part, edges[:-1], edges[1:]))
 
@@ -278,9 +276,10 @@ def _blas() -> ThreadpoolController:
 
 
 @cache
-def _pool() -> ThreadPoolExecutor:
+def pool() -> ThreadPoolExecutor:
+    """Return the threads that all engines share."""
     return ThreadPoolExecutor(allowed(), thread_name_prefix="epsteps")
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not survive a fork
+    os.register_at_fork(after_in_child=pool.cache_clear)  # threads do not survive a fork

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from epsteps.problem import levels
+from epsteps.problem.domain import owners
 from epsteps.problem.grid import Points
 from epsteps.problem.levels import Limits
 from epsteps.problem.losses import Loss
@@ -149,9 +150,7 @@ def steepest_sparse(clip: float | None, features: csr_array, one: float | None, 
         return None
     relative = units / units.max()
     entries = features.data.astype(float) * relative[features.indices]
-    count = len(features.indptr) - 1
-    owners = np.repeat(np.arange(count), np.diff(features.indptr))
-    squares = np.bincount(owners, weights=entries * entries, minlength=count)
+    squares = np.bincount(owners(features.indptr), entries * entries, minlength=len(features.indptr) - 1)
     if one is not None:
         last = one * relative[-1]
         squares = squares + last * last

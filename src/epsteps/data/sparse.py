@@ -7,8 +7,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from epsteps.data import encoding
-from epsteps.data import engine as threads
-from epsteps.data.engine import ArrayEngine, require_exact
+from epsteps.data.engine import ArrayEngine, map_parts, require_exact
 from epsteps.data.slopes import Slopes, outer, side_by_side, stacked, steepest_sparse
 from epsteps.problem import grid
 from epsteps.problem.grid import STEPS, Points
@@ -153,7 +152,7 @@ class _SparseRows:
             edges = [*range(0, count, grid.ROWS_PER_INT64), count]
             return list(map(part, edges[:-1], edges[1:]))
         entries = 1 + self._features.nnz // count
-        return threads.map_parts(part, count, work=entries * zero.shape[-1], largest=grid.ROWS_PER_INT64)
+        return map_parts(part, count, work=entries * zero.shape[-1], largest=grid.ROWS_PER_INT64)
 
     def weighted_products(self, block: Any, weights: np.ndarray) -> np.ndarray:
         """Return the block's sum of weight x u u', the intercept's products included: a dense matrix."""

@@ -9,8 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from epsteps.data import engine as threads
-from epsteps.data.engine import ArrayEngine, Engine, require_exact
+from epsteps.data.engine import ArrayEngine, Engine, pool, require_exact
 from epsteps.problem import grid
 from epsteps.problem.grid import Points
 from epsteps.problem.problem import Problem
@@ -98,7 +97,7 @@ class StreamEngine(Engine):
 
         pending = deque()
         for block in self._reader.blocks(block_rows(self._reader.shape[1]), rows):
-            pending.append(threads._pool().submit(prepared, block))
+            pending.append(pool().submit(prepared, block))
             if len(pending) > _AHEAD:
                 yield pending.popleft().result()
         while pending:

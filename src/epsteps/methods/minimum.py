@@ -21,7 +21,16 @@ from epsteps.problem.saturations import Saturation
 if TYPE_CHECKING:
     from epsteps.noise import Source
 
-_UP = 1 + 1e-12
+
+# Records whose gradients are added in floats in any order; the sums of such blocks are added in a binary tree.
+BLOCK = 256
+# Rounding errors besides, in units of a slope's size: 54 levels of the tree (up to 2^53 blocks), at most 20 of a loss's
+# derivative and its product with the record, and the last two additions.
+_OTHERS = 80
+# Rounding unit of the long doubles that plans are made for: 64 bits.
+LONG = 2.0**-63
+# Noise on an output has at least so many bits.
+LEAST_BITS = 20
 
 
 @dataclass(frozen=True)
@@ -146,26 +155,16 @@ def saturation_of(loss: Loss) -> Saturation:
     return loss.saturation
 
 
-# Records whose gradients are added in floats in any order; the sums of such blocks are added in a binary tree.
-BLOCK = 256
-# Rounding errors besides, in units of a slope's size: 54 levels of the tree (up to 2^53 blocks), at most 20 of a loss's
-# derivative and its product with the record, and the last two additions.
-_OTHERS = 80
-# Rounding unit of the long doubles that plans are made for: 64 bits.
-LONG = 2.0**-63
-# Noise on an output has at least so many bits.
-LEAST_BITS = 20
-
-
 def rounding(objective: Minimised, point_size: float, tilt_size: float, unit: float) -> float:
     """Bound the L2 norm of the rounding error of ``n ∇F(x) + b`` in floats of this unit, for these sizes of x and b.
 
-    Formal guarantee, of sums as ``releases.certified`` takes them. A sum or inner product of k terms is off by at most
-    k u/(1 - k u) times the sum of their sizes in whatever order, and a sum in a tree of depth k likewise, where u is
-    half of ``unit`` (Higham 2002, sections 3.1 and 4.2). So a margin of ``width`` products, of a point that was itself
-    rounded, is off by (width + 2) units of |u| |x|, and the slope by as much times the curvature; 20 units of a slope
-    cover its own formula (a sum over the classes counts besides), 256 the sum over a block and 54 the tree. The ridge's
-    term is rounded four times, the tilt twice. 1.01 covers what is of second order, and that of the norms given here.
+    Formal guarantee, of sums as ``running.solver.certified_gradient`` takes them. A sum or inner product of k terms is
+    off by at most k u/(1 - k u) times the sum of their sizes in whatever order, and a sum in a tree of depth k
+    likewise, where u is half of ``unit`` (Higham 2002, sections 3.1 and 4.2). So a margin of ``width`` products, of a
+    point that was itself rounded, is off by (width + 2) units of |u| |x|, and the slope by as much times the curvature;
+    20 units of a slope cover its own formula (a sum over the classes counts besides), 256 the sum over a block and 54
+    the tree. The ridge's term is rounded four times, the tilt twice. 1.01 covers what is of second order, and that of
+    the norms given here.
     """
     problem, loss = objective.stated, objective.loss
     size, classes = problem.record_size(2), loss.outputs if loss.outputs > 1 else 0
@@ -361,19 +360,19 @@ class Minimum(Request):
     @property
     def output_cost(self) -> float:
         """Epsilon of the noise on the point: it hides the tolerance where a tilt protects the minimum."""
-        return 2 * self.goal.objective.radius(self.goal.tolerance) / self.goal.scale * _UP
+        return up(2 * self.goal.objective.radius(self.goal.tolerance) / self.goal.scale)
 
     @cached_property
     def costs(self) -> tuple[Cost, ...]:
         """Without a tilt that of the noise on the point. With one, in all if it is pure; if Gaussian, of each apart."""
         if self.tilt is None:
-            return (self.noise.kind.of_ratio(self.sensitivity / self.goal.scale * _UP),)
+            return (self.noise.kind.of_ratio(up(self.sensitivity / self.goal.scale)),)
         objective, noise = self.goal.objective, self.tilt.mechanism
         ratio, output = objective.sensitivity(noise.norm) / self.tilt.scale, self.output_cost
         if not noise.kind.is_pure:
-            return noise.kind.of_ratio(ratio * _UP), Epsilon(output)
+            return noise.kind.of_ratio(up(ratio)), Epsilon(output)
         cells = noise.cell(self.problem) * self.tilt.step / self.tilt.scale
-        return (Epsilon((minima.total_epsilon(ratio, objective.kappa, objective.saturation) + cells + output) * _UP),)
+        return (Epsilon(up(minima.total_epsilon(ratio, objective.kappa, objective.saturation) + cells + output)),)
 
     @staticmethod
     def prepare(records: Records) -> None:
@@ -406,7 +405,7 @@ class Minimum(Request):
 
 def moved(objective: Minimised, tolerance: float) -> float:
     """Bound how far a replaced record moves the point that a solver finds, in the L2 norm; rounded up."""
-    return (objective.minimum_sensitivity + 2 * objective.radius(tolerance)) * _UP
+    return up(objective.minimum_sensitivity + 2 * objective.radius(tolerance))
 
 
 def power_of_two(scale: float, bits: int) -> float:

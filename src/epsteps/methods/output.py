@@ -25,6 +25,7 @@ from epsteps.plans.page import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Plan, Published
 from epsteps.problem import limits, validate
 from epsteps.problem.problem import Problem
+from epsteps.problem.rounding import down, up
 
 # The noise of a point: pure, and Gaussian.
 _NAMES = ("l2", "gaussian")
@@ -32,7 +33,6 @@ _NAMES = ("l2", "gaussian")
 _WASTE, _MOST_WASTE = 1e-4, 1e-2
 # What predictions assume of the solution: its norm for the ridge, and its size for rounding errors. Never privacy.
 _SOLUTION_NORM, _SOLUTION_SIZE = 3.0, 10.0
-_UP, _INWARD = 1 + 1e-12, 1 - 1e-9
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -46,7 +46,7 @@ class OutputPlan(Plan):
     record's gradient (Chaudhuri, Monteleoni, Sarwate 2011); S and what is minimised come from one place, ``objective``.
     The solver returns a point of a grid whose gradient of the sum is below the public ``tolerance``, rounding errors
     included, so that it is within tolerance/(n ridge) of the minimum: neighbours' points differ by at most
-    ``sensitivity``. That it gets there is decided before the data are read (``plans.precision.Goal``). "l2" noise of
+    ``sensitivity``. That it gets there is decided before the data are read (``methods.minimum.Goal``). "l2" noise of
     density ~ exp(-|z|_2/scale) is then sensitivity/scale-DP, and Gaussian noise sensitivity/scale-Gaussian-DP. Noise is
     drawn in integers of the grid.
 
@@ -193,7 +193,7 @@ def _planned(problem: Problem, budget: Budget, name: str) -> OutputPlan:
     ridge = max(problem.ridge, (4 * least / _SOLUTION_NORM**2) ** (1 / 3))
     minimised = Minimised(problem, ridge)
     tolerance = _tolerance(minimised, cost)
-    scale = moved(minimised, tolerance) / cost * (1 + 1e-11)
+    scale = up(moved(minimised, tolerance) / cost, 1e-11)
     return OutputPlan(problem, budget, name, ridge, scale, tolerance)
 
 
@@ -201,7 +201,7 @@ def _ratio(budget: Budget, noise: Mechanism) -> float:
     """Return the epsilon or the mu that the budget allows."""
     if not (capacity := budget.capacity(type(noise.kind.of_ratio(1.0)))):
         raise ValueError(f"{budget!r} does not cover Gaussian noise. Use mechanism='auto', or an Approximate budget.")
-    return capacity * _INWARD
+    return down(capacity, 1e-9)
 
 
 def _tolerance(minimised: Minimised, cost: float) -> float:

@@ -16,14 +16,15 @@ from epsteps.plans.requests import Draw, Records, Request
 from epsteps.problem import limits, validate
 from epsteps.problem.grid import added
 from epsteps.problem.problem import Problem
-from epsteps.problem.sampling import Sampling
+from epsteps.problem.rounding import up
+from epsteps.problem.sampling import FULL
+from epsteps.problem.shapes import L1
 
 if TYPE_CHECKING:
     from epsteps.noise import Source
 
 # The eigenvalue is released as a whole number of steps, so many of which one record can move it by.
 _STEPS = 2**20
-_FULL = Sampling(1, 1)
 # The noise, pure and Gaussian, and the quantiles of it at a confidence, for a scale of 1.
 _NOISES = (mechanisms.named("laplace"), mechanisms.named("gaussian"))
 _QUANTILES = (lambda confidence: -math.log(2 * (1 - confidence)), ndtri)
@@ -70,7 +71,7 @@ class Eigenvalue(Request):
     @cached_property
     def costs(self) -> tuple[Cost, ...]:
         """The cost of noise of this scale on such an integer."""
-        return (self.mechanism.kind(float(self.mechanism.costs(self.sensitivity, np.array(self.scale), _FULL))),)
+        return (self.mechanism.kind(float(self.mechanism.costs(self.sensitivity, np.array(self.scale), FULL))),)
 
     @staticmethod
     def prepare(records: Records) -> None:
@@ -123,9 +124,7 @@ class SmoothnessPlan(Plan):
         """The one release, as it is asked for."""
         noise = self.budget.kinds[0].either(*_NOISES)
         known = Eigenvalue(self.problem, noise, 1.0)
-        return replace(
-            known, scale=float(noise.scales(known.sensitivity, np.array(self.budget.amount), _FULL)) * (1 + 1e-12)
-        )
+        return replace(known, scale=up(float(noise.scales(known.sensitivity, np.array(self.budget.amount), FULL))))
 
     @property
     def charges(self) -> list[Charge]:
@@ -142,6 +141,11 @@ class SmoothnessPlan(Plan):
         """Return the budget for each run."""
         kind = self.budget.kinds[0]
         return self.budget if repetitions == 1 else self.budget.spending(np.full(repetitions, self.budget.amount), kind)
+
+    def require_executable(self) -> None:
+        """Raise unless the noise can be drawn."""
+        if self.eigenvalue.scale > L1(1).coarsest:
+            raise ValueError(f"noise of {self.budget} does not fit the integers of an eigenvalue. Use a larger budget.")
 
     def note(self, runs: int) -> str:
         """Return what a ledger says."""

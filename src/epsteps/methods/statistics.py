@@ -15,8 +15,8 @@ from epsteps.plans.plan import Charge, Conversation, Plan, Published
 from epsteps.plans.requests import Draw, Records, Sum
 from epsteps.problem import levels, limits, validate
 from epsteps.problem.grid import STEPS, added
-from epsteps.problem.limits import require_units
 from epsteps.problem.problem import Problem
+from epsteps.problem.rounding import down, up
 from epsteps.problem.shapes import Frobenius, Nuclear
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ _SUM_BITS = 62
 _ROWS_PER_DOUBLE = 2**11
 # Eigenvalues below this share of the noise's norm are not believed. Measured; the error is flat around it.
 _FLOOR_SHARE = 0.55
-_UP, _INWARD = 1 + 1e-12, 1 - 1e-9
 # A weight of 1 is this many integers, so that weights are rounded to 2 %.
 _WEIGHT_STEPS = 32
 # What the constant and the target add to the squared length of the features. Measured; the error is flat around it.
@@ -132,12 +131,6 @@ class SecondMoments(Sum):
         """The cost of the noise on integers whose sensitivity is that of the vectors."""
         return (self.plan.price,)
 
-    @staticmethod
-    def prepare(records: Records) -> None:
-        """Read every record once: what cannot be read fails before anything is charged."""
-        for _ in records.blocks():
-            pass
-
     def draw(self, source: "Source") -> Draw:
         """Draw the noise, a symmetric matrix of Python's integers. Sees no records."""
         k = self.plan.vectors.size
@@ -150,8 +143,8 @@ class SecondMoments(Sum):
         vectors = self.encode(features[:, : self.plan.problem.d], targets)
         total = np.zeros((vectors.shape[1],) * 2, dtype=np.int64)  # a block has at most 2^20 records
         for start in range(0, len(vectors), _ROWS_PER_DOUBLE):
-            some = vectors[start : start + _ROWS_PER_DOUBLE]
-            total += (some.T @ some).astype(np.int64)
+            part = vectors[start : start + _ROWS_PER_DOUBLE]
+            total += (part.T @ part).astype(np.int64)
         return total.astype(object)
 
     def read(self, records: Records, draw: Draw) -> np.ndarray:
@@ -166,17 +159,17 @@ class SecondMoments(Sum):
         Every one depends on its own record alone.
         """
         problem = self.plan.problem
-        found = np.empty((len(targets), problem.d + 2))
-        found[:, 0] = STEPS
-        found[:, 1:-1] = problem.domain.integers(features, STEPS) - np.array(self.plan.centre, dtype=float)
-        found[:, -1] = levels.rounded(targets, problem.loss.targets.largest)
-        return found
+        vectors = np.empty((len(targets), problem.d + 2))
+        vectors[:, 0] = STEPS
+        vectors[:, 1:-1] = problem.domain.integers(features, STEPS) - np.array(self.plan.centre, dtype=float)
+        vectors[:, -1] = levels.rounded(targets, problem.loss.targets.largest)
+        return vectors
 
     def publish(self, reading: np.ndarray, draw: Draw) -> np.ndarray:
         """Return what is published: the noisy sum in units of 2^20 integers. The constant's square is public."""
-        found = added(reading, draw["noise"]).astype(float) * self.plan.step
-        found[0, 0] = float(self.plan.problem.n) * self.plan.weights[0] ** 2
-        return found
+        sums = added(reading, draw["noise"]).astype(float) * self.plan.step
+        sums[0, 0] = float(self.plan.problem.n) * self.plan.weights[0] ** 2
+        return sums
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -192,9 +185,8 @@ class StatisticsPlan(Plan):
     changes the sum of aa' by aa' - bb', of Frobenius norm √(|a|⁴ + |b|⁴ - 2 (a'b)²) <= √2 R² and of nuclear norm at
     most 2 R². "gaussian" adds a symmetric matrix with standard deviation ``scale`` on the diagonal and scale/√2 off it,
     which is √2 R²/scale-Gaussian-DP. "wishart" adds the difference of two Wishart matrices, which is R²/scale-DP
-    (``Nuclear``). Sums
-    are exact integers. Where they are rounded to coarser ones, each entry moves by at most one of those more, and that
-    is counted.
+    (``Nuclear``). Sums are exact integers. Where they are rounded to coarser ones, each entry moves by at most one of
+    those more, and that is counted.
 
     Parameters
     ----------
@@ -252,7 +244,7 @@ class StatisticsPlan(Plan):
     @cached_property
     def price(self) -> Cost:
         """The cost: epsilon of Wishart noise, mu of Gaussian noise; rounded up."""
-        ratio = self.sensitivity / (self.scale / self.step) * _UP
+        ratio = up(self.sensitivity / (self.scale / self.step))
         return Epsilon(ratio / 2) if self.mechanism == WISHART else Mu(ratio)
 
     @property
@@ -345,8 +337,8 @@ def solved(plan: StatisticsPlan, noisy: np.ndarray) -> np.ndarray:
     curvature = definite(slopes.T @ possible @ slopes, 0.0)
     raised = Definite(np.hypot(curvature.values, plan.floor), curvature.vectors).matrix
     ridge = np.diag(plan.problem.n * plan.problem.ridge * units**2)
-    found = definite(raised + ridge, plan.floor).solved(slopes.T @ (possible @ target))
-    return held(units * found, plan.radius)
+    model = definite(raised + ridge, plan.floor).solved(slopes.T @ (possible @ target))
+    return held(units * model, plan.radius)
 
 
 def uncentred(plan: StatisticsPlan, noisy: np.ndarray) -> np.ndarray:
@@ -388,7 +380,7 @@ def require_squared(problem: Problem) -> None:
         )
     if problem.clip is not None:
         raise ValueError(f"clip is for gradients, which are not taken here. Leave it out, got {problem.clip!r}.")
-    require_units(problem)
+    limits.require_units(problem)
 
 
 def deviation(mechanism: str, scale: float, size: int) -> float:
@@ -411,20 +403,20 @@ def released_sensitivity(vectors: Vectors, mechanism: str, shift: int) -> float:
     Rounding moves each of the k² entries of a change by less than 1: by k in Frobenius's norm, k^(3/2) in the nuclear.
     """
     square, k = float(vectors.square) / 2.0**shift, vectors.size
-    more = 0.0 if shift == 0 else float(k)
+    cells = 0.0 if shift == 0 else float(k)
     if mechanism == WISHART:
-        return (2 * square + more * math.sqrt(k)) * _UP
-    return (math.sqrt(2) * square + more) * _UP
+        return up(2 * square + cells * math.sqrt(k))
+    return up(math.sqrt(2) * square + cells)
 
 
 def _scale(vectors: Vectors, budget: Budget, mechanism: str) -> float:
     """Return the scale that spends the budget."""
     if not (capacity := budget.capacity(Epsilon if mechanism == WISHART else Mu)):
         raise ValueError(f"{budget!r} does not cover Gaussian noise. Use mechanism='auto', or an Approximate budget.")
-    cost = capacity * _INWARD * (2 if mechanism == WISHART else 1)
+    cost = down(capacity, 1e-9) * (2 if mechanism == WISHART else 1)
     rough = released_sensitivity(vectors, mechanism, 0) / STEPS**2 / cost
     shift = shift_of(rough, vectors) + 1  # no less than that of the scale itself, which its own rounding enters
-    scale = released_sensitivity(vectors, mechanism, shift) * math.ldexp(1.0, shift) / STEPS**2 / cost * _UP
+    scale = up(released_sensitivity(vectors, mechanism, shift) * math.ldexp(1.0, shift) / STEPS**2 / cost)
     if shift_of(scale, vectors) > shift:  # the rounding to coarser integers alone costs more than the budget
         raise ValueError(f"{budget} is too small: its noise does not fit the released integers. Use a larger budget.")
     return scale

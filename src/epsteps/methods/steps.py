@@ -20,6 +20,7 @@ from epsteps.plans.requests import Gradient
 from epsteps.problem import limits, validate
 from epsteps.problem.extras import MissingExtraError
 from epsteps.problem.problem import Problem
+from epsteps.problem.rounding import up
 from epsteps.problem.sampling import Sampling
 
 ALLOCATIONS = ("optimal", "uniform")
@@ -28,8 +29,6 @@ SENSITIVITIES = ("global", "state")
 _TEXTS = ("method", "allocation", "sensitivity", "objective")
 # Rows of the table on a plan's page.
 _ROWS = 10
-# Scales and expenses are rounded up by this much, so that the certificate, itself rounded up, stays within the budget.
-_UP = 1 + 1e-12
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -246,6 +245,10 @@ class StepsPlan(Plan):
         scale = self.scale_at(t, point) * self.batch
         return Gradient(self.problem, self.mechanism, point, scale, self.slope_at(point), self.sampling, t)
 
+    def require_executable(self) -> None:
+        """Raise unless the noise of every step can be drawn: a budget of next to nothing has none."""
+        self._request(int(np.argmax(self.scales)), np.zeros((self.problem.dimension, 1))).require_drawable()
+
     def certificate(self) -> dict[str, Any]:
         """Return what follows from the plan: what a data holder approves."""
         return {
@@ -382,8 +385,8 @@ def plan_steps(
         sensitivity = "global" if problem.has_bounded_sensitivity else "state"
     auto = mechanism == "auto"
     noise = mechanisms.smallest(problem, budget.kind(sampling)) if auto else mechanisms.named(mechanism)
-    reserved = sum(expense.cost for expense in expenses) * _UP
-    eigenvalues, shares = (None if given is None else np.asarray(given, float) for given in (spectrum, start_shares))
+    reserved = up(float(sum(expense.cost for expense in expenses)))
+    eigenvalues, shares = (None if array is None else np.asarray(array, float) for array in (spectrum, start_shares))
     chosen = _Choice(
         problem, budget, method, noise, sampling, allocation, objective, eigenvalues, shares, start_gap, c, reserved
     )
@@ -432,7 +435,7 @@ class _Choice:
     def scales(self, steps: Steps) -> np.ndarray:
         weights = None if self.allocation == "uniform" else self._prediction(steps).weights
         costs = self.budget.allocate(weights, len(steps), self.mechanism, self.sampling, self.reserved)
-        return self.mechanism.scales(self.sensitivity, costs, self.sampling) * _UP
+        return up(self.mechanism.scales(self.sensitivity, costs, self.sampling))
 
     def best_horizon(self, max_iterations: int) -> int:
         """Return the T whose error is smallest: all T at once, since each T's steps begin the longest one's."""

@@ -45,7 +45,7 @@ def whole_geometric(
     """Return the same variables before they are reduced: for what adds or compares them."""
     high, refined, low = _parts(bits, words, scales, reduced, shift, widen)
     parts = zip(high.tolist(), low.tolist(), shift.tolist(), strict=True)
-    return [(refined.get(i, h) << s) + rest for i, (h, rest, s) in enumerate(parts)]
+    return [(refined.get(i, top) << s) + bottom for i, (top, bottom, s) in enumerate(parts)]
 
 
 def _parts(

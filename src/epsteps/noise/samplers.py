@@ -59,8 +59,8 @@ def checked_shape(mechanism: Mechanism, form: tuple[int, ...], body: Shape | Non
         raise ValueError(f"shape must be (d,) or (d, columns) for {name!r} noise, got {form}.")
     if body is None or type(body) not in kinds or body.array != form[: len(body.array)]:
         wanted, *others = (kind.__name__ for kind in kinds)
-        more = "".join(f" A {other} fits as well." for other in others)
-        raise ValueError(f"body must be a {wanted} of {form[0]} coordinates for {name!r} noise, got {body!r}.{more}")
+        remark = "".join(f" A {other} fits as well." for other in others)
+        raise ValueError(f"body must be a {wanted} of {form[0]} coordinates for {name!r} noise, got {body!r}.{remark}")
     return body
 
 

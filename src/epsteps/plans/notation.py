@@ -185,10 +185,10 @@ def _finite(text: str) -> float:
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object of JSON, in which each name stands once: which of two counts is for nobody to guess."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    content = dict(pairs)
+    if len(content) < len(pairs):
         raise PlanFormatError("not a plan: it says something twice.")
-    return found
+    return content
 
 
 def _short(value: Any) -> str:

@@ -13,10 +13,8 @@ from epsteps.plans import notation, page
 from epsteps.plans.notation import PlanFormatError
 from epsteps.plans.requests import Gradient, Request
 from epsteps.problem.problem import Problem
-from epsteps.problem.sampling import Sampling
-
-# Costs are rounded down by this much, so that the certificate, which is rounded up, stays within the budget.
-_DOWN = 1 - 1e-9
+from epsteps.problem.rounding import down
+from epsteps.problem.sampling import FULL, Sampling
 
 
 class OverspentError(PlanFormatError):
@@ -73,6 +71,11 @@ class Plan:
     readers: ClassVar[dict[str, Callable[[Any], Any]]] = {}
     writers: ClassVar[dict[str, Callable[[Any], Any]]] = {}
 
+    # The kinds of requests that a conversation makes.
+    reads: ClassVar[tuple[type[Request], ...]] = (Gradient,)
+    # Whether a seeded run may be an experiment in floats.
+    has_floats: ClassVar[bool] = False
+
     problem: Problem
     budget: Budget
     method: str  # its name, for people
@@ -95,8 +98,9 @@ class Plan:
         """Return charges for so many gradients: the budget in equal parts, spent on the noise that fits best."""
         full = Sampling(self.problem.n, self.problem.n)
         noise = mechanisms.smallest(self.problem, self.budget.kind(full))
-        costs = self.budget.allocate(None, count, noise, full) * _DOWN
-        scales = noise.scales(self.problem.typical_sensitivity(noise.norm), costs, Sampling(1, 1))
+        # Rounded down, so that the certificate, which is rounded up, stays within the budget.
+        costs = down(self.budget.allocate(None, count, noise, full), 1e-9)
+        scales = noise.scales(self.problem.typical_sensitivity(noise.norm), costs, FULL)
         parts = enumerate(zip(costs.tolist(), scales.tolist(), strict=True), start=1)
         return [Charge(f"gradient {number}", noise.kind(cost), scale, noise.name) for number, (cost, scale) in parts]
 
@@ -143,11 +147,6 @@ class Plan:
         """Return those of independent runs, one for each column of the start; here every run starts at 0."""
         return [self.conversation() for _ in range(start.shape[1])]
 
-    # The kinds of requests that a conversation makes.
-    reads: ClassVar[tuple[type[Request], ...]] = (Gradient,)
-    # Whether a seeded run may be an experiment in floats.
-    has_floats: ClassVar[bool] = False
-
     def require_options(self, *, start: object, arithmetic: str) -> None:
         """Raise for options of a run that only plans of steps have."""
         known = {"start": start is None, "arithmetic": arithmetic in ("auto", "exact")}
@@ -165,11 +164,12 @@ class Plan:
     def spending(self, repetitions: int = 1) -> Budget:
         """Return what so many runs cost together: computed from the scales and rounded up.
 
-        Written here for charges in one currency, whose costs are fixed.
+        Written here for charges in one currency. A conversation may divide their total anew by what was published, as
+        the meter of the loop allows: so they are composed as costs on which others depend.
         """
         costs = [charge.cost for charge in self.charges]
         (kind,) = {type(cost) for cost in costs}
-        return self.budget.spending(np.tile([cost.amount for cost in costs], repetitions), kind)
+        return self.budget.spending(np.zeros(0), kind, np.tile([cost.amount for cost in costs], repetitions))
 
     @cached_property
     def spent(self) -> float:

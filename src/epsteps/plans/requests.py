@@ -17,14 +17,12 @@ from epsteps.budgets import Cost
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.problem.grid import Grid, Points, Release
 from epsteps.problem.problem import Problem
-from epsteps.problem.sampling import Sampling
+from epsteps.problem.rounding import up
+from epsteps.problem.sampling import FULL, Sampling
 from epsteps.problem.shapes import Shape
 
 if TYPE_CHECKING:
     from epsteps.noise import Source
-
-# A scale is rounded up by this much, far above its rounding error.
-_UP = 1 + 1e-12
 
 # The secrets of one answer, by name: its noise, and what else was drawn for it.
 Draw = dict[str, np.ndarray]
@@ -127,7 +125,7 @@ class Gradient(Request):
     def at(cls, problem: Problem, mechanism: Mechanism, x: np.ndarray, cost: float) -> "Gradient":
         """Ask for the gradient at one public point for this cost; the noise is scaled by the sensitivity there."""
         sensitivity = float(problem.sensitivity_at(x, mechanism.norm))
-        scale = float(mechanism.scales(sensitivity, np.array(cost), Sampling(1, 1)) * _UP)
+        scale = float(up(mechanism.scales(sensitivity, np.array(cost), FULL)))
         return cls(problem, mechanism, x, scale, problem.slope_at(x[:, None]), Sampling(problem.n, problem.n))
 
     @cached_property
@@ -143,6 +141,16 @@ class Gradient(Request):
         scales = np.asarray(self.scale, dtype=float) / self.sampling.m
         amounts = self.mechanism.costs(sensitivity, scales, self.sampling)  # pyright: ignore[reportArgumentType]
         return tuple(map(self.mechanism.kind, np.broadcast_to(amounts, self._columns.shape[1:]).tolist()))
+
+    def require_drawable(self) -> None:
+        """Raise unless the noise fits 64-bit integers: at this cost, and at any public point.
+
+        In integers its scale depends on the point through the rounding of a bound to a power of two alone.
+        """
+        if 4 * np.max(self._release.scale) > self._shape.coarsest:
+            cost = self.costs[0]
+            said = f"noise of {cost.unit} = {cost.amount:.3g} does not fit the integers of a gradient"
+            raise ValueError(f"{said}. Use a larger budget.")
 
     @staticmethod
     def prepare(records: Records) -> None:
@@ -195,8 +203,9 @@ class Sum(Request):
 
     @staticmethod
     def prepare(records: Records) -> None:
-        """Read a block, which records in dask workers refuse; what gradients need has been read by them."""
-        next(iter(records.blocks()))
+        """Read every record once."""
+        for _ in records.blocks():
+            pass
 
     def block(self, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return the sum over a block of records in integers, UNPROTECTED; every record enters by itself."""

@@ -112,7 +112,7 @@ class Box(Domain, name="Box"):
         return Columns(Box(-1, 1, one_hot=self.one_hot), centre, half, squares=Box(-1, 1), factor=2, offset=1)
 
     def largest_square(self, centre: Sequence[int], weights: Sequence[int], steps: int) -> int:
-        """Return the sum at a corner of the box, and where one indicator of a block is 1, or none: it is convex."""
+        """Return the sum at its largest corner, for it is convex. Those of a block are its indicators, and 0."""
         d = len(weights)
         scale = steps / self.units(d)
         low, high = (np.broadcast_to(ends, d) * scale for ends in (self.low, self.high))

@@ -1,6 +1,5 @@
 """The public set that every record's features are projected into: the source of all sensitivities."""
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,9 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from epsteps.problem.kinds import Kinds
+from epsteps.problem.levels import NORMS
 from epsteps.problem.shapes import Body, Hull
-
-_NORMS = (1, 2, math.inf)
 
 
 class Domain(ABC):
@@ -156,19 +154,9 @@ class Columns:
         return float(np.sum(self.half**2))
 
 
-def named(name: str) -> type[Domain]:
-    """Return the class of domains of this name, or raise ``KeyError``."""
-    return Domain.kinds.named(name)
-
-
-def name_of(domain: Domain) -> str | None:
-    """Return what a domain is called in JSON: None for one that gave itself no name, as those of a derived class."""
-    return Domain.kinds.name_of(domain)
-
-
 def checked_norm(norm: float) -> float:
     """Return ``norm`` if it is 1, 2 or infinity, or raise."""
-    if norm not in _NORMS:
+    if norm not in NORMS:
         raise ValueError(f"norm must be 1, 2 or numpy.inf, got {norm!r}.")
     return norm
 

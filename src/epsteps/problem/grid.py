@@ -96,8 +96,8 @@ class Grid:
         if shift.any():
             moved = _gauge(shape, np.where(shift > 0, coarse, 0.0)) if shape.stretches else shape.cube * coarse[0]
             growth = moved / (2 * self.problem.gradient_size(bound, shape.norm))
-        # Samplers draw no noise finer than integers: there is a little more of it than was paid for.
-        grown = np.maximum(up(scale / coarse * (1 + growth)), 1.0)
+        # Samplers draw no finer noise: there is then a little more of it than was paid for.
+        grown = np.maximum(up(scale / coarse * (1 + growth)), shape.finest)
         return Release(shift, np.ldexp(step, shift), grown if shape.stretches else grown[0])
 
 

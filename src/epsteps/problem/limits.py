@@ -28,10 +28,10 @@ LARGEST_MOMENTS = 2_048
 # Steps, and numbers on the path that they publish: 2 GB.
 LARGEST_STEPS = 1_000_000
 LARGEST_PATH = 2**28
+# Choosing the number of steps by exact errors, or for samples, takes a table of all pairs: 0.8 GB, and three like it.
+LARGEST_SQUARED_HORIZON = 10_000
 # Numbers in a model's file, of which text takes about 60 bytes, and coordinates, each of which is described: 1 GB.
 LARGEST_FILE, LARGEST_DESCRIBED = 2**24, 2**17
-# Choosing their number by exact errors, or for samples, takes the square of the largest: 0.8 GB, and three like it.
-LARGEST_SQUARED_HORIZON = 10_000
 
 
 def require_counts(problem: "Problem") -> None:

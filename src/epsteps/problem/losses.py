@@ -21,6 +21,8 @@ from epsteps.problem.saturations import Saturation
 
 # Targets are kept in float32, and so are margins of classes: bounds and widths keep away from where it ends.
 SIZES = (1e-30, 1e30)
+# A slope's bound is rounded up by this much: a few units in the last place.
+SLOPE_SHARE = 2.0**-50
 
 
 class Targets(Protocol):
@@ -130,10 +132,6 @@ def _require_kind(y: np.ndarray, *, text: bool) -> None:
     kinds, wanted = ("U", "text") if text else ("biuf", "numeric")
     if y.dtype.kind not in kinds:
         raise TypeError(f"y must be {wanted}, got dtype {y.dtype}. Convert it before.")
-
-
-# A slope's bound is rounded up by this much: a few units in the last place.
-SLOPE_SHARE = 2.0**-50
 
 
 class Surrogate(NamedTuple):
@@ -578,13 +576,3 @@ class PseudoHuber(Loss, name="PseudoHuber", proved=True):
     def levels(self, margin: np.ndarray, target: np.ndarray, bound: np.ndarray | float) -> np.ndarray:
         """Return the derivative as integers, the same on every machine."""
         return levels.pseudo_huber(margin, target, self.c, bound)
-
-
-def named(name: str) -> type[Loss]:
-    """Return the class of losses of this name, or raise ``KeyError``."""
-    return Loss.kinds.named(name)
-
-
-def name_of(loss: Loss) -> str | None:
-    """Return what a loss is called in JSON: None for one that gave itself no name, as those of a derived class."""
-    return Loss.kinds.name_of(loss)

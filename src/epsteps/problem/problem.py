@@ -139,18 +139,6 @@ class Problem:
         return np.tile(np.append(self.domain.units(self.d), np.ones(int(self.intercept))), self.loss.outputs)
 
     @cached_property
-    def exact_hull(self) -> Body | Hull | None:
-        """The smallest such body that there is noise for: that of a domain with one-hot blocks.
-
-        It is ``hull`` for losses with several outputs, and where one block is all that is never negative.
-        """
-        exact = self.domain.hull(self.d)
-        if exact is None or self.loss.outputs > 1:
-            return self.hull
-        exact = exact.with_constant() if self.intercept else exact
-        return self.hull if exact.is_product else exact
-
-    @cached_property
     def hull(self) -> Body | None:
         """A body that holds every record times a slope of at most 1, in ``units``; None for records in an L2 ball."""
         body = self.domain.body(self.d)
@@ -159,6 +147,18 @@ class Problem:
         if self.intercept:
             body = body.with_constant()
         return body if self.loss.outputs == 1 else body.repeated(self.loss.outputs)
+
+    @cached_property
+    def exact_hull(self) -> Body | Hull | None:
+        """The smallest body that holds them and that there is noise for: smaller than ``hull`` with one-hot blocks.
+
+        It is ``hull`` for losses with several outputs, and where one block is all that is never negative.
+        """
+        exact = self.domain.hull(self.d)
+        if exact is None or self.loss.outputs > 1:
+            return self.hull
+        exact = exact.with_constant() if self.intercept else exact
+        return self.hull if exact.is_product else exact
 
     @cached_property
     def cube(self) -> Body:

@@ -72,3 +72,7 @@ class Sampling:
         gradients on the sphere with mean 0. The paper takes S1/2 for the radius, up to √d times too large.
         """
         return 0.0 if self.is_full else radius**2 / self.m * (self.n - self.m) / (self.n - 1)
+
+
+# What is read where a sum, not a mean, is released: its sensitivity is that of one record.
+FULL = Sampling(1, 1)

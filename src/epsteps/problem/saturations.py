@@ -99,7 +99,7 @@ class PseudoHuber:
         # There kappa c³ is at most 1/32 and c at most 1/2, so that the polynomial is negative.
         low = math.log(min(0.5 * (4 * kappa) ** (-1 / 3), 0.5))
         summit = _root(rising, low, 0.0)
-        if descent(summit) * (1 + 1e-12) <= pull:
+        if up(descent(summit)) <= pull:
             return pull
         c = math.exp(_root(lambda log_c: descent(log_c) - pull, summit, 0.0))
         inside = math.log1p(kappa * c**3) + pull * math.sqrt((1 - c) * (1 + c))

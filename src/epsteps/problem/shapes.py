@@ -77,8 +77,18 @@ class Shape(ABC):
         return self.norm != BODY
 
     @property
+    def finest(self) -> float:
+        """The smallest scale of integer noise; below it, samplers of bodies would reject nearly all that they draw."""
+        return 1.0 if self.stretches or self.rounded else max(1.0, self.d / 8)
+
+    @property
+    def coarsest(self) -> float:
+        """The largest scale of integer noise: its radius, about d scales and hardly ever much more, fits 62 bits."""
+        return 2.0**62 if self.independent else 2.0**62 / (2 * (self.d + 40 * self.d**0.5 + 800))
+
+    @property
     def cell(self) -> float:
-        """What a cell of the integers adds to a sensitivity: nothing where an ideal law was rounded."""
+        """The largest gauge of a cell of the integers, which their law fills; 0 where an ideal law was rounded."""
         return 0.0 if self.rounded else self.cube
 
 

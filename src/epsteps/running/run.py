@@ -18,6 +18,7 @@ from epsteps.plans.requests import Draw, Request
 from epsteps.problem import limits, validate
 from epsteps.problem.grid import Points
 from epsteps.problem.problem import Problem
+from epsteps.problem.rounding import up
 from epsteps.running import floats, taps
 from epsteps.running.checkpoint import Checkpoint
 from epsteps.running.solver import Tilted, grid_minimum
@@ -122,6 +123,40 @@ def run(
     return Run(plan, published.path, source.seeded, published.extras)
 
 
+def estimate_smoothness(
+    data: Rows,
+    budget: Pure | Concentrated,
+    *,
+    confidence: float = 0.999,
+    seed: int | None = None,
+    ledger: Account | None = None,
+) -> SmoothnessEstimate:
+    """Estimate L = curvature x λ_max(U'U/n) + ridge from the records, privately, from above.
+
+    Formal guarantee: the largest eigenvalue of U'U/n moves by at most (largest record)²/n when a record is replaced,
+    since uu' - vv' has its eigenvalues between -|v|² and |u|². It is computed from exact integer sums, released as an
+    integer, and the sensitivity includes what the eigenvalue's rounding may add. Laplace noise of that sensitivity
+    makes it epsilon-DP, Gaussian noise rho-zCDP. What follows is post-processing: with the given confidence the
+    estimate is not below the true L, and it is never above the public one. Too small an L harms convergence, never
+    privacy.
+
+    Parameters
+    ----------
+    data : Rows
+        The private records.
+    budget : Pure or Concentrated
+        The price. One hundredth of what the plan may spend is usually plenty. A plan in epsilon (Laplace noise) takes a
+        Pure price, a plan in rho (Gaussian noise) a Concentrated one.
+    confidence : float
+        Probability that the estimate is large enough.
+    seed, ledger
+        As for :func:`epsteps.run`: a seeded estimate is not private; an account is charged before noise is drawn.
+    """
+    plan = SmoothnessPlan(data.problem, budget, confidence)
+    bought = run(plan, data, seed=seed, ledger=ledger)
+    return plan.estimate(float(bought.path[0, 0]), bought.seeded)
+
+
 def _is_exact(plan: Plan, arithmetic: str, source: Source, checkpoint: str | Path | None) -> bool:
     """Whether answers are integers with integer noise; floats are for experiments with steps only."""
     if validate.choice("arithmetic", arithmetic, ARITHMETICS) == "float" and not source.seeded:
@@ -149,17 +184,14 @@ def _start(start: np.ndarray | float | None, dimension: int, copies: int) -> np.
     return np.tile(np.broadcast_to(x, (dimension,))[:, None], (1, copies))
 
 
-# Costs are computed anew by each request: they differ from the plan's by rounding errors, far below this.
-_ROUNDING = 1 + 1e-9
-
-
 class Meter:
     """What a run may still ask for: at most what its plan was charged for, in each currency."""
 
     def __init__(self, allowance: Iterable[Cost], runs: int) -> None:
         self._left: Counter[str] = Counter()
         for cost in allowance:
-            self._left[cost.unit] += runs * cost.additive * _ROUNDING  # pyright: ignore[reportArgumentType]
+            # Requests compute their costs anew: they differ from the plan's by rounding errors, far below this.
+            self._left[cost.unit] += up(runs * cost.additive, 1e-9)  # pyright: ignore[reportArgumentType]
 
     def spend(self, costs: Iterable[Cost]) -> None:
         """Take costs off, or refuse them before anything is drawn or read."""
@@ -290,37 +322,3 @@ def joined(published: Sequence[Published]) -> Published:
         return published[0]
     extras = {name: np.stack([run.extras[name] for run in published], axis=-1) for name in published[0].extras}
     return Published(np.stack([run.path for run in published], axis=-1), extras)
-
-
-def estimate_smoothness(
-    data: Rows,
-    budget: Pure | Concentrated,
-    *,
-    confidence: float = 0.999,
-    seed: int | None = None,
-    ledger: Account | None = None,
-) -> SmoothnessEstimate:
-    """Estimate L = curvature x λ_max(U'U/n) + ridge from the records, privately, from above.
-
-    Formal guarantee: the largest eigenvalue of U'U/n moves by at most (largest record)²/n when a record is replaced,
-    since uu' - vv' has its eigenvalues between -|v|² and |u|². It is computed from exact integer sums, released as an
-    integer, and the sensitivity includes what the eigenvalue's rounding may add. Laplace noise of that sensitivity
-    makes it epsilon-DP, Gaussian noise rho-zCDP. What follows is post-processing: with the given confidence the
-    estimate is not below the true L, and it is never above the public one. Too small an L harms convergence, never
-    privacy.
-
-    Parameters
-    ----------
-    data : Rows
-        The private records.
-    budget : Pure or Concentrated
-        The price. One hundredth of what the plan may spend is usually plenty. A plan in epsilon (Laplace noise) takes a
-        Pure price, a plan in rho (Gaussian noise) a Concentrated one.
-    confidence : float
-        Probability that the estimate is large enough.
-    seed, ledger
-        As for :func:`epsteps.run`: a seeded estimate is not private; an account is charged before noise is drawn.
-    """
-    plan = SmoothnessPlan(data.problem, budget, confidence)
-    bought = run(plan, data, seed=seed, ledger=ledger)
-    return plan.estimate(float(bought.path[0, 0]), bought.seeded)

@@ -13,6 +13,7 @@ from epsteps.bounds.steps import nesterov
 from epsteps.data.rows import Rows
 from epsteps.methods.minimum import BLOCK, Goal, Minimised, rounding
 from epsteps.problem.losses import Loss
+from epsteps.problem.rounding import up
 
 _ACCELERATED_STEPS = 30
 _NEWTON_STEPS, _REFINEMENTS, _HALVINGS = 100, 50, 40
@@ -34,7 +35,7 @@ class Certified(NamedTuple):
     @property
     def most(self) -> float:
         """An upper bound on the norm of the exact gradient."""
-        return float(np.linalg.norm(self.gradient)) * (1 + self._norm_error) + self.error * (1 + 1e-12)
+        return float(np.linalg.norm(self.gradient)) * (1 + self._norm_error) + up(self.error)
 
     @property
     def _norm_error(self) -> float:
@@ -65,10 +66,10 @@ class TreeSum:
 
     def total(self) -> np.ndarray:
         """Return the sum: short branches are added to longer ones."""
-        found, *rest = [branch for branch in self._branches if branch is not None]
-        for branch in rest:
-            found = found + branch
-        return found
+        total, *longer = [branch for branch in self._branches if branch is not None]
+        for branch in longer:
+            total = total + branch
+        return total
 
 
 def certified_gradient(data: Rows, objective: Minimised, x: np.ndarray, tilt: np.ndarray, kind: type) -> Certified:
@@ -81,9 +82,9 @@ def certified_gradient(data: Rows, objective: Minimised, x: np.ndarray, tilt: np
     for features, targets in data.blocks():
         for start in range(0, len(features), BLOCK):
             part = slice(start, start + BLOCK)
-            found = block_gradient(objective.loss, features[part].astype(kind), targets[part], point)
-            kinds.add(found.dtype)
-            blocks.add(found)
+            gradient = block_gradient(objective.loss, features[part].astype(kind), targets[part], point)
+            kinds.add(gradient.dtype)
+            blocks.add(gradient)
     total = blocks.total() + kind(problem.n) * kind(problem.ridge) * point + tilt.astype(kind)
     unit = max(float(np.finfo(each).eps) for each in kinds)
     error = rounding(objective, float(np.linalg.norm(x)), float(np.linalg.norm(tilt)), unit)
@@ -98,11 +99,11 @@ def block_gradient(loss: Loss, u: np.ndarray, targets: np.ndarray, point: np.nda
     margins = u @ point.reshape(loss.outputs, u.shape[1]).T
     if loss.outputs == 1:
         slopes = loss.derivative(margins[:, 0], targets)
-        found = u.T @ slopes
+        gradient = u.T @ slopes
     else:
         slopes = loss.derivative(margins, targets[:, None])
-        found = (slopes.T @ u).ravel()
-    return found if slopes.dtype == u.dtype else found.astype(slopes.dtype)
+        gradient = (slopes.T @ u).ravel()
+    return gradient if slopes.dtype == u.dtype else gradient.astype(slopes.dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,18 +150,18 @@ def grid_minimum(tilted: Tilted, goal: Goal) -> np.ndarray:
     0 does, by the theorem of ``Goal.require_reachable``; Newton's method is tried again after 1, 2, 4, ... steps of it.
     """
     search = _Search(tilted, goal)
-    found, steps = search.polished(_accelerated(tilted, goal)), 0
+    minimum, steps = search.polished(_accelerated(tilted, goal)), 0
     point = np.zeros(goal.objective.dimension, dtype=np.longdouble)
-    while found is None:
+    while minimum is None:
         gradient = search.gradient(point, far=goal.tolerance / 8)
         if search.is_met(gradient):
-            found = point
+            minimum = point
         else:
             point = np.rint(point - gradient.gradient / (np.longdouble(goal.smoothness) * goal.step))
             steps += 1
             if steps & (steps - 1) == 0:
-                found = search.polished((point * goal.step).astype(float))
-    return np.array([int(entry) for entry in found], dtype=object)
+                minimum = search.polished((point * goal.step).astype(float))
+    return np.array([int(entry) for entry in minimum], dtype=object)
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,9 +171,9 @@ class _Search:
     tilted: Tilted
     goal: Goal
 
-    def is_met(self, found: Certified) -> bool:
+    def is_met(self, gradient: Certified) -> bool:
         """Whether a point with this gradient is the one that is sought, for the theorem's tilt."""
-        return found.most + self.goal.slack * (1 + 1e-12) <= self.goal.tolerance
+        return gradient.most + up(self.goal.slack) <= self.goal.tolerance
 
     def gradient(self, point: np.ndarray, far: float | None = None) -> Certified:
         """Return the gradient at a point of the grid: in long doubles where doubles leave open whether it is small.
@@ -180,9 +181,9 @@ class _Search:
         With ``far``, in long doubles wherever the error of doubles could be larger than that.
         """
         x = point * self.goal.step
-        found = self.tilted.certified(x, np.float64)
-        unclear = found.least <= self.goal.tolerance if far is None else found.error > far
-        return self.tilted.certified(x, np.longdouble) if unclear and not self.is_met(found) else found
+        gradient = self.tilted.certified(x, np.float64)
+        unclear = gradient.least <= self.goal.tolerance if far is None else gradient.error > far
+        return self.tilted.certified(x, np.longdouble) if unclear and not self.is_met(gradient) else gradient
 
     def polished(self, x: np.ndarray) -> np.ndarray | None:
         """Return the point that Newton's method leads to from x, by certified gradients at last; None if it fails.
@@ -191,24 +192,24 @@ class _Search:
         """
         x = _damped_newton(self.tilted, self.goal, x).astype(np.longdouble)
         point = np.rint(x / self.goal.step)
-        found, hessian = self.gradient(point), None
+        gradient, hessian = self.gradient(point), None
         for _ in range(_REFINEMENTS):
-            if self.is_met(found):
+            if self.is_met(gradient):
                 return point
             if hessian is None:
                 hessian = self.tilted.hessian((point * self.goal.step).astype(float))
-            step = _solved(hessian, (found.gradient / self.goal.objective.n).astype(float))
-            better = None if step is None else self._shorter(point, found, step)
+            step = _solved(hessian, (gradient.gradient / self.goal.objective.n).astype(float))
+            better = None if step is None else self._shorter(point, gradient, step)
             if better is None:
                 return None
-            before, (point, found) = found, better
-            if found.most > before.most / 10:
+            before, (point, gradient) = gradient, better
+            if gradient.most > before.most / 10:
                 hessian = None
         return None
 
-    def _shorter(self, point: np.ndarray, found: Certified, step: np.ndarray) -> tuple[np.ndarray, Certified] | None:
+    def _shorter(self, point: np.ndarray, gradient: Certified, step: np.ndarray) -> tuple[np.ndarray, Certified] | None:
         """Return the point after as much of the step as makes the gradient shorter, and that; None if nothing does."""
-        size, limit = 1.0, float(np.linalg.norm(found.gradient))
+        size, limit = 1.0, float(np.linalg.norm(gradient.gradient))
         for _ in range(_HALVINGS):
             nearby = np.rint(_inside(point * self.goal.step - size * step, self.goal) / self.goal.step)
             after = self.gradient(nearby)

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from epsteps.data import engine as engines
-from epsteps.data import engine as threads
-from epsteps.data.engine import Engine, SelfTestError
+from epsteps.data.engine import Engine, SelfTestError, allowed
 from epsteps.problem.extras import MissingExtraError, require
 from epsteps.problem.problem import Problem
 
@@ -70,7 +69,7 @@ def _local_workers(distributed: Any) -> Any:
     # By default dask has workers return memory to the system at once, which makes sums by NumPy four times slower.
     with config.set({"distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None}):
         workers = distributed.LocalCluster(
-            n_workers=threads.allowed(),
+            n_workers=allowed(),
             threads_per_worker=1,
             processes=True,
             dashboard_address="127.0.0.1:0",  # any port: the usual one may be taken

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from epsteps.bounds.steps import Steps
-from epsteps.data import engine as threads
 from epsteps.data.dense import DenseEngine
-from epsteps.data.engine import kernel_of, kernel_targets
+from epsteps.data.engine import PARTS, allowed, kernel_of, kernel_targets, map_parts
 from epsteps.data.slopes import Slopes, steepest
 from epsteps.problem import extras, grid, levels
 from epsteps.problem.grid import Points
@@ -108,7 +107,7 @@ class FastEngine(DenseEngine, name="fast"):
         if copies == 1:
             part(0, 1)
         else:
-            threads.map_parts(part, copies, work=count * size * layouts.d, largest=1)
+            map_parts(part, copies, work=count * size * layouts.d, largest=1)
 
     def _compiled(self, x: np.ndarray, rows: np.ndarray | None = None) -> bool:
         """Whether the kernels serve these points; what they read must lie in memory, so that shapes are checked."""
@@ -133,7 +132,7 @@ class FastEngine(DenseEngine, name="fast"):
         layouts, negated = self._floats.layouts, self._floats.numbers
         point = np.ascontiguousarray(x, dtype=self._floats.kind)
         tiles, size, n = layouts.tiles().reshape(-1), layouts.tile_size, layouts.n
-        parts = threads.PARTS if n * layouts.d >= _WORTH_PARTS else 1
+        parts = PARTS if n * layouts.d >= _WORTH_PARTS else 1
         edges = np.linspace(0, layouts.tile_count, parts + 1).astype(np.int64)
         gradients, totals = np.zeros((parts, layouts.d)), np.zeros(parts)
 
@@ -141,10 +140,10 @@ class FastEngine(DenseEngine, name="fast"):
             between, into = edges[start : stop + 1], (gradients[start:stop], totals[start:stop])
             self._tiles.means(tiles, size, negated, point, self._kind, what, between, n, *into)
 
-        if parts == 1 or threads.allowed() == 1:
+        if parts == 1 or allowed() == 1:
             part(0, parts)
         else:
-            threads.map_parts(part, parts, work=n * layouts.d)
+            map_parts(part, parts, work=n * layouts.d)
         return gradients.sum(axis=0) / n, totals.sum() / n
 
     def _at_point_of_rows(self, x: np.ndarray, what: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -222,7 +221,7 @@ class FastEngine(DenseEngine, name="fast"):
                 self._rows.sums(features, targets, drawn, x, step, scale, self._kind, start, stop, block, sums)
                 return sums
 
-        if records <= grid.ROWS_PER_INT64 and threads.allowed() == 1:
+        if records <= grid.ROWS_PER_INT64 and allowed() == 1:
             return part(0, count)  # the parts do not change an exact sum
         parts = sum_parts(part, count, work, largest)
         return parts[0] if len(parts) == 1 else grid.total(parts, records)
@@ -308,4 +307,4 @@ def sum_parts(part: Callable[[int, int], Any], count: int, work: int, largest: i
     """Return ``part`` of all that is counted at once if that is little, with ``work`` multiplications each."""
     if count * work < _WORTH_PARTS:
         return [part(0, count)]
-    return threads.map_parts(part, count, work=work, largest=largest)
+    return map_parts(part, count, work=work, largest=largest)

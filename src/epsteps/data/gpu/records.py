@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
 
-from epsteps.data import engine as threads
-from epsteps.data.engine import kernel_of
+from epsteps.data.engine import kernel_of, map_parts
 from epsteps.problem.losses import Loss
 
 LOGISTIC, SQUARED = 0, 1
@@ -200,4 +199,4 @@ def _copy(to: np.ndarray, features: np.ndarray, targets: np.ndarray) -> None:
         np.copyto(to[start:stop, :d], features[start:stop], casting="same_kind")
         np.copyto(to[start:stop, d], targets[start:stop], casting="same_kind")
 
-    threads.map_parts(part, len(features), work=d)
+    map_parts(part, len(features), work=d)

@@ -23,7 +23,7 @@ def surrogate_of(loss: Loss) -> Surrogate:
     """Return what a model of F needs of a loss, or raise if the curvature method does not cover it."""
     if loss.surrogate is None:
         raise TypeError(
-            f"the curvature method has a model for Logistic() and Squared(), got {loss!r}, which has no surrogate. "
+            f"the curvature method has a model for Logistic() and Squared(), got {loss!r}. "
             "Use a plan of steps, such as epsteps.plan(problem, budget)."
         )
     return loss.surrogate

@@ -10,9 +10,7 @@ from epsteps.problem.domain import Columns, Domain
 from epsteps.problem.losses import Logistic
 from epsteps.problem.problem import Problem
 from epsteps.problem.rounding import up
-from epsteps.problem.sampling import Sampling
-
-_FULL = Sampling(1, 1)
+from epsteps.problem.sampling import FULL
 
 
 @dataclass(frozen=True)
@@ -31,7 +29,7 @@ class Statistic:
     def scale(self) -> float:
         """The scale of the noise on the sum."""
         sensitivity = self.problem.sensitivity(self.mechanism.norm)
-        return up(float(self.mechanism.scales(sensitivity, np.array(self.cost), _FULL)))
+        return up(float(self.mechanism.scales(sensitivity, np.array(self.cost), FULL)))
 
     @property
     def deviations(self) -> np.ndarray:

@@ -10,21 +10,19 @@ from epsteps.budgets import Budget, Cost, Epsilon, mechanisms
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.methods import curvature as designs
 from epsteps.methods.curvature import Division, Model, Moments, Spread, Statistic, Whitening, require_drawable
-from epsteps.methods.curvature.sums import SecondMoment, column_means
+from epsteps.methods.curvature.sums import ColumnMeans, SecondMoment, column_means
 from epsteps.plans import covariances
 from epsteps.plans.page import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Example, Plan, Published
-from epsteps.plans.requests import Gradient, Sum
+from epsteps.plans.requests import Gradient
 from epsteps.problem import limits, validate
 from epsteps.problem.domain import Columns
-from epsteps.problem.limits import require_units
 from epsteps.problem.problem import Problem
-from epsteps.problem.sampling import Sampling
+from epsteps.problem.rounding import up
+from epsteps.problem.sampling import FULL
 
 # A guess of how long the solution is: what a larger ridge costs.
 _LENGTH = 3.0
-_FULL = Sampling(1, 1)
-_UP = 1 + 1e-12
 # A gradient is followed where its noise alone is expected to cost no more than this share of F(0).
 _FOLLOWED = 0.1
 
@@ -54,7 +52,7 @@ class CurvaturePlan(Plan):
         Cost of the moments, and of everything after them.
     """
 
-    reads = (Gradient, Sum)
+    reads = (Gradient, ColumnMeans)
     method = "curvature first"
 
     problem: Problem
@@ -123,16 +121,15 @@ class CurvaturePlan(Plan):
 
     def model(self, spread: Spread) -> Model:
         """Return the model of F that gradients correct; an intercept has mean 1 and no variance."""
-        more, loss = int(self.problem.intercept), self.problem.loss
-        mean, covariance = np.append(spread.mean, np.ones(more)), np.pad(spread.covariance, (0, more))
-        return Model(loss, mean, covariance, self.ridge, radius=self.radius, largest=self.minimised.L)
+        constants = int(self.problem.intercept)
+        mean, covariance = np.append(spread.mean, np.ones(constants)), np.pad(spread.covariance, (0, constants))
+        return Model(self.problem.loss, mean, covariance, self.ridge, radius=self.radius, largest=self.minimised.L)
 
     def noise_at(self, x: np.ndarray, cost: float) -> np.ndarray:
         """Return the covariance of the noise in a gradient that is released at x for this cost."""
-        covariance, units = self.noise.covariance(self.problem)
         sensitivity = float(self.problem.sensitivity_at(x, self.noise.norm))
-        scale = float(self.noise.scales(sensitivity, np.array(cost), _FULL)) / self.problem.n
-        return scale**2 * covariance.matrix * np.outer(units, units)
+        scale = float(self.noise.scales(sensitivity, np.array(cost), FULL)) / self.problem.n
+        return covariances.of_noise(self.noise, scale, self.problem)
 
     @property
     def rarely(self) -> float:
@@ -188,7 +185,7 @@ class CurvaturePlan(Plan):
     def spending(self, repetitions: int = 1) -> Budget:
         """Return what so many runs cost together, rounded up."""
         if self.is_pure:
-            return self.budget.of(Epsilon((self.moments + self.rest) * repetitions * _UP))
+            return self.budget.of(Epsilon(up((self.moments + self.rest) * repetitions)))
         return self.budget.spending(np.tile([self.moments, self.rest], repetitions), self.noise.kind)
 
     @property
@@ -285,7 +282,7 @@ class CurvaturePlan(Plan):
     def scale(self, cost: float) -> float:
         """Return the scale of the noise on a gradient's sum at this cost, where slopes are typical."""
         sensitivity = self.problem.typical_sensitivity(self.noise.norm)
-        return float(self.noise.scales(sensitivity, np.array(cost), _FULL))
+        return float(self.noise.scales(sensitivity, np.array(cost), FULL))
 
     @property
     def facts(self) -> dict[str, str]:
@@ -310,7 +307,7 @@ def require_covered(problem: Problem) -> None:
     """Raise unless the method is written for this problem."""
     designs.typical_curvature(problem.loss)
     problem.domain.columns(problem.d)
-    require_units(problem)
+    limits.require_units(problem)
     if problem.clip is not None:
         raise ValueError(
             f"the curvature method models gradients that are not clipped: use clip=None, got {problem.clip!r}."

@@ -10,7 +10,7 @@ from epsteps.methods.curvature import UndrawableError
 from epsteps.methods.curvature.plan import CurvaturePlan, require_covered
 from epsteps.problem import limits, validate
 from epsteps.problem.problem import Problem
-from epsteps.problem.sampling import Sampling
+from epsteps.problem.sampling import FULL
 
 # Share of the budget that means and squares of the columns get.
 _MOMENTS = 0.03
@@ -92,7 +92,7 @@ def _plan(problem: Problem, budget: Budget, noise: Mechanism) -> CurvaturePlan:
 def _paying_ridge(problem: Problem, noise: Mechanism, total: float) -> float:
     """Return the ridge, at least the problem's, that is worth its bias."""
     sensitivity = problem.typical_sensitivity(noise.norm)
-    scale = float(noise.scales(sensitivity, np.array(total), Sampling(1, 1)))
+    scale = float(noise.scales(sensitivity, np.array(total), FULL))
     size = math.sqrt(2 * float(noise.half_power(scale, problem))) / problem.n
     return max(problem.ridge, size / noise.kind.either(*_LENGTHS))
 

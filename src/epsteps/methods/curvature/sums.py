@@ -9,18 +9,16 @@ import numpy as np
 
 from epsteps.budgets import Cost, mechanisms
 from epsteps.methods.curvature import MATRIX_ROWS, MATRIX_STEPS, Statistic, Whitening
-from epsteps.plans.requests import Draw, Sum
+from epsteps.plans.requests import Draw, Records, Sum
 from epsteps.problem.ball import Ball
 from epsteps.problem.domain import Columns
 from epsteps.problem.grid import STEPS
 from epsteps.problem.problem import Problem
+from epsteps.problem.rounding import up
 from epsteps.problem.shapes import Frobenius, Nuclear
 
 if TYPE_CHECKING:
     from epsteps.noise import Source
-
-# A scale in integers is rounded up by this much, far above its rounding error.
-_UP = 1 + 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,10 +40,15 @@ class ColumnMeans(Sum):
         ratio = statistic.problem.sensitivity(statistic.mechanism.norm) / statistic.scale
         return (statistic.mechanism.kind(float(statistic.mechanism.kind.amount_of(ratio))),)
 
+    @staticmethod
+    def prepare(records: Records) -> None:
+        """Read a block, which records in dask workers refuse: gradients, which follow, have read all of them."""
+        next(iter(records.blocks()))
+
     def draw(self, source: "Source") -> Draw:
         """Draw what is added, in integers. Sees no records."""
         mechanism, problem = self.statistic.mechanism, self.statistic.problem
-        scale = self.statistic.scale * STEPS * _UP
+        scale = up(self.statistic.scale * STEPS)
         return {"noise": source.integers(mechanism, scale, (problem.d,), mechanism.shape(problem))}
 
     def block(self, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
@@ -106,7 +109,7 @@ class SecondMoment(Sum):
     def draw(self, source: "Source") -> Draw:
         """Draw what is added, in integers. Sees no records."""
         shape = self.kind.either(Nuclear(self.k), Frobenius(self.k, lower=True))
-        scale = MATRIX_STEPS**2 / self.kind.either(self.cost, np.sqrt(self.cost)) * _UP
+        scale = up(MATRIX_STEPS**2 / self.kind.either(self.cost, np.sqrt(self.cost)))
         return {"noise": source.integers(mechanisms.of_matrices(self.kind), scale, shape.array, shape)}
 
     def block(self, features: np.ndarray, targets: np.ndarray) -> np.ndarray:

@@ -17,11 +17,11 @@ from epsteps.plans.page import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Plan, Published
 from epsteps.problem import limits, validate
 from epsteps.problem.problem import Problem
+from epsteps.problem.rounding import up
 from epsteps.problem.saturations import Saturation
 
 # Bits of the integers that the tilt and the noise on the output are drawn in.
 TILT_BITS, _OUTPUT_BITS = 36, 28
-_UP = 1 + 1e-12
 # What predictions assume of the solution's norm. Never privacy.
 SOLUTION_NORM = 3.0
 _OUTPUT = KNorm("l2")
@@ -35,11 +35,11 @@ class ObjectivePlan(Plan):
     its own tilt, the last model is the mean of all, weighted by their precision.
 
     Formal guarantee: b has the mechanism's law, and costs as ``methods.minima`` says, the Jacobian of x -> b included
-    (Chaudhuri, Monteleoni, Sarwate 2011, with the joint bound of that package). What the noise is scaled by and what is
+    (Chaudhuri, Monteleoni, Sarwate 2011, with the joint bound of that module). What the noise is scaled by and what is
     minimised come from one place, ``objective``. The solver stops where the gradient is below the public ``tolerance``,
     rounding errors included, so that its point is within tolerance/(n ridge) of the exact minimum, by strong convexity;
     noise of density ~ exp(-|z|_2/output_scale) hides the difference (Iyengar et al. 2019). That it gets there, whatever
-    the records, is decided before they are read (``plans.precision.Goal``). The drawn tilt is an integer multiple of a
+    the records, is decided before they are read (``methods.minimum.Goal``). The drawn tilt is an integer multiple of a
     tiny step. Spread evenly over its cell it is the continuous tilt of the theorem, at a cost that is counted, and the
     solver's tolerance covers the distance.
 
@@ -152,7 +152,7 @@ class ObjectivePlan(Plan):
     @property
     def tilt_slack(self) -> float:
         """How far the tilt that is used may be from the theorem's, in the L2 norm."""
-        return max(self.tilt_steps) * float(np.linalg.norm(self.noise.units(self.problem))) * _UP
+        return up(max(self.tilt_steps) * float(np.linalg.norm(self.noise.units(self.problem))))
 
     @cached_property
     def output_costs(self) -> tuple[float, ...]:
@@ -177,7 +177,7 @@ class ObjectivePlan(Plan):
         """What a ledger may be charged instead of ``spending()``: the corners, which compose better."""
         if self.is_pure:
             return self.spending()
-        outputs = math.fsum(self.output_costs) * _UP
+        outputs = up(math.fsum(self.output_costs))
         shifts = tuple(shift + outputs for shift in self.corners.shifts)
         return Corners(self.corners.multiplicities, self.corners.ratios, shifts)
 
@@ -189,8 +189,8 @@ class ObjectivePlan(Plan):
     def spending(self, repetitions: int = 1) -> Budget:
         """Return what so many runs cost together, rounded up."""
         if self.is_pure:
-            return self.budget.of(Epsilon(math.fsum(self.costs) * repetitions * _UP))
-        epsilon = self.corners.epsilon(1.0, self.budget.delta) + math.fsum(self.output_costs) * _UP
+            return self.budget.of(Epsilon(up(math.fsum(self.costs) * repetitions)))
+        epsilon = self.corners.epsilon(1.0, self.budget.delta) + up(math.fsum(self.output_costs))
         return Approximate(epsilon * repetitions, self.budget.delta * repetitions)
 
     @property
@@ -244,8 +244,8 @@ class ObjectivePlan(Plan):
     def guessed_error(self) -> float:
         """A public guess of the excess risk: what the noise costs through the guessed curvature, and the ridge."""
         noise = [mechanisms.risk(self.noise, scale, self.minimised) for scale in self.scales]
-        more = (self.ridge - self.problem.ridge) * SOLUTION_NORM**2 / 2
-        return float(np.sum(self.weights**2 * noise)) + more
+        bias = (self.ridge - self.problem.ridge) * SOLUTION_NORM**2 / 2
+        return float(np.sum(self.weights**2 * noise)) + bias
 
     def noise_covariance(self, curvature: np.ndarray) -> np.ndarray:
         """Return the covariance of the noise in the last published point, if F has this curvature: a guess."""

@@ -16,6 +16,7 @@ from epsteps.methods.objective.plan import SOLUTION_NORM, TILT_BITS, ObjectivePl
 from epsteps.plans.plan import OverspentError
 from epsteps.problem import limits, validate
 from epsteps.problem.problem import Problem
+from epsteps.problem.rounding import down, up
 from epsteps.problem.sampling import Sampling
 
 # Share of a release's epsilon that hides the solver's tolerance.
@@ -24,7 +25,6 @@ _OUTPUT_SHARE = 0.005
 _WASTE, _MOST_WASTE = 1e-4, 1e-2
 # What predictions assume of the size of the solution, for rounding errors. Never privacy.
 _SOLUTION_SIZE = 10.0
-_INWARD = 1 - 1e-9
 # What scales are multiplied by until the certificate holds: hardly ever more than the first.
 _GROWTHS = (1.0, 1 + 1e-6, 1 + 1e-5, 1 + 1e-4, 1 + 1e-3)
 # From which share of the targets' bound on pseudo-Huber loss, in the place of squared loss, grows slowly.
@@ -71,7 +71,7 @@ def minimax_ridge(problem: Problem, budget: Budget, noise: Mechanism) -> float:
 def _planned(problem: Problem, budget: Budget, noise: Mechanism, shares: tuple[float, ...]) -> ObjectivePlan:
     mechanisms.require_fit(noise, problem)
     if noise.kind.is_pure:
-        costs = [share * (budget.capacity(Epsilon) * _INWARD) for share in shares]
+        costs = [share * down(budget.capacity(Epsilon), 1e-9) for share in shares]
         ridge, scales = _pure_scales(problem, noise, costs)
     elif budget.delta:
         costs = [share * budget.amount for share in shares]
@@ -106,12 +106,12 @@ def _pure_scales(problem: Problem, noise: Mechanism, costs: Sequence[float]) -> 
     size = problem.record_size(2)
     energy = 2 * float(noise.half_power(sensitivity, problem))
     cells = noise.cell(problem) * 2.0**-TILT_BITS
-    tilts = [((1 - _OUTPUT_SHARE) * cost - cells) * _INWARD for cost in costs]
+    tilts = [down((1 - _OUTPUT_SHARE) * cost - cells, 1e-9) for cost in costs]
     ridge = minima.paying_ridge(least, problem.n, size, max(tilts), saturation, energy, SOLUTION_NORM).ridge
     # A small share must be able to pay the Jacobian, too.
     ridge = max(ridge, *(1.01 * size**2 / (problem.n * minima.kappa_limit(tilt, saturation)) for tilt in tilts))
     kappa = minima.record_weight(size, problem.n, ridge)
-    return ridge, [sensitivity / minima.noise_epsilon(tilt, kappa, saturation) * (1 + 1e-12) for tilt in tilts]
+    return ridge, [up(sensitivity / minima.noise_epsilon(tilt, kappa, saturation)) for tilt in tilts]
 
 
 def _gaussian_scales(
@@ -141,7 +141,7 @@ def _least_ridge(problem: Problem) -> Minimised:
 
 def _largest_mu(minimised: Minimised, budget: Budget, shares: tuple[float, ...]) -> float:
     """Return the largest total mu of tilts with these shares; 0 if the Jacobians alone cost more than epsilon."""
-    saturation, epsilon = minimised.saturation, budget.amount * (1 - _OUTPUT_SHARE) * _INWARD
+    saturation, epsilon = minimised.saturation, down(budget.amount * (1 - _OUTPUT_SHARE), 1e-9)
     kappa = minimised.kappa
     single = minima.calibrated(epsilon, budget.delta, kappa, saturation)
     if single is None:
