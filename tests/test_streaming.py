@@ -10,6 +10,7 @@ import pytest
 from conftest import ENGINES, records, small_problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from laws import runs
 
 import epsteps as es
 from epsteps.data import sources as records_from
@@ -299,6 +300,20 @@ def test_structure_raises_in_one_line_before_anything_is_charged(tmp_path):
             assert "\n" not in str(caught.value)
     with pytest.raises(ValueError, match=r"= \(21, 3\), got \(20, 3\)"):
         es.Rows(small_problem(n=21), tmp_path / "good.npy", np.ones(21))
+
+
+@pytest.mark.parametrize("method", ["descent", "curvature", "objective"])
+def test_a_file_that_is_damaged_in_its_middle_is_refused_before_the_charge(cut, tmp_path, method):
+    problem = small_problem(n=400, ridge=0.1)
+    path, account = write_table(tmp_path / "t.parquet", *records(problem), groups=50), runs.Account()
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2 : len(content) // 2 + 900] = bytes(900)
+    path.write_bytes(content)
+    cut(30)
+    plan = es.plan(problem, es.Pure(5.0), method)
+    with pytest.raises(OSError, match=r"cannot read .*t\.parquet"):
+        es.run(plan, es.Rows(problem, path, "label"), ledger=account)
+    assert account.charges == []
 
 
 def test_pyarrow_is_asked_for_by_name(tmp_path, monkeypatch):

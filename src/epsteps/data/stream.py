@@ -5,6 +5,7 @@ Float means are combined by weight; exact sums are sums of integers, so that blo
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -64,8 +65,16 @@ class StreamEngine(Engine):
         return self._total(lambda engine: engine.second_moment())
 
     def prepare(self) -> None:
-        """Test the engine that computes with blocks; the records are read when sums are asked for."""
+        """Test the engine that computes with blocks, and read every record once: what cannot be read fails here."""
         require_exact(self._kind, self._kind.name)
+        _ = self._is_readable
+
+    @cached_property
+    def _is_readable(self) -> bool:
+        """Whether every block can be read; what is damaged raises."""
+        for block in self._reader.blocks(block_rows(self._reader.shape[1])):
+            block()
+        return True
 
     def _mean(self, term: _Term, rows: np.ndarray | None = None) -> np.ndarray:
         total, count = np.zeros(()), 0
