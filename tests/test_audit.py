@@ -26,9 +26,8 @@ from epsteps.methods import plan_objective
 from epsteps.methods.minimum import Minimum
 from epsteps.methods.smoothness import SmoothnessPlan
 from epsteps.noise import SAMPLERS, Source
-from epsteps.problem.losses import PseudoHuber, SmoothedHinge
+from epsteps.problem.losses import PseudoHuber, SmoothedHinge, Softmax
 from epsteps.problem.shapes import Nuclear
-from epsteps.problem.softmax import Softmax
 
 CUBE = es.Ball(1, norm=np.inf)
 

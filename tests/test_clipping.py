@@ -15,8 +15,7 @@ from epsteps.data import encoding, sources, stream
 from epsteps.data.dense import DenseEngine
 from epsteps.data.slopes import steepest
 from epsteps.problem.grid import STEPS, Grid
-from epsteps.problem.losses import PseudoHuber, SmoothedHinge
-from epsteps.problem.softmax import Softmax
+from epsteps.problem.losses import PseudoHuber, SmoothedHinge, Softmax
 
 LOSSES = [
     es.Logistic(),

@@ -18,7 +18,7 @@ from epsteps.data.cluster import parts as connection
 from epsteps.data.dense import DenseEngine
 from epsteps.data.engine import SelfTestError
 from epsteps.problem.grid import Grid
-from epsteps.problem.softmax import Softmax
+from epsteps.problem.losses import Softmax
 
 distributed = pytest.importorskip("distributed", reason="the dask engine needs distributed")
 da = pytest.importorskip("dask.array", reason="the dask engine needs dask")

@@ -27,7 +27,7 @@ from epsteps.methods.curvature import (
     matrix_noise,
     whitening_of,
 )
-from epsteps.methods.curvature.planning import plan_curvature, prefers_descent
+from epsteps.methods.curvature.plan import plan_curvature, prefers_descent
 from epsteps.methods.curvature.sums import ColumnMeans, SecondMoment, column_means
 from epsteps.noise import Source
 from epsteps.problem.grid import STEPS

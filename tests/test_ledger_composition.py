@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import epsteps as es
+from epsteps.budgets.budget import exact, exact_total, round_down, round_up
 from epsteps.budgets.corners import Corners, composed
 from epsteps.budgets.filters import accounts, pure_divergence
-from epsteps.budgets.prices import exact, round_down, round_up, total
 from epsteps.ledger.chain import Terms, dump_cost, load_cost
 from epsteps.methods.minima import calibrated
 from epsteps.problem.saturations import Flat, Sigmoid, Softmax
@@ -58,7 +58,7 @@ def test_a_float_stands_for_what_it_is_written_with(value):
 @given(FLOATS, FLOATS)
 def test_amounts_are_shown_rounded_toward_privacy(one, other):
     for amounts in ("decimal", "binary"):
-        value = total([one, other], amounts)
+        value = exact_total([one, other], amounts)
         up, down = round_up(value, amounts), round_down(value, amounts)
         assert exact(math.nextafter(up, 0), amounts) < value <= exact(up, amounts)
         assert exact(down, amounts) <= value < exact(math.nextafter(down, math.inf), amounts)

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epsteps.problem.levels import STEPS
-from epsteps.problem.losses import Logistic, PseudoHuber, SmoothedHinge, Squared
-from epsteps.problem.softmax import Softmax
+from epsteps.problem.losses import Logistic, PseudoHuber, SmoothedHinge, Softmax, Squared
 
 SCALAR = [
     Logistic(),

@@ -13,9 +13,8 @@ from epsteps.auditing.worst_case import noise_norm, record_gradients, worst_pair
 from epsteps.budgets import mechanisms
 from epsteps.noise import Source
 from epsteps.problem.grid import Grid
-from epsteps.problem.losses import PseudoHuber, SmoothedHinge
+from epsteps.problem.losses import PseudoHuber, SmoothedHinge, Softmax
 from epsteps.problem.shapes import Body, Ellipsoid
-from epsteps.problem.softmax import Softmax
 
 DOMAINS = {
     "cube": es.Ball(0.7, norm=np.inf),

@@ -12,7 +12,7 @@ from conftest import records, small_problem
 
 import epsteps as es
 from epsteps.budgets import Budget, Mu, Rho
-from epsteps.budgets.prices import Parts, Tally, exact
+from epsteps.budgets.budget import Parts, Tally, exact
 
 
 def root(square, amounts):

@@ -137,10 +137,9 @@ from epsteps.methods.statistics import SecondMoments
 from epsteps.noise import SAMPLERS, Source, gaussian, matrices
 from epsteps.plans import notation
 from epsteps.problem import grid, levels, saturations
-from epsteps.problem.losses import PseudoHuber, SmoothedHinge
+from epsteps.problem.losses import PseudoHuber, SmoothedHinge, Softmax
 from epsteps.problem.sampling import Sampling
 from epsteps.problem.shapes import L1, L2, Body, Ellipsoid, Hull, Nuclear, Spherical
-from epsteps.problem.softmax import Softmax
 from epsteps.running import run as loop
 from epsteps.running import solver
 from epsteps.running.solver import Tilted, TreeSum

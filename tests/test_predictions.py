@@ -13,7 +13,7 @@ from epsteps.budgets.corners import Corners
 from epsteps.methods import minima
 from epsteps.methods.curvature import Division, Model, predicted_excess
 from epsteps.methods.minimum import Minimised
-from epsteps.methods.objective.planning import minimax_ridge
+from epsteps.methods.objective import minimax_ridge
 from epsteps.methods.statistics import Vectors
 from epsteps.problem.saturations import PseudoHuber, Sigmoid, Softmax
 

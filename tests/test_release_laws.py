@@ -23,9 +23,8 @@ from epsteps.budgets import mechanisms
 from epsteps.methods import ObjectivePlan, OutputPlan, plan_objective
 from epsteps.methods.minimum import Minimised
 from epsteps.noise import Source
-from epsteps.problem.losses import PseudoHuber, SmoothedHinge
+from epsteps.problem.losses import PseudoHuber, SmoothedHinge, Softmax
 from epsteps.problem.shapes import Nuclear
-from epsteps.problem.softmax import Softmax
 from epsteps.running import solver
 from epsteps.running.run import Reader
 from epsteps.testing import replay

@@ -12,9 +12,8 @@ from conftest import records
 import epsteps as es
 from epsteps.budgets import Epsilon, mechanisms
 from epsteps.methods import CurvaturePlan, plan_objective
-from epsteps.problem.losses import PseudoHuber
+from epsteps.problem.losses import PseudoHuber, Softmax
 from epsteps.problem.sampling import Sampling
-from epsteps.problem.softmax import Softmax
 from epsteps.testing import ReplayError, replay
 
 METHODS = (es.gd, es.heavy_ball, es.nesterov, es.multistage, es.restarted_nesterov)

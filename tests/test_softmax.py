@@ -11,7 +11,7 @@ import epsteps as es
 from epsteps.data import encoding, sources, stream
 from epsteps.data.engine import chosen
 from epsteps.problem.grid import STEPS, Grid
-from epsteps.problem.softmax import Softmax
+from epsteps.problem.losses import Softmax
 
 BALLS = [es.Ball(0.7, norm=np.inf), es.Ball(2.5, norm=2), es.Ball(1, norm=1)]
 NAMES = ("a", "b", "c", "d")

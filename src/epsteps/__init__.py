@@ -11,8 +11,8 @@ from epsteps.budgets import Approximate, Concentrated, Expense, Pure
 from epsteps.data.rows import Rows, check
 from epsteps.ledger import BudgetExceededError, Ledger, LedgerError
 from epsteps.methods import CurvaturePlan, ObjectivePlan, OutputPlan, StatisticsPlan, StepsPlan, plan
+from epsteps.methods.choice import UnreachableError, required_epsilon, required_n
 from epsteps.methods.smoothness import SmoothnessEstimate
-from epsteps.methods.targets import UnreachableError, required_epsilon, required_n
 from epsteps.plans.notation import PlanFormatError
 from epsteps.plans.plan import Charge, OverspentError, Plan, Published
 from epsteps.plans.requests import Gradient, Sum
@@ -20,9 +20,8 @@ from epsteps.problem.ball import Ball
 from epsteps.problem.box import Box
 from epsteps.problem.domain import Domain
 from epsteps.problem.extras import MissingExtraError
-from epsteps.problem.losses import Logistic, Loss, PseudoHuber, SmoothedHinge, Squared
+from epsteps.problem.losses import Logistic, Loss, PseudoHuber, SmoothedHinge, Softmax, Squared
 from epsteps.problem.problem import Problem
-from epsteps.problem.softmax import Softmax
 from epsteps.running.checkpoint import CheckpointError
 from epsteps.running.run import Run, estimate_smoothness, run
 from epsteps.tables import Category, Numeric, Schema

@@ -9,13 +9,12 @@ from scipy.optimize import root_scalar
 
 from epsteps.bounds import Prediction
 from epsteps.budgets import filters
-from epsteps.budgets.budget import Budget, total
+from epsteps.budgets.budget import Budget, Parts, Price, Tally, total
 from epsteps.budgets.composition import composed_epsilon
 from epsteps.budgets.concentrated import Concentrated
 from epsteps.budgets.conversions import checked_delta, gaussian_epsilon, gaussian_mu
 from epsteps.budgets.costs import Cost, Epsilon, Rho
 from epsteps.budgets.mechanisms import Gaussian, Mechanism
-from epsteps.budgets.prices import Parts, Price, Tally
 from epsteps.problem import validate
 from epsteps.problem.rounding import up
 from epsteps.problem.sampling import FULL, Sampling

@@ -1,20 +1,128 @@
 """What every budget offers: what may be spent, in which currencies, and what costs amount to together."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Self
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from epsteps.bounds import Prediction
 from epsteps.budgets.costs import BY_UNIT, Cost
 from epsteps.budgets.mechanisms import Mechanism
-from epsteps.budgets.prices import Price, Tally
 from epsteps.problem import validate
 from epsteps.problem.kinds import Kinds
 from epsteps.problem.rounding import up
 from epsteps.problem.sampling import Sampling
+
+if TYPE_CHECKING:
+    from epsteps.budgets.corners import Corners
+
+AMOUNTS = ("decimal", "binary")
+
+
+class Price:
+    """What a release may be charged as. Every kind of budget is one, and so are corners, which are no budget.
+
+    A kind is a frozen dataclass below this class. Ledgers know it by its ``tag``, the name of its class in small
+    letters unless it says otherwise, and store its fields, which are plain numbers or tuples of them.
+    """
+
+    tag: ClassVar[str]
+    tagged: ClassVar[dict[str, type["Price"]]] = {}
+    # The rules by which charges compose under it; none for what is no budget.
+    compositions: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "tag" not in vars(cls):
+            cls.tag = cls.__name__.lower()
+        Price.tagged[cls.tag] = cls
+
+    @property
+    def parts(self) -> "Parts":
+        """What it consists of, for ledgers that compose it with other prices."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the tag and the fields."""
+        return {"kind": self.tag} | {field.name: getattr(self, field.name) for field in fields(self)}  # pyright: ignore[reportArgumentType]
+
+    @staticmethod
+    def from_dict(content: dict[str, Any]) -> "Price":
+        """Read a price of any kind."""
+        return Price.tagged[content["kind"]](**{name: value for name, value in content.items() if name != "kind"})
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A price as what composes: a pure epsilon, a rho or corners, all but for the chance ``delta``."""
+
+    epsilon: float | None = None
+    rho: float | None = None
+    corners: "Corners | None" = None
+    delta: float | None = None
+
+    @property
+    def names(self) -> set[str]:
+        """The names of the parts that are there."""
+        return {field.name for field in fields(self) if getattr(self, field.name) is not None}
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What prices amount to: epsilon or rho, exactly or rounded up; and the deltas of approximate prices."""
+
+    spent: Fraction
+    limit: Fraction
+    delta: Fraction = Fraction(0)
+    delta_limit: Fraction = Fraction(0)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the budget covers it."""
+        return self.spent <= self.limit and self.delta <= self.delta_limit
+
+
+def require_parts(budget: Price, prices: Sequence[Price], names: set[str], remedy: str) -> None:
+    """Refuse prices with other parts than these: they promise less than the budget of the dataset."""
+    for price in prices:
+        if not price.parts.names <= names:
+            raise TypeError(f"{price} cannot be charged to a dataset with {budget}: it promises less. {remedy}.")
+
+
+@lru_cache(maxsize=4096)
+def exact(value: float, amounts: str = "decimal") -> Fraction:
+    """Return the number that a float stands for.
+
+    >>> exact(0.1), exact(0.1, "binary") > exact(0.1)
+    (Fraction(1, 10), True)
+    """
+    return Fraction(repr(float(value))) if amounts == "decimal" else Fraction(value)
+
+
+def exact_total(values: Iterable[float], amounts: str = "decimal") -> Fraction:
+    """Return the exact sum; equal values, which are common, are added at once.
+
+    >>> exact_total([0.1] * 10) == 1, exact_total([0.1] * 10, "binary") > 1
+    (True, True)
+    """
+    return sum((count * exact(value, amounts) for value, count in Counter(values).items()), Fraction(0))
+
+
+def round_up(value: Fraction, amounts: str = "decimal") -> float:
+    """Return the smallest float that does not stand for less."""
+    nearest = float(value)
+    return nearest if exact(nearest, amounts) >= value else math.nextafter(nearest, math.inf)
+
+
+def round_down(value: Fraction, amounts: str = "decimal") -> float:
+    """Return the largest float that does not stand for more."""
+    nearest = float(value)
+    return nearest if exact(nearest, amounts) <= value else math.nextafter(nearest, -math.inf)
 
 
 class Budget(Price):
@@ -66,7 +174,7 @@ class Budget(Price):
     def tally(self, prices: Sequence[Price], composition: str, amounts: str) -> Tally:
         """Return what prices that a ledger was charged, in this order, amount to; one that promises less is refused.
 
-        ``amounts`` says what number a float stands for: see ``epsteps.budgets.prices``. Unless the composition says
+        ``amounts`` says what number a float stands for: see ``epsteps.budgets.budget``. Unless the composition says
         otherwise, it must hold for prices that are chosen by earlier releases.
         """
         raise NotImplementedError

@@ -8,11 +8,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from epsteps.budgets.budget import Budget
+from epsteps.budgets.budget import Budget, Parts, Price, Tally, exact, exact_total, require_parts
 from epsteps.budgets.costs import Cost, Rho
 from epsteps.budgets.mechanisms import Gaussian
-from epsteps.budgets.prices import Parts, Price, Tally, exact, require_parts
-from epsteps.budgets.prices import total as exact_total
 from epsteps.problem import validate
 from epsteps.problem.sampling import FULL
 

@@ -17,8 +17,8 @@ import numpy as np
 from scipy.optimize import root_scalar
 from scipy.special import logsumexp, ndtr
 
+from epsteps.budgets.budget import Parts, Price
 from epsteps.budgets.conversions import checked_delta, gaussian_delta, gaussian_mu
-from epsteps.budgets.prices import Parts, Price
 from epsteps.problem import validate
 from epsteps.problem.rounding import down, up
 

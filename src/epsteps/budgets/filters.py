@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from epsteps.budgets.budget import Price, Tally, exact, exact_total, round_down, round_up
 from epsteps.budgets.composition import composed_epsilon
 from epsteps.budgets.conversions import zcdp_epsilon
 from epsteps.budgets.corners import Corners, composed
-from epsteps.budgets.prices import Price, Tally, exact, round_down, round_up, total
 from epsteps.problem.rounding import down, up
 
 if TYPE_CHECKING:
@@ -60,13 +60,13 @@ class Gathered:
         self.epsilons = Counter(part.epsilon for part in parts if part.epsilon is not None)
         self.rhos = Counter(part.rho for part in parts if part.rho is not None)
         self.corners = Counter(part.corners for part in parts if part.corners is not None)
-        self.delta = total((part.delta for part in parts if part.delta is not None), amounts)
+        self.delta = exact_total((part.delta for part in parts if part.delta is not None), amounts)
 
     def groups(self, amounts: str) -> list[Callable[[float], float]]:
         """Return, for the rhos together and for the corners together, what their epsilon is at a delta."""
         groups: list[Callable[[float], float]] = []
         if self.rhos:
-            rho = round_up(total(self.rhos.elements(), amounts), amounts)
+            rho = round_up(exact_total(self.rhos.elements(), amounts), amounts)
             groups.append(lambda delta: zcdp_epsilon(rho, delta))
         if self.corners:
             together = composed(list(self.corners.elements()))
@@ -98,7 +98,7 @@ def _plain(budget: "Approximate", gathered: Gathered, amounts: str) -> Tally:
             "Approximate(epsilon, delta) instead, with epsilon from "
             f"{'epsteps.budgets.zcdp_epsilon(rho, delta)' if rhos else 'corners.epsilon(1.0, delta)'}."
         )
-    spent, limit = total(gathered.epsilons.elements(), amounts), exact(budget.epsilon, amounts)
+    spent, limit = exact_total(gathered.epsilons.elements(), amounts), exact(budget.epsilon, amounts)
     return Tally(spent, limit, gathered.delta, exact(budget.delta, amounts))
 
 
@@ -112,7 +112,7 @@ def _adaptive(budget: "Approximate", gathered: Gathered, amounts: str) -> Tally:
     # Sums may overflow; such prices do not fit.
     candidates = [exact(epsilon, amounts) for epsilon in epsilons if epsilon < sys.float_info.max]
     if not gathered.rhos and not gathered.corners:
-        candidates.append(total(gathered.epsilons.elements(), amounts))
+        candidates.append(exact_total(gathered.epsilons.elements(), amounts))
     limit = exact(budget.epsilon, amounts)
     share = exact(budget.delta, amounts) * Fraction(CHARGES_SHARE)
     return Tally(min(candidates, default=2 * limit), limit, gathered.delta, share)
@@ -128,14 +128,14 @@ def _numerical(budget: "Approximate", gathered: Gathered, amounts: str) -> Tally
     """
     whole, costs = exact(budget.delta, amounts), list(gathered.epsilons.elements())
     groups = gathered.groups(amounts)
-    candidates = [] if groups else [total(costs, amounts)]
+    candidates = [] if groups else [exact_total(costs, amounts)]
     free = round_down(whole - gathered.delta, amounts)
     if free > 0 and (costs or groups):
         if not groups:
             candidates.append(exact(composed_epsilon(np.array(costs), free), amounts))
         for split in _SPLITS if groups else ():
             extra = [up(epsilon_at(free * split / len(groups))) for epsilon_at in groups]
-            candidates.append(total([*costs, *extra], amounts))
+            candidates.append(exact_total([*costs, *extra], amounts))
             left = down(free * (1 - split))
             candidates.append(exact(composed_epsilon(np.array([*costs, *extra]), left), amounts))
     if not candidates:

@@ -5,11 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from epsteps.budgets.budget import Budget
+from epsteps.budgets.budget import Budget, Parts, Price, Tally, exact, exact_total, require_parts
 from epsteps.budgets.costs import Cost, Epsilon
 from epsteps.budgets.mechanisms import KNorm
-from epsteps.budgets.prices import Parts, Price, Tally, exact, require_parts
-from epsteps.budgets.prices import total as exact_total
 from epsteps.problem import validate
 from epsteps.problem.sampling import FULL, Sampling
 

@@ -16,8 +16,9 @@ from typer import Argument, Option
 
 import epsteps as es
 from epsteps import tables
-from epsteps.budgets.prices import Price
-from epsteps.cli import common, files
+from epsteps.budgets.budget import Price
+from epsteps.cli import common
+from epsteps.cli import common as files
 from epsteps.tables import Schema, SchemaCheck
 
 MODEL, REPORT = "model.json", "report.html"

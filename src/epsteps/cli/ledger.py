@@ -9,7 +9,8 @@ from rich.text import Text
 from typer import Argument, Option
 
 import epsteps as es
-from epsteps.cli import common, files
+from epsteps.cli import common
+from epsteps.cli import common as files
 from epsteps.cli.common import make_table, print_json, print_table, shown
 from epsteps.ledger import Book
 

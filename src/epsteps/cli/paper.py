@@ -11,7 +11,8 @@ from rich.table import Table
 from typer import Argument, Option
 
 import epsteps as es
-from epsteps.cli import common, files
+from epsteps.cli import common
+from epsteps.cli import common as files
 from epsteps.data.parquet import ParquetReader
 from epsteps.data.tables import read_table
 from epsteps.paper import compare as experiment

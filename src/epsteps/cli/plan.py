@@ -13,7 +13,8 @@ from typer import Argument, Option
 import epsteps as es
 from epsteps import auditing
 from epsteps.budgets import Budget
-from epsteps.cli import common, files
+from epsteps.cli import common
+from epsteps.cli import common as files
 from epsteps.cli.common import make_budget, make_problem, method_named
 
 # Longer plans are shown by as many of their steps, evenly spread.

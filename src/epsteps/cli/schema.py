@@ -9,7 +9,8 @@ from rich.table import Table
 from rich.text import Text
 from typer import Argument, Option
 
-from epsteps.cli import common, files
+from epsteps.cli import common
+from epsteps.cli import common as files
 from epsteps.cli.common import print_table, shown
 from epsteps.tables import Schema, SchemaCheck, draft, read_columns
 

@@ -5,8 +5,8 @@ targets. It is enforced, and never inferred.
 """
 
 from epsteps.estimators import _scikit as _scikit
+from epsteps.estimators.base import Evaluation, evaluate
 from epsteps.estimators.classification import PrivateLinearSVC, PrivateLogisticRegression
-from epsteps.estimators.evaluation import Evaluation, evaluate
 from epsteps.estimators.regression import PrivateHuberRegressor, PrivateRidge
 from epsteps.estimators.search import PrivateSearch
 

@@ -11,8 +11,7 @@ from sklearn.base import ClassifierMixin
 from epsteps.data import values
 from epsteps.estimators import _scikit
 from epsteps.estimators.base import PrivateLinearModel, with_common_parameters
-from epsteps.problem.losses import Logistic, Loss, SmoothedHinge
-from epsteps.problem.softmax import Softmax
+from epsteps.problem.losses import Logistic, Loss, SmoothedHinge, Softmax
 from epsteps.tables.model import likeliest, probabilities
 from epsteps.tables.scores import of_classes
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Protocol
 
 from epsteps.budgets import Budget
-from epsteps.budgets.prices import Price, Tally, round_down, round_up
+from epsteps.budgets.budget import Price, Tally, round_down, round_up
 from epsteps.ledger.chain import Entry, LedgerError, Terms, load_terms
 
 # Letters and marks that print nothing (Unicode's Default_Ignorable_Code_Point, and the empty braille cell), of those

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from epsteps.budgets import Budget
-from epsteps.budgets.prices import AMOUNTS, Price, Tally
+from epsteps.budgets.budget import AMOUNTS, Price, Tally
 from epsteps.problem import validate
 
 # What the first entry follows.

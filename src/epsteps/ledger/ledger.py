@@ -3,7 +3,7 @@
 from os import PathLike
 
 from epsteps.budgets import Budget
-from epsteps.budgets.prices import Price
+from epsteps.budgets.budget import Price
 from epsteps.ledger import databases, store
 from epsteps.ledger.books import Book, find, open_books, require_new, require_plain
 from epsteps.ledger.chain import GENESIS, Entry, LedgerError, Terms, checked, dump_cost, dump_terms, follow

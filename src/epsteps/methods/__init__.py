@@ -1,9 +1,8 @@
 """The methods: each a kind of plan, what it asks for, and how it is chosen from public numbers."""
 
 from epsteps.methods.choice import plan
-from epsteps.methods.curvature.planning import CurvaturePlan, plan_curvature, prefers_descent
-from epsteps.methods.objective.plan import ObjectivePlan
-from epsteps.methods.objective.planning import plan_objective
+from epsteps.methods.curvature.plan import CurvaturePlan, plan_curvature, prefers_descent
+from epsteps.methods.objective import ObjectivePlan, plan_objective
 from epsteps.methods.output import OutputPlan, plan_output
 from epsteps.methods.statistics import StatisticsPlan, plan_statistics
 from epsteps.methods.steps import StepsPlan, plan_steps

@@ -12,8 +12,7 @@ import numpy as np
 
 from epsteps.data.values import shown
 from epsteps.problem import validate
-from epsteps.problem.losses import Logistic, Squared
-from epsteps.problem.softmax import Softmax
+from epsteps.problem.losses import Logistic, Softmax, Squared
 from epsteps.tables import cells
 
 Label = str | bool | int | float

@@ -10,8 +10,7 @@ import numpy as np
 
 from epsteps.data.values import shown
 from epsteps.problem.box import Box
-from epsteps.problem.losses import Logistic, Squared
-from epsteps.problem.softmax import Softmax
+from epsteps.problem.losses import Logistic, Softmax, Squared
 from epsteps.tables import cells, notation
 from epsteps.tables.columns import Category, Column, ColumnCheck, Numeric, checked_text
 from epsteps.tables.files import array_of, columns_of, hint, names_of, read_columns

@@ -8,12 +8,16 @@ from epsteps.methods.curvature.covariance import (
     MATRIX_STEPS,
     Definite,
     MatrixNoise,
+    Moments,
     Spread,
+    Statistic,
     Whitening,
     covariance,
+    decode_moments,
     definite,
     held,
     matrix_noise,
+    statistics_of,
     whitening_of,
 )
 from epsteps.methods.curvature.division import (
@@ -25,7 +29,6 @@ from epsteps.methods.curvature.division import (
     require_drawable,
 )
 from epsteps.methods.curvature.model import Model, surrogate_of, typical_curvature
-from epsteps.methods.curvature.moments import Moments, Statistic, decode_moments, statistics_of
 
 __all__ = [
     "LEAST_SHARE",

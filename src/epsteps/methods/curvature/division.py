@@ -6,8 +6,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from epsteps.budgets import Cost
-from epsteps.methods.curvature.covariance import MATRIX_ROWS, MATRIX_STEPS, USABLE, error_of, spreads
-from epsteps.methods.curvature.moments import Moments, Statistic
+from epsteps.methods.curvature.covariance import (
+    MATRIX_ROWS,
+    MATRIX_STEPS,
+    USABLE,
+    Moments,
+    Statistic,
+    error_of,
+    spreads,
+)
 from epsteps.problem.grid import STEPS
 from epsteps.problem.limits import LARGEST_UNIT
 from epsteps.problem.rounding import down

@@ -1,1 +1,0 @@
-"""Objective perturbation: the minimum of a tilted objective is published."""
