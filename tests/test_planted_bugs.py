@@ -122,7 +122,8 @@ from scipy import stats
 
 import epsteps as es
 from epsteps import methods
-from epsteps.budgets import Epsilon, pure
+from epsteps.budgets import Epsilon
+from epsteps.budgets import budget as budgets
 from epsteps.budgets.mechanisms import Gaussian, KNorm
 from epsteps.data import dense, engine
 from epsteps.data.engine import require_exact
@@ -614,13 +615,15 @@ def intercept_forgotten(patch):
 
 def one_step_forgotten(patch):
     """T steps share what T - 1 may spend, and the certificate adds T - 1 of them."""
-    split, total = es.Pure.allocate, pure.total
+    split, total = es.Pure.allocate, budgets.total
 
     def allocate(self, weights, T, *rest):
         return split(self, weights, T, *rest) * T / max(T - 1, 1)
 
     patch.setattr(es.Pure, "allocate", allocate)
-    patch.setattr(pure, "total", lambda expenses, costs: total(expenses, np.asarray(costs)[: max(len(costs) - 1, 1)]))
+    patch.setattr(
+        budgets, "total", lambda expenses, costs: total(expenses, np.asarray(costs)[: max(len(costs) - 1, 1)])
+    )
 
 
 def charged_afterwards(patch):
@@ -1202,8 +1205,8 @@ def votes_outside_of_their_domain(patch):
 
 
 def columns_outside_of_their_domain(patch):
-    right = curvature_sums._centred
-    patch.setattr(curvature_sums, "_centred", lambda columns, features: 3 * right(columns, features))
+    right = curvature_sums._encode_means
+    patch.setattr(curvature_sums, "_encode_means", lambda columns, features: 3 * right(columns, features))
 
 
 def requests_for_a_clip(trusting):
