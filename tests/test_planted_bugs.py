@@ -122,7 +122,8 @@ from scipy import stats
 
 import epsteps as es
 from epsteps import methods
-from epsteps.budgets import Epsilon, pure
+from epsteps.budgets import Epsilon
+from epsteps.budgets import budget as budgets
 from epsteps.budgets.mechanisms import Gaussian, KNorm
 from epsteps.data import dense, engine
 from epsteps.data.engine import require_exact
@@ -613,13 +614,15 @@ def intercept_forgotten(patch):
 
 def one_step_forgotten(patch):
     """T steps share what T - 1 may spend, and the certificate adds T - 1 of them."""
-    split, total = es.Pure.allocate, pure.total
+    split, total = es.Pure.allocate, budgets.total
 
     def allocate(self, weights, T, *rest):
         return split(self, weights, T, *rest) * T / max(T - 1, 1)
 
     patch.setattr(es.Pure, "allocate", allocate)
-    patch.setattr(pure, "total", lambda expenses, costs: total(expenses, np.asarray(costs)[: max(len(costs) - 1, 1)]))
+    patch.setattr(
+        budgets, "total", lambda expenses, costs: total(expenses, np.asarray(costs)[: max(len(costs) - 1, 1)])
+    )
 
 
 def charged_afterwards(patch):

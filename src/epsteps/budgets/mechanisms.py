@@ -200,7 +200,8 @@ NAMES = tuple(name for name, rule in RULES.items() if rule.fit)
 
 def named(name: str) -> Mechanism:
     """Return the mechanism of this name, for gradients."""
-    validate.choice("mechanism", name, NAMES)
+    # Not NAMES, which are those of the library: a shape from outside has a line in RULES, too.
+    validate.choice("mechanism", name, tuple(name for name, rule in RULES.items() if rule.fit))
     return Gaussian(name) if RULES[name].gaussian else KNorm(name)
 
 
