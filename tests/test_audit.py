@@ -17,7 +17,8 @@ from scipy import stats
 from typer.testing import CliRunner
 
 import epsteps as es
-from epsteps.auditing import confidence, work
+from epsteps.auditing import attacks as confidence
+from epsteps.auditing import work
 from epsteps.auditing.attacks import Traces
 from epsteps.auditing.steps import Design
 from epsteps.auditing.worst_case import worst_pair

@@ -13,12 +13,11 @@ from scipy import stats
 from epsteps.budgets.mechanisms import named
 from epsteps.noise import Source, added, gaussian, hulls, knorm
 from epsteps.noise.bits import Bits
-from epsteps.noise.fast import FLAT, LOG_ULPS, split
 from epsteps.noise.gaussian import Gaussians, rounded_gaussian, rounded_product, tilted_gaussian
 from epsteps.noise.hulls import layout_of
 from epsteps.noise.knorm import SQUEEZE, WORDS, Tape, gamma, integer_radius
 from epsteps.noise.laplace import discrete_laplace, geometric, whole_geometric
-from epsteps.noise.reals import Ball, Point, Uniform, decide
+from epsteps.noise.reals import FLAT, LOG_ULPS, Ball, Point, Uniform, decide, split
 from epsteps.noise.shaped import parts_of, shaped
 from epsteps.noise.uniform import uniform_below, uniform_subset
 from epsteps.problem.sampling import Sampling

@@ -23,7 +23,7 @@ from sklearn.preprocessing import MinMaxScaler, OneHotEncoder
 from typer.testing import CliRunner
 
 import epsteps as es
-from epsteps.estimators.transformer import SchemaTransformer
+from epsteps.estimators.base import SchemaTransformer
 from epsteps.tables import Category, Numeric, Schema, draft, read_columns
 
 command = import_module("epsteps.cli.schema")

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.optimize import linprog
 from threadpoolctl import threadpool_limits
 
-from epsteps.auditing import confidence as intervals
+from epsteps.auditing import attacks as intervals
 from epsteps.auditing.report import Audit, StepBound
 from epsteps.auditing.steps import independence
 from epsteps.auditing.worst_case import (

@@ -13,7 +13,7 @@ from itertools import islice
 
 import numpy as np
 
-from epsteps.auditing import confidence as intervals
+from epsteps.auditing import attacks as intervals
 from epsteps.auditing.attacks import Attack, Gaussians, Law, Traces
 from epsteps.auditing.minima import Crowd, crowds_of
 from epsteps.auditing.report import Audit, StepBound

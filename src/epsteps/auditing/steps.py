@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from epsteps.auditing import confidence as intervals
+from epsteps.auditing import attacks as intervals
 from epsteps.auditing.attacks import Attack
 from epsteps.auditing.report import Audit, StepBound
 from epsteps.auditing.worst_case import Pair, noise_norm, worst_pair

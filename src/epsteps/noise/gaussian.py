@@ -12,8 +12,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from epsteps.noise.bits import Bits
-from epsteps.noise.fast import FLAT, LOG_ULPS, certain_floor, low_part, split
-from epsteps.noise.reals import Ball, Point, Uniform, decide
+from epsteps.noise.reals import FLAT, LOG_ULPS, Ball, Point, Uniform, certain_floor, decide, low_part, split
 from epsteps.noise.samplers import SAMPLERS, Sampler, Uniforms, as_columns, checked_scale, each_column
 from epsteps.problem.grid import wrapped
 from epsteps.problem.shapes import Ellipsoid, Spherical

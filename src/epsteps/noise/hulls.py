@@ -34,9 +34,8 @@ import numpy as np
 from scipy.special import gammaincinv, gammaln
 
 from epsteps.noise.bits import Bits
-from epsteps.noise.fast import split
 from epsteps.noise.laplace import whole_geometric, words_for
-from epsteps.noise.reals import Uniform
+from epsteps.noise.reals import Uniform, split
 from epsteps.noise.samplers import SAMPLERS, Sampler, Uniforms, by_column, checked_ball, each_column
 from epsteps.noise.shaped import simplices
 from epsteps.noise.uniform import uniform_below

@@ -11,9 +11,8 @@ import numpy as np
 from scipy.special import gammaincinv
 
 from epsteps.noise.bits import Bits
-from epsteps.noise.fast import split
 from epsteps.noise.gaussian import float_gaussian, rounded_product
-from epsteps.noise.reals import ONE, Ball, Point, Undecided, Uniform, decide, is_inside, polar
+from epsteps.noise.reals import ONE, Ball, Point, Undecided, Uniform, decide, is_inside, polar, split
 from epsteps.noise.samplers import SAMPLERS, Sampler, Uniforms, as_columns, by_column, checked_ball, checked_scale
 from epsteps.noise.uniform import uniform_below
 from epsteps.problem.shapes import L2

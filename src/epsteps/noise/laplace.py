@@ -5,8 +5,7 @@ from functools import partial
 import numpy as np
 
 from epsteps.noise.bits import Bits
-from epsteps.noise.fast import LOG_ULPS, certain_floor, low_part, split
-from epsteps.noise.reals import Ball, Uniform, decide
+from epsteps.noise.reals import LOG_ULPS, Ball, Uniform, certain_floor, decide, low_part, split
 from epsteps.noise.samplers import SAMPLERS, Sampler, Uniforms
 from epsteps.problem.grid import wrapped
 from epsteps.problem.shapes import L1
