@@ -92,7 +92,9 @@ def test_both_pages_have_the_rooms_in_their_order_with_the_wall(page):
 
 
 def test_the_rooms_are_those_of_the_tree():
-    tree = {path.name.removesuffix(".py") for path in SOURCE.iterdir() if path.suffix == ".py" or any(path.rglob("*.py"))}
+    tree = {
+        path.name.removesuffix(".py") for path in SOURCE.iterdir() if path.suffix == ".py" or any(path.rglob("*.py"))
+    }
     assert tree - {"__init__", "__pycache__"} == set(ROOMS)
     assert [room for room, _ in table_of_rooms(text_of(MAP))] == ROOMS
 
