@@ -47,3 +47,25 @@ class Descent(es.Plan):
     def asked_cost(self) -> float:
         """What a gradient is really asked for."""
         return self.cost
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class EvenDescent(es.Plan):
+    """As above, with the budget in equal parts and the noise that fits best."""
+
+    problem: es.Problem
+    budget: es.budgets.Budget
+    steps: int
+
+    method = "even descent"
+
+    @property
+    def charges(self) -> list[es.Charge]:
+        return self.even_charges(self.steps)
+
+    def conversation(self):
+        path = [np.zeros(self.problem.dimension)]
+        for charge in self.charges:
+            gradient = yield self.gradient(path[-1], charge)
+            path.append(path[-1] - gradient / self.problem.L)
+        return es.Published(np.array(path))

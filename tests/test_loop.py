@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from laws import engines, examples, runs
 from laws.releases import neighbours_publish_the_same
-from outside import Descent
+from outside import Descent, EvenDescent
 
 import epsteps as es
 from epsteps.budgets import Epsilon, Mu, Rho, mechanisms
@@ -15,6 +15,10 @@ from epsteps.problem.sampling import Sampling
 from epsteps.running.run import Meter
 
 PLANS = examples.plans() | {"outside pure": Descent(examples.LOGISTIC, es.Pure(1.0), 0.25, 4)}
+PLANS |= {
+    f"even {budget}": EvenDescent(examples.LOGISTIC, budget, 3)
+    for budget in (es.Pure(1.0), es.Concentrated(0.1), es.Approximate(1.0, 1e-6))
+}
 each_plan = pytest.mark.parametrize("name", PLANS)
 
 
@@ -284,3 +288,9 @@ def test_the_smallest_noise_of_a_body_is_drawn():
     problem = es.Problem(es.Logistic(), es.Box(0, 1, one_hot=[(0, 150), (150, 300)]), ridge=0.1, n=20, d=300)
     plan = es.plan(problem, es.Pure(9e13), mechanism="hull", iterations=1, allocation="uniform")
     assert np.all(np.isfinite(es.run(plan, examples.rows_for(plan)).x))
+
+
+@pytest.mark.parametrize("budget", [es.Pure(1e-20), es.Concentrated(1e-40)], ids=str)
+def test_a_budget_too_small_for_its_noise_makes_no_plan(budget):
+    with pytest.raises(ValueError, match=r"does not fit the integers of a gradient\. Use a larger budget"):
+        EvenDescent(examples.LOGISTIC, budget, 3)

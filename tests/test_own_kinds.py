@@ -213,6 +213,14 @@ def test_a_loss_from_outside_cannot_say_that_it_is_proved():
             pass
 
 
+def test_what_a_class_says_of_itself_it_says_in_its_statement():
+    """In its body it would be overwritten, and a kernel never be used."""
+    with pytest.raises(TypeError, match=r"kernel and proved belong to the class statement: class Careless\("):
+
+        class Careless(LogCosh):
+            kernel = "logistic"
+
+
 def test_what_is_derived_from_a_loss_or_a_domain_is_another_one():
     """It may compute anything: neither its name, nor its compiled formula, nor its proof is inherited."""
 

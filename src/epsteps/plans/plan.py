@@ -95,11 +95,15 @@ class Plan:
         Plan.kinds[cls.tag] = cls
 
     def even_charges(self, count: int) -> list[Charge]:
-        """Return charges for so many gradients: the budget in equal parts, spent on the noise that fits best."""
+        """Return charges for so many gradients: the budget in equal parts, spent on the noise that fits best.
+
+        Raises if that is too little for the noise to be drawn.
+        """
         full = Sampling(self.problem.n, self.problem.n)
         noise = mechanisms.smallest(self.problem, self.budget.kind(full))
         # Rounded down, so that the certificate, which is rounded up, stays within the budget.
         costs = down(self.budget.allocate(None, count, noise, full), 1e-9)
+        Gradient.at(self.problem, noise, np.zeros(self.problem.dimension), float(np.min(costs))).require_drawable()
         scales = noise.scales(self.problem.typical_sensitivity(noise.norm), costs, FULL)
         parts = enumerate(zip(costs.tolist(), scales.tolist(), strict=True), start=1)
         return [Charge(f"gradient {number}", noise.kind(cost), scale, noise.name) for number, (cost, scale) in parts]

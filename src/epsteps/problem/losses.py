@@ -179,6 +179,8 @@ class Loss(ABC):
         super().__init_subclass__()
         if proved and not cls.__module__.startswith("epsteps."):
             raise ValueError(f"proved=True is for losses whose proofs are the library's, got {cls.__qualname__}.")
+        if {"kernel", "proved"} & vars(cls).keys():
+            raise TypeError(f"kernel and proved belong to the class statement: class {cls.__name__}(Loss, kernel=...).")
         cls.kernel, cls.proved = kernel, proved
         if name is not None:
             Loss.kinds.add(name, cls)
