@@ -185,11 +185,16 @@ class Problem:
         """
         if norm == BODY:
             return 1.0
-        norm = checked_norm(float(norm))
-        size = self.domain.size(norm, self.d)
-        if not self.intercept:
-            return size
-        return float(np.linalg.norm([size, 1.0], ord=norm))
+        if norm not in self._sizes:
+            order = checked_norm(float(norm))
+            size = self.domain.size(order, self.d)
+            self._sizes[norm] = float(np.linalg.norm([size, 1.0], ord=order)) if self.intercept else size
+        return self._sizes[norm]
+
+    @cached_property
+    def _sizes(self) -> dict[float | str, float]:
+        """The sizes that were asked for: planning asks for the same a hundred times."""
+        return {}
 
     def sensitivity(self, norm: float | str = 1) -> float:
         """Bound how far ONE record's gradient moves, at any x, when the record is replaced.
