@@ -607,7 +607,7 @@ def intercept_forgotten(patch):
     right = es.Problem.record_size
 
     def record_size(self, norm):
-        return right(SimpleNamespace(domain=self.domain, d=self.d, intercept=False), norm)
+        return right(SimpleNamespace(domain=self.domain, d=self.d, intercept=False, _sizes={}), norm)
 
     patch.setattr(es.Problem, "record_size", record_size)
 
