@@ -13,6 +13,7 @@ import epsteps as es
 from epsteps.budgets import Epsilon, Mu, Rho, mechanisms
 from epsteps.problem.sampling import Sampling
 from epsteps.running.run import Meter
+from epsteps.testing import replay
 
 PLANS = examples.plans() | {"outside pure": Descent(examples.LOGISTIC, es.Pure(1.0), 0.25, 4)}
 PLANS |= {
@@ -294,3 +295,23 @@ def test_the_smallest_noise_of_a_body_is_drawn():
 def test_a_budget_too_small_for_its_noise_makes_no_plan(budget):
     with pytest.raises(ValueError, match=r"does not fit the integers of a gradient\. Use a larger budget"):
         EvenDescent(examples.LOGISTIC, budget, 3)
+
+
+@pytest.mark.parametrize("clip", [None, 0.5])
+@pytest.mark.parametrize("domain", [es.Ball(1.0), es.Ball(1.0, norm=1), es.Box(-1, 2)], ids=str)
+@pytest.mark.parametrize(
+    "loss", [es.Logistic(), es.SmoothedHinge(), es.Softmax((-1, 0, 1)), es.Squared(), es.PseudoHuber()], ids=str
+)
+def test_even_charges_meet_every_loss_domain_clip_and_budget(loss, domain, clip):
+    """A method from outside keeps its certificate on neighbours, whatever its problem and its budget are."""
+    problem = es.Problem(loss, domain, ridge=0.1, n=30, d=2, intercept=True, clip=clip)
+    X, y = np.random.default_rng(0).normal(size=(30, 2)), np.tile([-1, 1], 15)
+    other, labels = X.copy(), y.copy()
+    other[3], labels[3] = [1e9, np.nan], -y[3]
+    for budget in (es.Pure(1.0), es.Concentrated(0.1), es.Approximate(1.0, 1e-6)):
+        plan = EvenDescent(problem, budget, 2)
+
+        def fit(data, account, plan=plan):
+            return es.run(plan, es.Rows(plan.problem, *data), ledger=account)
+
+        assert 0 < replay(fit, (X, y), (other, labels)).spent <= plan.spent * (1 + 1e-9)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from epsteps.budgets import Cost, Epsilon
+from epsteps.budgets import Cost, Epsilon, mechanisms
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.methods import minima
 from epsteps.plans.requests import Draw, Records, Request
@@ -411,3 +411,28 @@ def moved(objective: Minimised, tolerance: float) -> float:
 def power_of_two(scale: float, bits: int) -> float:
     """Return the power of two in which noise of this scale has about so many bits."""
     return math.ldexp(1.0, math.frexp(scale)[1] - 1 - bits)
+
+
+class OfMinimum:
+    """What plans share that publish minima of their problem with a ridge: which objective, and which noise."""
+
+    reads = (Minimum,)
+
+    problem: Problem
+    mechanism: str
+    ridge: float
+
+    @cached_property
+    def noise(self) -> Mechanism:
+        """The noise of the tilt, or of the point where nothing is tilted."""
+        return mechanisms.named(self.mechanism)
+
+    @cached_property
+    def objective(self) -> Minimised:
+        """What is minimised, but for a tilt: the solver's function, and the bounds that noise is scaled by."""
+        return Minimised(self.problem, self.ridge)
+
+    @property
+    def minimised(self) -> Problem:
+        """The objective as a problem. Its smoothness is that of the domain, which is certain."""
+        return self.objective.stated

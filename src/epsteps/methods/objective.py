@@ -17,6 +17,7 @@ from epsteps.methods.minimum import (
     Goal,
     Minimised,
     Minimum,
+    OfMinimum,
     Tilt,
     grid_step,
     least_tolerance,
@@ -42,7 +43,7 @@ _OUTPUT = KNorm("l2")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ObjectivePlan(Plan):
+class ObjectivePlan(OfMinimum, Plan):
     """Objective perturbation, decided: the published x nearly minimises ``n F(x) + b'x`` for a drawn tilt b.
 
     Only the minimum is published, never the solver's iterates, their number or its time. Of several releases, each with
@@ -71,8 +72,6 @@ class ObjectivePlan(Plan):
         Norm of the sum's gradient, tilt included, below which the solver stops.
     """
 
-    reads = (Minimum,)
-
     problem: Problem
     budget: Budget
     mechanism: str
@@ -97,21 +96,6 @@ class ObjectivePlan(Plan):
     def method(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Name of the method, for people."""
         return "objective perturbation" if len(self.scales) == 1 else "sequential objective perturbation"
-
-    @cached_property
-    def noise(self) -> Mechanism:
-        """The noise of the tilt."""
-        return mechanisms.named(self.mechanism)
-
-    @cached_property
-    def objective(self) -> Minimised:
-        """What is minimised, but for the tilt: the solver's function, and the bounds that noise is scaled by."""
-        return Minimised(self.problem, self.ridge)
-
-    @property
-    def minimised(self) -> Problem:
-        """The objective as a problem."""
-        return self.objective.stated
 
     @property
     def saturation(self) -> Saturation:

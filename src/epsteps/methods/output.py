@@ -15,6 +15,7 @@ from epsteps.methods.minimum import (
     Goal,
     Minimised,
     Minimum,
+    OfMinimum,
     grid_step,
     least_tolerance,
     moved,
@@ -36,7 +37,7 @@ _SOLUTION_NORM, _SOLUTION_SIZE = 3.0, 10.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class OutputPlan(Plan):
+class OutputPlan(OfMinimum, Plan):
     """Output perturbation, decided: the published x is the minimum of F plus noise.
 
     Every loss of the library with a bounded slope has it. It would not need a smooth loss, but all of them are (hinges
@@ -64,7 +65,6 @@ class OutputPlan(Plan):
         Norm of the sum's gradient below which the solver stops.
     """
 
-    reads = (Minimum,)
     method = "output perturbation"
 
     problem: Problem
@@ -81,21 +81,6 @@ class OutputPlan(Plan):
         for name in ("scale", "tolerance"):
             validate.positive(name, getattr(self, name))
         super().__post_init__()
-
-    @cached_property
-    def noise(self) -> Mechanism:
-        """The noise of the model."""
-        return mechanisms.named(self.mechanism)
-
-    @cached_property
-    def objective(self) -> Minimised:
-        """What is minimised: the solver's function, and the bounds that noise is scaled by."""
-        return Minimised(self.problem, self.ridge)
-
-    @property
-    def minimised(self) -> Problem:
-        """The objective as a problem. Its smoothness is that of the domain, which is certain."""
-        return self.objective.stated
 
     @property
     def step(self) -> float:
