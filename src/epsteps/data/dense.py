@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from epsteps.data.chunks import Chunk
 from epsteps.data.engine import ArrayEngine, map_parts
 from epsteps.data.slopes import Slopes, outer, side_by_side, stacked, steepest
 from epsteps.problem import grid
@@ -95,6 +96,10 @@ class DenseEngine(ArrayEngine, name="numpy"):
 
         parts = map_parts(part, len(features), work=columns, largest=grid.ROWS_PER_INT64)
         return stacked(grid.total(parts, len(features)), slopes.loss.outputs, points.coefficients.shape)
+
+    def _chunk(self, rows: slice | np.ndarray) -> Chunk:
+        stored = self._integers
+        return Chunk(stored.features[rows], stored.slopes.targets[rows])
 
     def _exact_second_moment(self) -> np.ndarray:
         features = self._integers.features

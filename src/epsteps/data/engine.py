@@ -8,7 +8,7 @@ declares a name can be asked for by this name: an engine is one file.
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, cached_property
 from importlib.util import find_spec
@@ -18,8 +18,9 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from epsteps.bounds.steps import Steps
-from epsteps.data import encoding
-from epsteps.problem import levels
+from epsteps.data import chunks, encoding
+from epsteps.data.chunks import Chunk, Term
+from epsteps.problem import grid, levels
 from epsteps.problem.ball import Ball
 from epsteps.problem.grid import ROWS_PER_DOUBLE, STEPS, Grid, Points
 from epsteps.problem.losses import Logistic, Loss, Squared
@@ -70,6 +71,14 @@ class Engine(ABC):
         """Return the exact sum of u u' over all records."""
 
     @abstractmethod
+    def total(self, term: Term, rows: np.ndarray | None = None) -> np.ndarray:
+        """Return the exact sum of a term over chunks of the prepared records, or of these rows."""
+
+    @abstractmethod
+    def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield all prepared records in order, UNPROTECTED: real features with the intercept, and encoded targets."""
+
+    @abstractmethod
     def prepare(self) -> None:
         """Prepare the exact sums: an engine that does not add exactly, or records that cannot be read, raise here."""
 
@@ -107,7 +116,7 @@ class ArrayEngine(Engine):
     def __init__(self, problem: Problem, features: Any, targets: np.ndarray) -> None:
         if features.ndim != 2 or targets.shape != features.shape[:1]:
             raise ValueError(f"features and targets must fit, got shapes {features.shape} and {targets.shape}.")
-        self._problem, self._raw = problem, (features, targets)
+        self._problem, self._raw, self._count = problem, (features, targets), len(targets)
 
     @abstractmethod
     def _stored(self, features: Any, targets: np.ndarray, units: np.ndarray, *, exact: bool) -> Any:
@@ -120,6 +129,10 @@ class ArrayEngine(Engine):
     @abstractmethod
     def _exact_second_moment(self) -> np.ndarray:
         """Return what ``second_moment`` does."""
+
+    @abstractmethod
+    def _chunk(self, rows: slice | np.ndarray) -> Chunk:
+        """Return a few prepared records."""
 
     @cached_property
     def _floats(self) -> Any:
@@ -144,6 +157,34 @@ class ArrayEngine(Engine):
         """Return the exact sum of u u' over all records."""
         self.prepare()
         return self._exact_second_moment()
+
+    def total(self, term: Term, rows: np.ndarray | None = None) -> np.ndarray:
+        """Return the exact sum of a term over chunks of the prepared records, or of these rows."""
+        self.prepare()
+        count, width = len(self) if rows is None else len(rows), self._problem.width
+        size = chunks.size_of(width)
+
+        def part(start: int, stop: int) -> Any:
+            total: Any = 0
+            for i in range(start, stop, size):
+                between = slice(i, min(i + size, stop))
+                total = total + term(self._chunk(between if rows is None else rows[between]))
+            return total
+
+        parts = map_parts(part, count, work=width, largest=chunks.ROWS_PER_INT64)
+        return grid.total(parts, count, chunks.ROWS_PER_INT64)
+
+    def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield all prepared records in order, UNPROTECTED: real features with the intercept, and encoded targets."""
+        self.prepare()
+        units = Grid(self._problem).units[: self._problem.width] / STEPS
+        size = chunks.size_of(self._problem.width)
+        for start in range(0, len(self), size):
+            chunk = self._chunk(slice(start, min(start + size, len(self))))
+            yield chunk.features * units, chunk.targets.astype(float)
+
+    def __len__(self) -> int:
+        return self._count
 
     def prepare(self) -> None:
         """Round the records to the grid, once the engine has passed its test."""

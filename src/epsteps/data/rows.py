@@ -8,6 +8,7 @@ import numpy as np
 
 from epsteps.data import engine as engines
 from epsteps.data import sources
+from epsteps.data.chunks import Term
 from epsteps.data.engine import Engine
 from epsteps.data.sources import Check
 from epsteps.problem.grid import STEPS, Grid, Points
@@ -118,13 +119,19 @@ class Rows:
         return moment * np.outer(units, units) / self.problem.n
 
     def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield all records, UNPROTECTED, in a fixed order: for releases that need every one of them.
+        """Yield all records, UNPROTECTED, in a fixed order, as private sums read them: for tests and audits.
 
-        Each block has features in float64, projected into the domain and with the intercept's column, and encoded
-        targets; at most 2^20 numbers, or one record. Sparse records become dense block by block. Records in dask
-        workers raise.
+        Each block has features in float64, inside the domain, on its grid and with the intercept's column, and encoded
+        targets. Sparse records become dense block by block. Records in dask workers raise.
         """
-        return self._records.blocks()
+        return self._engine.blocks()
+
+    def total(self, term: Term, rows: np.ndarray | None = None) -> np.ndarray:
+        """Return the exact, UNPROTECTED sum of a term over chunks of the records, or of these rows: for the loop.
+
+        A term takes a chunk and returns integers; wherever the records are, it is called there.
+        """
+        return self._engine.total(term, rows)
 
     def sums(self, points: Points, rows: np.ndarray | None = None) -> np.ndarray:
         """Return the exact, UNPROTECTED sum of slope x record, in integers, at points of the grid: for the loop."""

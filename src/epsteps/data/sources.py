@@ -4,7 +4,7 @@ A source has the declared shape and kinds, or is not made at all: structure is c
 anything is charged. Values are nobody's business until an engine projects them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from os import PathLike
 from pathlib import Path
@@ -56,10 +56,6 @@ class Records(Protocol):
         """Return an engine over the records."""
         ...
 
-    def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield all records in order, UNPROTECTED: features in the domain, with the intercept, and encoded targets."""
-        ...
-
     def check(self) -> Check:
         """Count what would be projected."""
         ...
@@ -85,11 +81,6 @@ class ReadRecords(Records):
         features, targets = blocks[0] if len(blocks) == 1 else map(np.concatenate, zip(*blocks, strict=True))
         return kind(problem, features, problem.loss.encode(targets))
 
-    def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield all records in order, UNPROTECTED: features in the domain, with the intercept, and encoded targets."""
-        for block in self._reader.blocks(stream.block_rows(self._problem.width)):
-            yield encoding.revealed(self._problem, *block())
-
     def check(self) -> Check:
         """Count what would be projected."""
         blocks = self._reader.blocks(stream.block_rows(self._problem.d))
@@ -108,14 +99,6 @@ class SparseRecords(Records):
     def engine(self) -> Engine:
         """Return the engine over sparse records."""
         return SparseEngine(self._problem, self._features, self._problem.loss.encode(self._targets))
-
-    def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield all records in order, UNPROTECTED and dense: features in the domain, the intercept, encoded targets."""
-        matrix: Any = self._features
-        size = stream.block_rows(self._problem.width)
-        for start in range(0, self._problem.n, size):
-            block = slice(start, start + size)
-            yield encoding.revealed(self._problem, matrix[block].toarray(), self._targets[block])
 
     def check(self) -> Check:
         """Count what would be projected."""

@@ -7,6 +7,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from epsteps.data import encoding
+from epsteps.data.chunks import SparseChunk
 from epsteps.data.engine import ArrayEngine, map_parts, require_exact
 from epsteps.data.slopes import Slopes, outer, side_by_side, stacked, steepest_sparse
 from epsteps.problem import grid
@@ -86,6 +87,9 @@ class SparseEngine(ArrayEngine):
         zero = np.zeros(coefficients.shape, dtype=np.int64)
         return stacked(grid.total(data.parts(gradient, zero), len(data)), data.outputs, points.coefficients.shape)
 
+    def _chunk(self, rows: slice | np.ndarray) -> SparseChunk:
+        return self._integers.chunk(rows)
+
     def _exact_second_moment(self) -> np.ndarray:
         return grid.total(self._integers.products(), len(self._integers))
 
@@ -123,6 +127,10 @@ class _SparseRows:
         if rows is None:
             return self
         return _SparseRows(self._features[rows], self._slopes[rows], self._one)
+
+    def chunk(self, rows: slice | np.ndarray) -> SparseChunk:
+        """Return a few of the rows."""
+        return SparseChunk(self._features[rows], self._slopes.targets[rows], self._one)
 
     def margins(self, block: csr_array, points: np.ndarray) -> np.ndarray:
         """Return the block's margins at each column."""

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
+from epsteps.data.chunks import ROWS_PER_INT64, Term
 from epsteps.data.engine import ArrayEngine, Engine, pool, require_exact
 from epsteps.problem import grid
 from epsteps.problem.grid import Points
@@ -64,6 +65,15 @@ class StreamEngine(Engine):
         """Return the exact sum of u u' over all records."""
         return self._total(lambda engine: engine.second_moment())
 
+    def total(self, term: Term, rows: np.ndarray | None = None) -> np.ndarray:
+        """Return the exact sum of a term over chunks of the prepared records, or of these rows."""
+        return self._total(lambda engine: engine.total(term), rows, ROWS_PER_INT64)
+
+    def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield all prepared records in order, UNPROTECTED: real features with the intercept, and encoded targets."""
+        for _, engine in self._engines(None, exact=True):
+            yield from engine.blocks()
+
     def prepare(self) -> None:
         """Test the engine that computes with blocks, and read every record once: what cannot be read fails here."""
         require_exact(self._kind, self._kind.name)
@@ -83,18 +93,20 @@ class StreamEngine(Engine):
             count += size
         return total / count
 
-    def _total(self, term: _Term, rows: np.ndarray | None = None) -> np.ndarray:
+    def _total(
+        self, term: _Term, rows: np.ndarray | None = None, largest: int = grid.ROWS_PER_INT64
+    ) -> np.ndarray:
         self.prepare()
         parts: list[np.ndarray] = []
         count = room = 0
         for size, engine in self._engines(rows, exact=True):
             if size > room:
                 parts.append(term(engine))
-                room = grid.ROWS_PER_INT64
+                room = largest
             else:
                 parts[-1] = parts[-1] + term(engine)
             room, count = room - size, count + size
-        return grid.total(parts, count)
+        return grid.total(parts, count, largest)
 
     def _engines(self, rows: np.ndarray | None, *, exact: bool) -> Iterator[tuple[int, ArrayEngine]]:
         """Yield an engine for each block and its number of records; the next ones are prepared meanwhile."""
@@ -115,4 +127,4 @@ class StreamEngine(Engine):
 
 def block_rows(d: int) -> int:
     """Return how many records make a block: few enough for sums in 64 bits."""
-    return max(1, min(BLOCK // d, grid.ROWS_PER_INT64))
+    return max(1, min(BLOCK // d, ROWS_PER_INT64))

@@ -155,7 +155,9 @@ def saturation_of(loss: Loss) -> Saturation:
     return loss.saturation
 
 
-def rounding(objective: Minimised, point_size: float, tilt_size: float, unit: float) -> float:
+def rounding(
+    objective: Minimised, point_size: float, tilt_size: float, unit: float, roundings: int = BLOCK + _OTHERS
+) -> float:
     """Bound the L2 norm of the rounding error of ``n ∇F(x) + b`` in floats of this unit, for these sizes of x and b.
 
     Formal guarantee, of sums as ``running.solver.certified_gradient`` takes them. A sum or inner product of k terms is
@@ -168,7 +170,7 @@ def rounding(objective: Minimised, point_size: float, tilt_size: float, unit: fl
     """
     problem, loss = objective.stated, objective.loss
     size, classes = problem.record_size(2), loss.outputs if loss.outputs > 1 else 0
-    slopes = loss.slope * (BLOCK + _OTHERS + classes) + loss.curvature * (problem.width + 2) * size * point_size
+    slopes = loss.slope * (roundings + classes) + loss.curvature * (problem.width + 2) * size * point_size
     terms = problem.n * size * slopes * math.sqrt(loss.outputs)
     return 1.01 * unit * (terms + 4 * problem.n * problem.ridge * point_size + 2 * tilt_size)
 
@@ -376,9 +378,8 @@ class Minimum(Request):
 
     @staticmethod
     def prepare(records: Records) -> None:
-        """Read a block, which records in dask workers refuse, and all records once."""
-        next(iter(records.blocks()))
-        records.value(np.zeros(records.problem.dimension))
+        """Round the records."""
+        records.prepare()
 
     def draw(self, source: "Source") -> Draw:
         """Draw the tilt, if there is one, and then the noise on the point, in integers."""

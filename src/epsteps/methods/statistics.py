@@ -139,29 +139,26 @@ class SecondMoments(Sum):
         return {"noise": noise.astype(object)}
 
     def block(self, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """Return the sum over a block, UNPROTECTED, before it is weighed: Python's integers."""
+        """Return the sum over a few records, UNPROTECTED, before it is weighed."""
         vectors = self.encode(features[:, : self.plan.problem.d], targets)
-        total = np.zeros((vectors.shape[1],) * 2, dtype=np.int64)  # a block has at most 2^20 records
-        for start in range(0, len(vectors), _ROWS_PER_DOUBLE):
-            part = vectors[start : start + _ROWS_PER_DOUBLE]
-            total += (part.T @ part).astype(np.int64)
-        return total.astype(object)
+        parts = [vectors[i : i + _ROWS_PER_DOUBLE] for i in range(0, len(vectors), _ROWS_PER_DOUBLE)]
+        return np.sum([(part.T @ part).astype(np.int64) for part in parts], axis=0)
 
     def read(self, records: Records, draw: Draw) -> np.ndarray:
         """Return the released integers before the noise: a symmetric matrix of Python's integers."""
         weights, shift = np.array(self.plan.weights, dtype=object), self.plan.shift
-        return (super().read(records, draw) * np.outer(weights, weights) + (1 << shift >> 1)) >> shift
+        return (super().read(records, draw).astype(object) * np.outer(weights, weights) + (1 << shift >> 1)) >> shift
 
     @np.errstate(all="ignore")  # a warning would tell something about a record
     def encode(self, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return records' vectors before they are weighed, UNPROTECTED: integers within 2^21, inside the domain.
 
-        Every one depends on its own record alone.
+        ``features`` are integers on the problem's grid. Every vector depends on its own record alone.
         """
         problem = self.plan.problem
         vectors = np.empty((len(targets), problem.d + 2))
         vectors[:, 0] = STEPS
-        vectors[:, 1:-1] = problem.domain.integers(features, STEPS) - np.array(self.plan.centre, dtype=float)
+        vectors[:, 1:-1] = features - np.array(self.plan.centre, dtype=float)
         vectors[:, -1] = levels.rounded(targets, problem.loss.targets.largest)
         return vectors
 

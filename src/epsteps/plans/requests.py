@@ -6,7 +6,7 @@ it holds ``costs`` against what the plan was charged for, lets ``draw`` choose t
 the numbers that are then executed, never declared beside them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
@@ -37,16 +37,16 @@ class Records(Protocol):
         """Read and round the records now: what cannot be read fails here."""
         ...
 
-    def value(self, x: np.ndarray) -> np.ndarray:
-        """Return F at x."""
-        ...
-
     def sums(self, points: Points, rows: np.ndarray | None = None) -> np.ndarray:
         """Return the exact sum of slope x record, in integers, at points of the grid."""
         ...
 
     def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield features and targets of all records, in blocks."""
+        """Yield real features and targets of all records, in blocks: for tests and audits."""
+        ...
+
+    def total(self, block: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
+        """Return the exact sum of what ``block`` returns for the integers and targets of a few records at a time."""
         ...
 
     def second_moment(self) -> np.ndarray:
@@ -203,17 +203,18 @@ class Sum(Request):
 
     @staticmethod
     def prepare(records: Records) -> None:
-        """Read every record once."""
-        for _ in records.blocks():
-            pass
+        """Round the records."""
+        records.prepare()
 
     def block(self, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """Return the sum over a block of records in integers, UNPROTECTED; every record enters by itself."""
+        """Return the sum over a few records in int64, UNPROTECTED; every record enters by itself.
+
+        Features are the records' integers on the problem's grid (``Grid``), in float64 and with the intercept's column.
+        There are at most 2^13 records at a time, in any order and wherever they are kept; the sum over 2^20 of them
+        must fit 63 bits.
+        """
         raise NotImplementedError
 
     def read(self, records: Records, draw: Draw) -> np.ndarray:
         """Return the sum over all records in integers."""
-        total: Any = 0
-        for features, targets in records.blocks():
-            total = total + self.block(features, targets)
-        return total
+        return records.total(self.block)

@@ -217,6 +217,11 @@ class Loss(ABC):
     def second(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
         """Return the second derivative in the margin; a matrix for each record where there are several margins."""
 
+    def bends(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return the second derivative of each record's loss in each of its margins alone."""
+        second = self.second(margin, target)
+        return second if self.outputs == 1 else np.einsum("ikk->ik", second)
+
     def slope_at(self, reach: np.ndarray) -> np.ndarray:
         """Bound each absolute derivative over all targets and all margins within ``reach`` of 0: by ``slope``."""
         return np.full(np.shape(reach), self.slope)
@@ -652,6 +657,11 @@ class Softmax(Loss, name="Softmax", proved=True):
         """Return diag(p) - pp' for each record, for margins at one point."""
         p = softmax(margin, axis=1)
         return p[:, :, None] * (np.eye(self.outputs) - p[:, None, :])
+
+    def bends(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return p (1 - p)."""
+        p = softmax(margin, axis=1)
+        return p * (1 - p)
 
     def levels(self, margin: np.ndarray, target: np.ndarray, bound: np.ndarray | float) -> np.ndarray:
         """Return the derivatives as integers, the same on every machine, whose positive part is at most the bound."""

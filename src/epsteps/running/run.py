@@ -5,10 +5,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from epsteps.budgets import Concentrated, Cost, Pure
+from epsteps.data.chunks import Blocks
 from epsteps.data.rows import Rows
 from epsteps.ledger.books import Account
 from epsteps.methods.smoothness import SmoothnessEstimate, SmoothnessPlan
@@ -21,7 +23,7 @@ from epsteps.problem.problem import Problem
 from epsteps.problem.rounding import up
 from epsteps.running import floats, taps
 from epsteps.running.checkpoint import Checkpoint
-from epsteps.running.solver import Tilted, grid_minimum
+from epsteps.running.solver import Start, Tilted, grid_minimum
 
 ARITHMETICS = ("auto", "exact", "float")
 
@@ -209,6 +211,7 @@ class Reader:
 
     def __init__(self, data: Rows) -> None:
         self._data, self.problem = data, data.problem
+        self._starts: dict[Any, Start] = {}
 
     def require(self, problem: Problem) -> None:
         """Raise unless the records are read as a request's sensitivity takes for granted."""
@@ -219,10 +222,6 @@ class Reader:
     def prepare(self) -> None:
         """Read and round the records now: what cannot be read fails here."""
         self._data.prepare()
-
-    def value(self, x: np.ndarray) -> np.ndarray:
-        """Return F at x."""
-        return self._data.value(x)
 
     def sums(self, points: Points, rows: np.ndarray | None = None) -> np.ndarray:
         """Return the exact sum of slope x record, in integers, at points of the grid."""
@@ -238,7 +237,12 @@ class Reader:
 
     def minimum(self, goal, tilt: np.ndarray) -> np.ndarray:
         """Return a point of the goal's grid, as integers, where the tilted sum's gradient is below its tolerance."""
-        return grid_minimum(Tilted(goal.objective, self._data, tilt), goal)
+        start = self._starts.setdefault(goal.objective, Start(goal.objective, self._data))
+        return grid_minimum(Tilted(goal.objective, self._data, tilt), goal, start)
+
+    def total(self, block: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
+        """Return the exact sum of what ``block`` returns for the integers and targets of a few records at a time."""
+        return self._data.total(Blocks(block))
 
 
 class Answers:

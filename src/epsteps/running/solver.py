@@ -1,114 +1,75 @@
-"""The minimum of a tilted objective over private records: our accelerated method, Newton's, and one that always ends.
+"""The minimum of a tilted objective over private records: a quasi-Newton method, and one that always ends.
 
 Nothing that happens here is published: neither the iterates nor how many there were, nor how long it took. Nothing
 here raises or warns, whatever the records: a plan's ``Goal.require_reachable`` has proved that the search ends.
 """
 
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property
 
 import numpy as np
+from scipy.linalg import cho_factor, cho_solve
 
-from epsteps.bounds.steps import nesterov
 from epsteps.data.rows import Rows
-from epsteps.methods.minimum import BLOCK, Goal, Minimised, rounding
-from epsteps.problem.losses import Loss
+from epsteps.methods.minimum import Goal, Minimised
 from epsteps.problem.rounding import up
+from epsteps.running.passes import Certified, certified_gradient, column_sizes, rough_hessian
 
-_ACCELERATED_STEPS = 30
-_NEWTON_STEPS, _REFINEMENTS, _HALVINGS = 100, 50, 40
-# The square of Newton's decrement, relative to the objective, below which only rounding is left to polish.
-_NEAR = 1e-13
+# Steps over a sample, and over all records before the search is given up; pairs that a quasi-Newton step remembers.
+_SAMPLE_STEPS, _STEPS, _MEMORY, _HALVINGS = 25, 400, 20, 40
+# A sample has so many runs of records that lie side by side, at least, and so small a share of all.
+_RUN, _SMALLEST_SAMPLE, _SAMPLE_SHARE = 256, 2**13, 16
+# Second derivatives of the sample as a matrix: worth as much work as this many passes over all records, and no larger.
+_MATRIX_PASSES, _LARGEST_MATRIX = 8, 2_500
 
-
-class Certified(NamedTuple):
-    """A gradient, and a bound on the L2 norm of its error."""
-
-    gradient: np.ndarray
-    error: float
-
-    @property
-    def least(self) -> float:
-        """A lower bound on the norm of the exact gradient."""
-        return float(np.linalg.norm(self.gradient)) * (1 - self._norm_error) - self.error
-
-    @property
-    def most(self) -> float:
-        """An upper bound on the norm of the exact gradient."""
-        return float(np.linalg.norm(self.gradient)) * (1 + self._norm_error) + up(self.error)
-
-    @property
-    def _norm_error(self) -> float:
-        """What the norm's own roundings amount to: d squares, their sum, a root, and the last sum."""
-        return (len(self.gradient) + 8) * float(np.finfo(float).eps)
+# A gradient of the mean at a point.
+_Gradient = Callable[[np.ndarray], np.ndarray]
 
 
-class TreeSum:
-    """A sum of arrays, added in a binary tree of which only one branch for each level is kept.
+class Metric:
+    """The first guess of a quasi-Newton method at the inverse of second derivatives: matrices, or a diagonal."""
 
-    Formal guarantee: of k arrays each goes through at most ⌊log2 k⌋ + 1 additions, so that the error is at most as many
-    rounding units times the sum of the arrays' sizes (Higham 2002, section 4.2). Adding row after row, as ``np.sum``
-    does along the first axis, has k of them.
-    """
+    def __init__(self, hessian: np.ndarray) -> None:
+        self._diagonal = np.einsum("kii->ki", hessian) if hessian.ndim == 3 else hessian
+        self._factors = [cho_factor(matrix) for matrix in hessian] if hessian.ndim == 3 else None
 
-    def __init__(self) -> None:
-        self._branches: list[np.ndarray | None] = []
-
-    def add(self, array: np.ndarray) -> None:
-        """Add an array: equal branches are joined, like the ones of a binary counter."""
-        for level, branch in enumerate(self._branches):
-            if branch is None:
-                self._branches[level] = array
-                return
-            array = branch + array
-            self._branches[level] = None
-        self._branches.append(array)
-
-    def total(self) -> np.ndarray:
-        """Return the sum: short branches are added to longer ones."""
-        total, *longer = [branch for branch in self._branches if branch is not None]
-        for branch in longer:
-            total = total + branch
-        return total
+    def solve(self, vector: np.ndarray) -> np.ndarray:
+        """Return the inverse times a vector."""
+        if self._factors is None:
+            return vector / self._diagonal.ravel()
+        blocks = vector.reshape(len(self._factors), -1)
+        return np.concatenate([cho_solve(factor, block) for factor, block in zip(self._factors, blocks, strict=True)])
 
 
-def certified_gradient(data: Rows, objective: Minimised, x: np.ndarray, tilt: np.ndarray, kind: type) -> Certified:
-    """Return the UNPROTECTED gradient of ``n F(x) + tilt'x``, computed in this kind of float.
+class QuasiNewton:
+    """Limited-memory BFGS (Nocedal 1980) that starts from a metric: a direction from gradients and what they moved."""
 
-    The bound is for the coarsest kind that anything was really computed in.
-    """
-    problem, point = objective.stated, x.astype(kind)
-    blocks, kinds = TreeSum(), {np.dtype(kind)}
-    for features, targets in data.blocks():
-        for start in range(0, len(features), BLOCK):
-            part = slice(start, start + BLOCK)
-            gradient = block_gradient(objective.loss, features[part].astype(kind), targets[part], point)
-            kinds.add(gradient.dtype)
-            blocks.add(gradient)
-    total = blocks.total() + kind(problem.n) * kind(problem.ridge) * point + tilt.astype(kind)
-    unit = max(float(np.finfo(each).eps) for each in kinds)
-    error = rounding(objective, float(np.linalg.norm(x)), float(np.linalg.norm(tilt)), unit)
-    return Certified(total.astype(np.longdouble), error)
+    def __init__(self, metric: Metric) -> None:
+        self._metric, self._pairs = metric, deque(maxlen=_MEMORY)
 
+    def remember(self, step: np.ndarray, change: np.ndarray) -> None:
+        """Learn how the gradient changed along a step; what is no curvature is not learnt."""
+        product = float(step @ change)
+        if product > 1e-12 * float(np.linalg.norm(step) * np.linalg.norm(change)):
+            self._pairs.append((step, change, 1 / product))
 
-def block_gradient(loss: Loss, u: np.ndarray, targets: np.ndarray, point: np.ndarray) -> np.ndarray:
-    """Return the UNPROTECTED sum of a few records' loss gradients, in the kind of their features.
-
-    Or in a coarser one, if the loss computed its slopes in that: such a result must not look finer than it is.
-    """
-    margins = u @ point.reshape(loss.outputs, u.shape[1]).T
-    if loss.outputs == 1:
-        slopes = loss.derivative(margins[:, 0], targets)
-        gradient = u.T @ slopes
-    else:
-        slopes = loss.derivative(margins, targets[:, None])
-        gradient = (slopes.T @ u).ravel()
-    return gradient if slopes.dtype == u.dtype else gradient.astype(slopes.dtype)
+    def direction(self, gradient: np.ndarray) -> np.ndarray:
+        """Return minus the inverse Hessian's guess times the gradient."""
+        vector, shares = gradient.copy(), []
+        for step, change, inverse in reversed(self._pairs):
+            shares.append(inverse * float(step @ vector))
+            vector -= shares[-1] * change
+        vector = self._metric.solve(vector)
+        for (step, change, inverse), share in zip(self._pairs, reversed(shares), strict=True):
+            vector += (share - inverse * float(change @ vector)) * step
+        return -vector
 
 
 @dataclass(frozen=True, eq=False)
 class Tilted:
-    """``F(x) + tilt'x/n`` over records: F has the objective's ridge, which may exceed that of the records' own."""
+    """``n F(x) + tilt'x`` over records: F has the objective's ridge, which may exceed that of the records' own."""
 
     objective: Minimised
     data: Rows
@@ -117,40 +78,106 @@ class Tilted:
     def __post_init__(self) -> None:
         self.objective.require_same_records(self.data.problem)
 
-    @property
-    def _more_ridge(self) -> float:
-        return self.objective.ridge - self.data.problem.ridge
+    def certified(self, x: np.ndarray, kind: type, rows: np.ndarray | None = None) -> Certified:
+        """Return the gradient, with a bound on its error; with ``rows``, as if all records were like these."""
+        return certified_gradient(self.data, self.objective, x, self.tilt, kind, rows)
 
-    def value(self, x: np.ndarray) -> float:
-        """Return the objective at x."""
-        tilt = float(self.tilt @ x) / self.objective.n
-        return float(self.data.value(x)) + 0.5 * self._more_ridge * float(x @ x) + tilt
 
-    def gradient(self, x: np.ndarray) -> np.ndarray:
-        """Return its gradient."""
-        return self.data.gradient(x) + self._more_ridge * x + self.tilt.astype(float) / self.objective.n
+@dataclass(frozen=True, eq=False)
+class Start:
+    """Where searches over the same records begin: the untilted minimum of a sample, and the curvature there.
 
-    def hessian(self, x: np.ndarray) -> np.ndarray | None:
-        """Return its second derivatives; None where there is no memory for them."""
+    It does not depend on tilts or on other searches, so that several may share it and each still finds what it would
+    find by itself. The sample is of whole runs of records, evenly spread.
+    """
+
+    objective: Minimised
+    data: Rows
+
+    @cached_property
+    def rows(self) -> np.ndarray | None:
+        """The sample's records; None stands for all."""
+        n, dimension = self.objective.n, self.objective.dimension
+        size = max(_SMALLEST_SAMPLE, 8 * dimension, n // _SAMPLE_SHARE)
+        return spread(n, size)
+
+    @cached_property
+    def point(self) -> np.ndarray:
+        """Nearly the minimum of the sample, without a tilt."""
+        tilted = Tilted(self.objective, self.data, np.zeros(self.objective.dimension))
+        start = np.zeros(self.objective.dimension)
+        n, size = self.objective.n, self.objective.n if self.rows is None else len(self.rows)
+        near = 0.1 * self.objective.dimension / size  # the sample's own error, of its objective
+
+        def gradient(x: np.ndarray) -> np.ndarray:
+            return (tilted.certified(x, np.float64, self.rows).gradient / n).astype(float)
+
+        search, x, here = QuasiNewton(self._metric(start)), start, gradient(start)
+        for _ in range(_SAMPLE_STEPS):
+            direction = search.direction(here)
+            if -float(direction @ here) <= near:
+                break
+            x, here, there, before = *_advanced(gradient, x, direction, here), x, here
+            search.remember(x - there, here - before)
+        return x
+
+    @cached_property
+    def metric(self) -> Metric:
+        """The curvature at that point."""
+        return self._metric(self.point)
+
+    @cached_property
+    def _sizes(self) -> np.ndarray:
+        return column_sizes(self.data, self.rows)
+
+    def _metric(self, x: np.ndarray) -> Metric:
+        n, width = self.objective.n, self.objective.problem.width
+        size = min(n if self.rows is None else len(self.rows), _MATRIX_PASSES * n // width)
+        whole = width <= _LARGEST_MATRIX and size >= 2 * width
+        rows = spread(n, size) if whole else self.rows
+        hessian = rough_hessian(self.data, self.objective, x, self._sizes, rows, whole=whole)
         try:
-            return self.data.hessian(x) + self._more_ridge * np.eye(len(x))
-        except MemoryError:
-            return None
+            return Metric(hessian)
+        except np.linalg.LinAlgError:
+            return Metric(np.einsum("kii->ki", hessian) if whole else hessian)
 
-    def certified(self, x: np.ndarray, kind: type) -> Certified:
-        """Return the gradient of n times the objective, with a bound on its error."""
-        return certified_gradient(self.data, self.objective, x, self.tilt, kind)
+
+def spread(n: int, size: int) -> np.ndarray | None:
+    """Return about so many of n records, in runs that are spread evenly; None for all where that is most of them."""
+    count = -(-size // _RUN)
+    if 2 * count * _RUN > n:
+        return None
+    starts = np.arange(count) * ((n - _RUN) // (count - 1)) if count > 1 else np.zeros(1, dtype=int)
+    return np.add.outer(starts, np.arange(_RUN)).ravel()
+
+
+def _advanced(gradient: _Gradient, x: np.ndarray, direction: np.ndarray, here: np.ndarray):
+    """Return the point along a direction where the objective falls no more than a little, and its gradient.
+
+    Only gradients are asked for: along a line the derivative of a convex function rises, and where it is still below a
+    quarter of what it was, with the other sign, the function is below its start but for strange third derivatives.
+    """
+    slope, size = float(direction @ here), 1.0
+    for _ in range(_HALVINGS):
+        nearby = x + size * direction
+        there = gradient(nearby)
+        after = float(direction @ there)
+        if after <= 0.25 * abs(slope):
+            break
+        size *= min(max(abs(slope) / (abs(slope) + after), 0.05), 0.9)
+    return nearby, there
 
 
 @np.errstate(all="ignore")  # a warning would tell something about a record
-def grid_minimum(tilted: Tilted, goal: Goal) -> np.ndarray:
+def grid_minimum(tilted: Tilted, goal: Goal, start: Start | None = None) -> np.ndarray:
     """Return a point of the goal's grid, as Python's integers, where the gradient is surely below its tolerance.
 
-    Newton's method gets there in a few steps. Where it does not, for whatever reason, gradient descent on the grid from
-    0 does, by the theorem of ``Goal.require_reachable``; Newton's method is tried again after 1, 2, 4, ... steps of it.
+    The quasi-Newton method gets there in a few steps. Where it does not, for whatever reason, gradient descent on the
+    grid from 0 does, by the theorem of ``Goal.require_reachable``; the other is tried again after 1, 2, 4, ... steps.
     """
-    search = _Search(tilted, goal)
-    minimum, steps = search.polished(_accelerated(tilted, goal)), 0
+    start = Start(tilted.objective, tilted.data) if start is None else start
+    search = _Search(tilted, goal, start)
+    minimum, steps = search.polished(start.point), 0
     point = np.zeros(goal.objective.dimension, dtype=np.longdouble)
     while minimum is None:
         gradient = search.gradient(point, far=goal.tolerance / 8)
@@ -170,6 +197,7 @@ class _Search:
 
     tilted: Tilted
     goal: Goal
+    start: Start
 
     def is_met(self, gradient: Certified) -> bool:
         """Whether a point with this gradient is the one that is sought, for the theorem's tilt."""
@@ -186,88 +214,45 @@ class _Search:
         return self.tilted.certified(x, np.longdouble) if unclear and not self.is_met(gradient) else gradient
 
     def polished(self, x: np.ndarray) -> np.ndarray | None:
-        """Return the point that Newton's method leads to from x, by certified gradients at last; None if it fails.
-
-        Second derivatives are computed again where the gradient did not fall to a tenth.
-        """
-        x = _damped_newton(self.tilted, self.goal, x).astype(np.longdouble)
-        point = np.rint(x / self.goal.step)
-        gradient, hessian = self.gradient(point), None
-        for _ in range(_REFINEMENTS):
-            if self.is_met(gradient):
+        """Return the point that the quasi-Newton method leads to from x; None if it does not get there."""
+        n, step = self.goal.objective.n, self.goal.step
+        search, point = QuasiNewton(self.start.metric), self._nearest(x)
+        certified = self.gradient(point)
+        shortest, stalled = certified.most, 0
+        for _ in range(_STEPS):
+            if self.is_met(certified):
                 return point
-            if hessian is None:
-                hessian = self.tilted.hessian((point * self.goal.step).astype(float))
-            step = _solved(hessian, (gradient.gradient / self.goal.objective.n).astype(float))
-            better = None if step is None else self._shorter(point, gradient, step)
+            here = (certified.gradient / n).astype(float)
+            direction = search.direction(here)
+            better = self._advanced(point, direction, here)
             if better is None:
                 return None
-            before, (point, gradient) = gradient, better
-            if gradient.most > before.most / 10:
-                hessian = None
+            before, (point, certified) = point, better
+            search.remember(((point - before) * step).astype(float), (certified.gradient / n).astype(float) - here)
+            stalled = 0 if certified.most < 0.9 * shortest else stalled + 1
+            shortest = min(shortest, certified.most)
+            if stalled > 30:
+                return None
         return None
 
-    def _shorter(self, point: np.ndarray, gradient: Certified, step: np.ndarray) -> tuple[np.ndarray, Certified] | None:
-        """Return the point after as much of the step as makes the gradient shorter, and that; None if nothing does."""
-        size, limit = 1.0, float(np.linalg.norm(gradient.gradient))
+    def _advanced(self, point: np.ndarray, direction: np.ndarray, here: np.ndarray) -> tuple[np.ndarray, Certified] | None:
+        """Return the grid's point along a direction where the objective falls no more than a little; None if none is."""
+        slope, size = float(direction @ here), 1.0
+        if not slope < 0:
+            return None
         for _ in range(_HALVINGS):
-            nearby = np.rint(_inside(point * self.goal.step - size * step, self.goal) / self.goal.step)
-            after = self.gradient(nearby)
-            if self.is_met(after) or float(np.linalg.norm(after.gradient)) < (1 - size / 4) * limit:
-                return nearby, after
-            size /= 2
+            nearby = self._nearest(point * self.goal.step + size * direction)
+            certified = self.gradient(nearby)
+            after = float(direction @ (certified.gradient / self.goal.objective.n).astype(float))
+            if self.is_met(certified) or after <= 0.25 * abs(slope):
+                return nearby, certified
+            size *= min(max(abs(slope) / (abs(slope) + after), 0.05), 0.9)
         return None
 
-
-def _inside(x: np.ndarray, goal: Goal) -> np.ndarray:
-    """Return x within reach, where nothing overflows; 0 in the place of what is no number."""
-    size = float(np.linalg.norm(x))
-    if not np.isfinite(size):
-        return np.zeros_like(x)
-    return x if size <= goal.reach else x * (goal.reach / size)
-
-
-def _solved(hessian: np.ndarray | None, gradient: np.ndarray) -> np.ndarray | None:
-    """Return Newton's step, or None if these second derivatives have none."""
-    try:
-        step = None if hessian is None else np.linalg.solve(hessian, gradient)
-    except np.linalg.LinAlgError:
-        return None
-    return step if step is not None and np.all(np.isfinite(step)) else None
-
-
-def _damped_newton(tilted: Tilted, goal: Goal, x: np.ndarray) -> np.ndarray:
-    """Return a point so near the minimum that full steps converge, if Newton's method gets there from x."""
-    for _ in range(_NEWTON_STEPS):
-        gradient, value = tilted.gradient(x), tilted.value(x)
-        step = _solved(tilted.hessian(x), gradient)
-        if step is None:
-            return x
-        decrement = float(gradient @ step)
-        if not decrement > _NEAR * abs(value):
-            return _inside(x - step, goal)
-        size = _damping(tilted, goal, x, step, value, decrement)
-        if size == 0.0:
-            return x
-        x = _inside(x - size * step, goal)
-    return x
-
-
-def _damping(tilted: Tilted, goal: Goal, x: np.ndarray, step: np.ndarray, value: float, decrement: float) -> float:
-    """Return the largest 2^-k for which so much of the step decreases the objective enough; 0 if none does."""
-    size = 1.0
-    for _ in range(_HALVINGS):
-        if tilted.value(_inside(x - size * step, goal)) <= value - 0.25 * size * decrement:
-            return size
-        size /= 2
-    return 0.0
-
-
-def _accelerated(tilted: Tilted, goal: Goal) -> np.ndarray:
-    """Return a start near the minimum, from Nesterov's method with the public constants."""
-    objective = tilted.objective
-    x = previous = np.zeros(objective.dimension)
-    for alpha, beta, gamma, _ in nesterov(objective.ridge, objective.L, _ACCELERATED_STEPS):
-        drift = x - previous
-        x, previous = _inside(x + beta * drift - alpha * tilted.gradient(x + gamma * drift), goal), x
-    return x
+    def _nearest(self, x: np.ndarray) -> np.ndarray:
+        """Return the grid's point next to x, within reach, where nothing overflows; 0 for what is no number."""
+        size = float(np.linalg.norm(x))
+        if not np.isfinite(size):
+            return np.zeros(len(x), dtype=np.longdouble)
+        x = x.astype(np.longdouble)
+        return np.rint((x if size <= self.goal.reach else x * (self.goal.reach / size)) / self.goal.step)

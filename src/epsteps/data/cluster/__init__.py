@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from epsteps.data import engine as engines
+from epsteps.data.chunks import ROWS_PER_INT64, Term
 from epsteps.data.cluster import parts, sources
 from epsteps.data.cluster.parts import Connection, Partition, PartitionError, Parts, connect, require_workers
 from epsteps.data.engine import Engine
@@ -62,6 +63,18 @@ class ClusterEngine(Engine):
         """Return the exact sum of u u' over all records."""
         return self._integers.ask(partial(parts.exact_sum, "second_moment"), grid.total, (), None)
 
+    def total(self, term: Term, rows: np.ndarray | None = None) -> np.ndarray:
+        """Return the exact sum of a term over chunks of the prepared records, or of these rows."""
+        add = partial(grid.total, rows=ROWS_PER_INT64)
+        return self._integers.ask(partial(parts.exact_sum, "total"), add, (term,), rows)
+
+    def blocks(self) -> NoReturn:
+        """Refuse: the records stay in the workers."""
+        raise ValueError(
+            "records in dask workers are not brought here. Read them in this process: engine='auto' with a path or an "
+            "array."
+        )
+
     def prepare(self) -> None:
         """Have the workers read the records, round them and test their engines."""
         _ = self._integers
@@ -91,13 +104,6 @@ class ClusterRecords:
     def check(self) -> NoReturn:
         """Refuse: what would be projected is counted where the records are, by their holder."""
         raise ValueError("records in dask workers are not counted from here. Leave out validate=True and check a part.")
-
-    def blocks(self) -> NoReturn:
-        """Refuse: the records stay in the workers."""
-        raise ValueError(
-            "records in dask workers are not brought here, which this release needs. Read them in this process: "
-            "engine='auto' with a path or an array."
-        )
 
     def close(self) -> None:
         """Let the workers forget the records, and end the workers if they were started for them."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from epsteps.data.chunks import Chunk
 from epsteps.data.engine import ArrayEngine, kernel_of, kernel_targets
 from epsteps.data.slopes import steepest
 from epsteps.problem import extras, grid
@@ -105,6 +106,11 @@ class TorchEngine(ArrayEngine, name="gpu"):
 
         parts = [part for block in self._integers.blocks() for part in ops.exact_second_moment(block)]
         return grid.total(parts, self._integers.count)
+
+    def _chunk(self, rows: slice | np.ndarray) -> Chunk:
+        records = self._integers
+        block = records.take(np.arange(records.count)[rows])
+        return Chunk(block.features[:, : block.count].T.cpu().numpy(), block.targets[: block.count].cpu().numpy())
 
     def _parts(self, points: Points, block: Any) -> Iterator[np.ndarray]:
         """Yield int64 sums over at most 2^22 of the block's records."""

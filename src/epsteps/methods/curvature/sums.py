@@ -40,11 +40,6 @@ class ColumnMeans(Sum):
         ratio = statistic.problem.sensitivity(statistic.mechanism.norm) / statistic.scale
         return (statistic.mechanism.kind(float(statistic.mechanism.kind.amount_of(ratio))),)
 
-    @staticmethod
-    def prepare(records: Records) -> None:
-        """Read a block, which records in dask workers refuse: gradients, which follow, have read all of them."""
-        next(iter(records.blocks()))
-
     def draw(self, source: "Source") -> Draw:
         """Draw what is added, in integers. Sees no records."""
         mechanism, problem = self.statistic.mechanism, self.statistic.problem
@@ -53,11 +48,16 @@ class ColumnMeans(Sum):
 
     def block(self, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return the sum over a block, UNPROTECTED, in integers."""
-        return self.encode(features).sum(axis=0)
+        return self.encode(features * real_units(self.problem)).sum(axis=0)
 
     def publish(self, reading: np.ndarray, draw: Draw) -> np.ndarray:
         """Return the released mean."""
         return (reading + draw["noise"]).astype(float) / (STEPS * self.statistic.problem.n)
+
+
+def real_units(problem: Problem) -> np.ndarray:
+    """Return the real size of one integer of each feature."""
+    return problem.units[: problem.width] / STEPS
 
 
 def column_means(problem: Problem, columns: Columns, statistics: tuple[Statistic, ...]) -> list[ColumnMeans]:
@@ -113,9 +113,9 @@ class SecondMoment(Sum):
         return {"noise": source.integers(mechanisms.of_matrices(self.kind), scale, shape.array, shape)}
 
     def block(self, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """Return the sum over a block, UNPROTECTED, in integers; in Python's where there are many records."""
-        a = self.encode(features)
-        return (a.T @ a).astype(np.int64).astype(np.int64 if self.problem.n <= MATRIX_ROWS else object)
+        """Return the sum over a few records, UNPROTECTED, in integers."""
+        a = self.encode(features * real_units(self.problem))
+        return (a.T @ a).astype(np.int64)
 
     @np.errstate(all="ignore")  # a warning would tell something about a record
     def encode(self, features: np.ndarray) -> np.ndarray:

@@ -1,0 +1,142 @@
+"""A few prepared records at a time: what every pass over the records is made of, wherever they are kept.
+
+Prepared records are integers within 2^20, on the problem's grid and exactly inside its domain, in float32. A pass adds
+up what a *term* makes of each chunk: integers. Their sum is the same whatever engine, threads, workers or order.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array, hstack
+
+from epsteps.problem import grid
+
+# Rows whose products with integers within 2^20 a double adds exactly.
+LARGEST = grid.ROWS_PER_DOUBLE
+# Bytes of a chunk in doubles: about half of a core's second-level cache.
+_BYTES = 2**19
+# The fewest rows of a chunk: for fewer, calling NumPy costs more than computing.
+_FEWEST = 256
+
+
+class Chunk:
+    """At most 2^13 dense records, the intercept's column included, and their targets."""
+
+    def __init__(self, features: np.ndarray, targets: np.ndarray) -> None:
+        self._features, self.targets = features, targets
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    @cached_property
+    def features(self) -> np.ndarray:
+        """The records' integers, dense, in float64."""
+        return self._features.astype(float)
+
+    def products(self, coefficients: np.ndarray) -> np.ndarray:
+        """Return the records' products with each column of integers: exact where their sums are below 2^53."""
+        return self.features @ coefficients
+
+    def gather(self, numbers: np.ndarray) -> np.ndarray:
+        """Return the sum of number x record for each column of integers within 2^20: exact, in int64."""
+        return (self.features.T @ numbers).astype(np.int64)
+
+    def squares(self) -> np.ndarray:
+        """Return the sums of each column's squares, exact."""
+        return np.einsum("ij,ij->j", self.features, self.features).astype(np.int64)
+
+    def scaled(self, factors: np.ndarray, most: int) -> Any:
+        """Return the records with each column multiplied, rounded and clipped: integers within ``most``."""
+        return np.clip(np.rint(self.features * factors), -most, most)
+
+    @staticmethod
+    def weighted_squares(scaled: Any, weights: np.ndarray) -> np.ndarray:
+        """Return the sums of weight x square for each column of scaled records and each column of weights."""
+        return ((scaled * scaled).T @ weights).astype(np.int64)
+
+    @staticmethod
+    def weighted_products(scaled: Any, weights: np.ndarray) -> np.ndarray:
+        """Return the matrix of sums of weight x product, for scaled records."""
+        return (scaled.T @ (scaled * weights[:, None])).astype(np.int64)
+
+
+class SparseChunk(Chunk):
+    """At most 2^13 sparse records in CSR; ``one`` is the intercept's integer in every row, None without one."""
+
+    def __init__(self, features: csr_array, targets: np.ndarray, one: float | None) -> None:
+        super().__init__(features, targets)  # pyright: ignore[reportArgumentType]
+        self._one = one
+        self._rows: Any = csr_array((features.data.astype(float), features.indices, features.indptr), features.shape)
+
+    @cached_property
+    def features(self) -> np.ndarray:
+        """The records' integers, made dense, in float64."""
+        return _with_one(self._rows.toarray(), self._one, len(self))
+
+    def products(self, coefficients: np.ndarray) -> np.ndarray:
+        """Return the records' products with each column of integers: exact where their sums are below 2^53."""
+        if self._one is None:
+            return self._rows @ coefficients
+        return self._rows @ coefficients[:-1] + self._one * coefficients[-1]
+
+    def gather(self, numbers: np.ndarray) -> np.ndarray:
+        """Return the sum of number x record for each column of integers within 2^20: exact, in int64."""
+        sums = self._rows.T @ numbers
+        if self._one is not None:
+            sums = np.concatenate([sums, self._one * numbers.sum(axis=0, keepdims=True)])
+        return sums.astype(np.int64)
+
+    def squares(self) -> np.ndarray:
+        """Return the sums of each column's squares, exact."""
+        entries, d = self._rows.data, self._rows.shape[1]
+        sums = np.bincount(self._rows.indices, entries * entries, minlength=d)
+        return np.append(sums, [] if self._one is None else len(self) * self._one**2).astype(np.int64)
+
+    def scaled(self, factors: np.ndarray, most: int) -> Any:
+        """Return the records with each column multiplied, rounded and clipped: integers within ``most``, sparse."""
+        rows, d = self._rows, self._rows.shape[1]
+        entries = np.clip(np.rint(rows.data * factors[rows.indices]), -most, most)
+        matrix = csr_array((entries, rows.indices, rows.indptr), rows.shape)
+        if self._one is None:
+            return matrix
+        last = min(np.rint(self._one * factors[d]), most)
+        return hstack([matrix, np.full((len(self), 1), last)], format="csr")
+
+    @staticmethod
+    def weighted_squares(scaled: Any, weights: np.ndarray) -> np.ndarray:
+        """Return the sums of weight x square for each column of scaled records and each column of weights."""
+        return (scaled.multiply(scaled).T @ weights).astype(np.int64)
+
+    @staticmethod
+    def weighted_products(scaled: Any, weights: np.ndarray) -> np.ndarray:
+        """Return the matrix of sums of weight x product, for scaled records."""
+        return (scaled.T @ scaled.multiply(weights[:, None])).toarray().astype(np.int64)
+
+
+# What a pass computes from a chunk: integers, of which the sum over 2^20 records fits 63 bits.
+Term = Callable[[Chunk], np.ndarray]
+# Rows whose terms are added in 64 bits.
+ROWS_PER_INT64 = 2**20
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """The term of a function of records' integers, dense and with the intercept, and their targets."""
+
+    block: Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+    def __call__(self, chunk: Chunk) -> np.ndarray:
+        """Return what the function makes of a chunk."""
+        return self.block(chunk.features, chunk.targets)
+
+
+def size_of(width: int) -> int:
+    """Return how many records of this width make a chunk."""
+    return min(LARGEST, max(_FEWEST, _BYTES // (8 * width)))
+
+
+def _with_one(features: np.ndarray, one: float | None, count: int) -> np.ndarray:
+    return features if one is None else np.concatenate([features, np.full((count, 1), one)], axis=1)
