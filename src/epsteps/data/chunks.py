@@ -14,6 +14,8 @@ from scipy.sparse import csr_array, hstack
 
 from epsteps.problem import grid
 
+# One more than the integers of a limb may be: their products with a record's are added exactly.
+LIMB = float(2**20)
 # Rows whose products with integers within 2^20 a double adds exactly.
 LARGEST = grid.ROWS_PER_DOUBLE
 # Bytes of a chunk in doubles: about half of a core's second-level cache.
@@ -43,6 +45,30 @@ class Chunk:
     def gather(self, numbers: np.ndarray) -> np.ndarray:
         """Return the sum of number x record for each column of integers within 2^20: exact, in int64."""
         return (self.features.T @ numbers).astype(np.int64)
+
+    def margins(self, limbs: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Return the records' margins at a point in fixed point, one column for each output.
+
+        The columns of ``limbs`` are those of the first output, most significant first, then those of the next. Their
+        products are exact; they are added in this order, in the kind of float of their weights.
+        """
+        products = self.products(limbs).reshape(len(self), -1, len(weights))
+        margins = products[:, :, 0] * weights[0]
+        for limb in range(1, len(weights)):
+            margins += products[:, :, limb] * weights[limb]
+        return margins
+
+    def gather_fixed(self, shares: np.ndarray, count: int) -> np.ndarray:
+        """Return the sum of share x record for numbers within [-1, 1] in fixed point of so many limbs of 20 bits each.
+
+        There is a column for each limb of the first column's sum, most significant first, then those of the next.
+        """
+        limbs = np.empty((*shares.shape, count))
+        for limb in range(count):
+            shares = shares * shares.dtype.type(LIMB)
+            limbs[:, :, limb] = np.rint(shares)
+            shares = shares - limbs[:, :, limb].astype(shares.dtype)
+        return self.gather(limbs.reshape(len(self), -1))
 
     def squares(self) -> np.ndarray:
         """Return the sums of each column's squares, exact."""
