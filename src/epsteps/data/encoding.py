@@ -10,7 +10,7 @@ from epsteps.problem.grid import STEPS
 from epsteps.problem.problem import Problem
 
 # Numbers that are converted at a time: they stay in a core's second-level cache.
-_BLOCK = 2**15
+BLOCK = 2**15
 
 
 @np.errstate(all="ignore")  # a warning would tell something about a record
@@ -89,7 +89,7 @@ def _with_data(matrix: csr_array, data: np.ndarray) -> csr_array:
 
 
 def _blocks(count: int, d: int) -> list[slice]:
-    size = max(1, _BLOCK // d)
+    size = max(1, BLOCK // d)
     return [slice(start, start + size) for start in range(0, count, size)]
 
 
@@ -97,7 +97,7 @@ def _entry_blocks(indptr: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
     """Yield the entries of a few rows at a time, and where among them each row starts."""
     row, count = 0, len(indptr) - 1
     while row < count:
-        stop = int(np.searchsorted(indptr, indptr[row] + _BLOCK, side="right")) - 1
-        stop = min(max(stop, row + 1), row + _BLOCK, count)
+        stop = int(np.searchsorted(indptr, indptr[row] + BLOCK, side="right")) - 1
+        stop = min(max(stop, row + 1), row + BLOCK, count)
         yield slice(int(indptr[row]), int(indptr[stop])), indptr[row : stop + 1] - indptr[row]
         row = stop

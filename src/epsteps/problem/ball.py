@@ -9,7 +9,7 @@ import numpy as np
 
 from epsteps.problem import validate
 from epsteps.problem.box import Box
-from epsteps.problem.domain import Columns, Domain, checked_norm, owners
+from epsteps.problem.domain import Clipping, Columns, Domain, Shortening, checked_norm, owners
 from epsteps.problem.rounding import up
 from epsteps.problem.shapes import Body
 
@@ -117,6 +117,13 @@ class Ball(Domain, name="Ball"):
         nearest[_power_sum(nearest, self.norm) > limit] = 0.0  # cannot happen, and would not harm
         return nearest
 
+    def recipe(self, d: int, steps: int) -> Clipping | Shortening:
+        """Return what ``integers`` computes with."""
+        scale = steps / self.radius
+        if self.norm == math.inf:
+            return Clipping(*(np.full(d, end) for end in (-self.radius, self.radius, scale, -steps, steps)))
+        return Shortening(self.norm == 2, _LARGEST, self._allowed(d), scale, self._limit(steps))
+
     def integer_entries(
         self, entries: np.ndarray, columns: np.ndarray, starts: np.ndarray, d: int, steps: int
     ) -> np.ndarray:
@@ -138,6 +145,10 @@ class Ball(Domain, name="Ball"):
         nearest[still_too_long[owner]] = 0.0  # cannot happen, and would not harm
         return nearest
 
+    def _allowed(self, d: int) -> float:
+        """Return the length that a row of d features is shortened to: what rounding adds stays within the radius."""
+        return float(self.radius * (1 - (d + 8) * np.finfo(float).eps))
+
     def _limit(self, steps: int) -> float:
         return float(steps**2 if self.norm == 2 else steps)
 
@@ -150,7 +161,7 @@ class Ball(Domain, name="Ball"):
 
     def _shrink(self, sizes: np.ndarray, d: int) -> np.ndarray:
         """Return what to multiply rows by, given the sums of their entries' powers, rounded toward the inside."""
-        allowed = self.radius * (1 - (d + 8) * np.finfo(float).eps)
+        allowed = self._allowed(d)
         lengths = np.sqrt(sizes) if self.norm == 2 else sizes
         return allowed / np.maximum(lengths, allowed)
 

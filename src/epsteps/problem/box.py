@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from epsteps.problem import validate
-from epsteps.problem.domain import Columns, Domain, checked_norm, owners
+from epsteps.problem.domain import Clipping, Columns, Domain, checked_norm, owners
 from epsteps.problem.shapes import Body, Hull
 
 _Bound = float | Sequence[float]
@@ -170,6 +170,10 @@ class Box(Domain, name="Box"):
             still_too_long = nearest[:, start:stop].sum(axis=1) > steps
             nearest[still_too_long, start:stop] = 0.0  # cannot happen, and would not harm
         return nearest
+
+    def recipe(self, d: int, steps: int) -> Clipping:
+        """Return what ``integers`` computes with."""
+        return Clipping(*self._ends(d), steps / self.units(d), *self._integer_ends(d, steps), one_hot=self.one_hot)
 
     def integer_entries(
         self, entries: np.ndarray, columns: np.ndarray, starts: np.ndarray, d: int, steps: int

@@ -4,13 +4,42 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from epsteps.problem.kinds import Kinds
 from epsteps.problem.levels import NORMS
 from epsteps.problem.shapes import Body, Hull
+
+
+class Clipping(NamedTuple):
+    """Integers of a domain whose columns are clipped one by one, as numbers: each array has one for each column.
+
+    A feature is held between ``low`` and ``high``, multiplied by ``scale``, rounded, and held between ``least`` and
+    ``most``. Then the columns of each block of ``one_hot`` share what one of them may have, as ``Box`` says.
+    """
+
+    low: np.ndarray
+    high: np.ndarray
+    scale: np.ndarray
+    least: np.ndarray
+    most: np.ndarray
+    one_hot: tuple[tuple[int, int], ...] = ()
+
+
+class Shortening(NamedTuple):
+    """Integers of a domain whose rows are shortened, as ``Ball`` says, as numbers.
+
+    Features are held within ``largest``; lengths, the roots of sums of squares or sums of sizes, within ``allowed``;
+    then they are multiplied by ``scale`` and rounded so that the integers' squares, or sizes, add up to ``limit``.
+    """
+
+    squares: bool
+    largest: float
+    allowed: float
+    scale: float
+    limit: float
 
 
 class Domain(ABC):
@@ -52,6 +81,13 @@ class Domain(ABC):
     @abstractmethod
     def integers(self, rows: np.ndarray, steps: int) -> np.ndarray:
         """Return the projected rows in units of 1/steps of each column's largest value, exactly inside the domain."""
+
+    def recipe(self, d: int, steps: int) -> Clipping | Shortening | None:
+        """Return what ``integers`` computes with, for compiled code that gives the same integers; None for none.
+
+        It counts for the class that defines it: what is derived from it may compute other integers.
+        """
+        return None
 
     def require(self, d: int) -> None:  # noqa: B027 - most domains hold records of any length
         """Raise unless records of d features can lie in the domain."""
