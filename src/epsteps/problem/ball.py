@@ -121,7 +121,7 @@ class Ball(Domain, name="Ball"):
         """Return what ``integers`` computes with."""
         scale = steps / self.radius
         if self.norm == math.inf:
-            return Clipping(*(np.full(d, end) for end in (-self.radius, self.radius, scale, -steps, steps)))
+            return Clipping(np.repeat([[-self.radius], [self.radius], [scale], [-steps], [steps]], d, axis=1))
         return Shortening(self.norm == 2, _LARGEST, self._allowed(d), scale, self._limit(steps))
 
     def integer_entries(

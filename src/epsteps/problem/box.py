@@ -173,7 +173,7 @@ class Box(Domain, name="Box"):
 
     def recipe(self, d: int, steps: int) -> Clipping:
         """Return what ``integers`` computes with."""
-        return Clipping(*self._ends(d), steps / self.units(d), *self._integer_ends(d, steps), one_hot=self.one_hot)
+        return Clipping(np.vstack((self._ends(d), steps / self.units(d), *self._integer_ends(d, steps))), self.one_hot)
 
     def integer_entries(
         self, entries: np.ndarray, columns: np.ndarray, starts: np.ndarray, d: int, steps: int

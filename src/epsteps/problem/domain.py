@@ -14,25 +14,21 @@ from epsteps.problem.shapes import Body, Hull
 
 
 class Clipping(NamedTuple):
-    """Integers of a domain whose columns are clipped one by one, as numbers: each array has one for each column.
+    """How integers follow from features that are clipped column by column: what ``Box.integers`` computes with.
 
-    A feature is held between ``low`` and ``high``, multiplied by ``scale``, rounded, and held between ``least`` and
-    ``most``. Then the columns of each block of ``one_hot`` share what one of them may have, as ``Box`` says.
+    ``ends`` has five numbers for each column: a feature is held between ``ends[0]`` and ``ends[1]``, multiplied by
+    ``ends[2]``, rounded, and held between ``ends[3]`` and ``ends[4]``. Indicators of ``one_hot`` are shared as well.
     """
 
-    low: np.ndarray
-    high: np.ndarray
-    scale: np.ndarray
-    least: np.ndarray
-    most: np.ndarray
+    ends: np.ndarray
     one_hot: tuple[tuple[int, int], ...] = ()
 
 
 class Shortening(NamedTuple):
-    """Integers of a domain whose rows are shortened, as ``Ball`` says, as numbers.
+    """How integers follow from features whose rows are shortened: what ``Ball.integers`` computes with.
 
-    Features are held within ``largest``; lengths, the roots of sums of squares or sums of sizes, within ``allowed``;
-    then they are multiplied by ``scale`` and rounded so that the integers' squares, or sizes, add up to ``limit``.
+    Features are held within ``largest``, and their lengths (roots of sums of squares, or sums of sizes) within
+    ``allowed``. They are multiplied by ``scale`` and rounded so that squares, or sizes, add up to ``limit`` at most.
     """
 
     squares: bool

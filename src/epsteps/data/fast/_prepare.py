@@ -7,7 +7,6 @@ any order. Kernels compute with the numbers that a domain gives as its ``recipe`
 
 import threading
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 from llvmlite import ir
@@ -35,13 +34,13 @@ from epsteps.problem.domain import Clipping, Shortening
 from epsteps.problem.grid import STEPS
 from epsteps.problem.problem import Problem
 
-# Numbers in a vector, and rows that are added up side by side, and that are clipped together.
+# Numbers in a vector, which is also how many rows are treated together.
 _KIND = F64.twice
 _LANES = _KIND.lanes
-_SIDE_BY_SIDE = _LANES
-_TOGETHER = 4
-# Entries of which the first to be shortened is known, and the largest number of columns that ranks have room for.
+# Columns up to which rows are shortened side by side. Above, each on its own, with the next entry of groups known.
+_FEW = 64
 _GROUP = 4 * _LANES
+# Ranks are multiples of this, one for each distance, plus the column.
 _COLUMNS = 2**22
 
 
@@ -75,39 +74,16 @@ def _kernel_of(problem: Problem) -> Callable[[np.ndarray, np.ndarray], None] | N
     domain, d, width = problem.domain, problem.d, problem.width
     recipe = domain.recipe(d, STEPS) if "recipe" in vars(type(domain)) and d < _COLUMNS else None
     if isinstance(recipe, Shortening):
-        return partial(_shortened, recipe, d, width)
+        return lambda features, result: shortened(features, result, d, width, *recipe, STEPS, VERSION)
     if isinstance(recipe, Clipping):
-        return partial(_clipped, _padded(recipe), _blocks(recipe), d, width)
+        ends = np.zeros((5, -(-d // _LANES) * _LANES))
+        ends[:, :d] = recipe.ends
+        blocks = np.array(recipe.one_hot, dtype=np.int64).reshape(-1, 2)
+        allowed = 1 - (np.diff(blocks).reshape(-1) + 8) * np.finfo(float).eps  # as in Box: rounded toward the inside
+        return lambda features, result: clipped(
+            features, result, d, width, ends.reshape(-1), blocks, allowed, STEPS, VERSION
+        )
     return None
-
-
-def _padded(recipe: Clipping) -> np.ndarray:
-    """Return the recipe's arrays below each other, filled up to whole vectors."""
-    d = len(recipe.low)
-    ends = np.zeros((5, -(-d // _LANES) * _LANES))
-    ends[:, :d] = recipe[:5]
-    return ends
-
-
-def _blocks(recipe: Clipping) -> tuple[np.ndarray, np.ndarray]:
-    """Return where the blocks of indicators start and stop, and what those that are too long add up to at last."""
-    edges = np.array(recipe.one_hot, dtype=np.int64).reshape(-1, 2)
-    return edges, 1 - (edges[:, 1] - edges[:, 0] + 8) * np.finfo(float).eps
-
-
-def _shortened(recipe: Shortening, d: int, width: int, features: np.ndarray, result: np.ndarray) -> None:
-    shortened(features, result, d, width, *recipe, STEPS, VERSION)
-
-
-def _clipped(
-    ends: np.ndarray,
-    blocks: tuple[np.ndarray, np.ndarray],
-    d: int,
-    width: int,
-    features: np.ndarray,
-    result: np.ndarray,
-) -> None:
-    clipped(features, result, d, width, ends.reshape(-1), *blocks, STEPS, VERSION)
 
 
 class _Window:
@@ -153,15 +129,18 @@ def _without_nan(numbers: Lanes) -> Lanes:
     return numbers.select("==", numbers, numbers, 0.0)
 
 
-def _finite(numbers: Lanes, largest: Value) -> Lanes:
-    bound = spread(numbers.builder, _KIND, largest)
-    return _without_nan(_held(numbers, 0.0 - bound, bound))
+def _finite(numbers: Lanes, low: Value, high: Value) -> Lanes:
+    """Return the numbers, held within bounds on both sides of 0; NaN becomes 0."""
+    low, high = (spread(numbers.builder, _KIND, bound) for bound in (low, high))
+    return _without_nan(_held(numbers, low, high))
 
 
 def _powers(numbers: Lanes, squares: Value) -> Lanes:
     """Return squares or sizes."""
     b = numbers.builder
-    return numbers.new(b.select(b.icmp_signed("!=", squares, count(0)), (numbers * numbers).value, numbers.size().value))
+    return numbers.new(
+        b.select(b.icmp_signed("!=", squares, count(0)), (numbers * numbers).value, numbers.size().value)
+    )
 
 
 def _transposed(vectors: list[Lanes]) -> list[Lanes]:
@@ -183,143 +162,242 @@ def _folded(numbers: Lanes, fold: Callable[[Lanes, Lanes], Lanes]) -> Lanes:
 
 
 @building_block
-def _lengths(typing, features, zero, places, at_places, d, squares, largest, totals, at_totals):
-    """Write the sums of the powers of rows, one number after the other, for as many rows as a vector has lanes."""
+def _lengths(typing, features, zero, places, at_places, d, squares, low, high, totals, at_totals):
+    """Write the sums of the powers of several rows, each one number after the other."""
 
-    def write(b, features, places, d, squares, largest, totals) -> None:
-        total, rows = Register(b, _KIND, 0), [places.integer(row) for row in range(_SIDE_BY_SIDE)]
+    def write(b, features, places, d, squares, low, high, totals) -> None:
+        total, rows = Register(b, _KIND, 0), [places.integer(row) for row in range(_LANES)]
 
         def add(window: _Window) -> None:
-            numbers = [_finite(window.load(features, row), largest) for row in rows]
+            numbers = [_finite(window.load(features, row), low, high) for row in rows]
             for column in _transposed([_powers(vector, squares) for vector in numbers]):
                 total.set(total.get() + column)
 
         _each_window(b, d, add)
         totals.store(0, total.get())
 
-    return statement(write, features, zero, places, at_places, d, squares, largest, totals, at_totals)
+    return statement(write, features, zero, places, at_places, d, squares, low, high, totals, at_totals)
 
 
-def _real(window: _Window, features: Memory, largest: Value, shrink: Value, scale: Value) -> Lanes:
-    """Return the projected features of a row in steps of the grid."""
-    numbers = _finite(window.load(features, count(0)), largest)
-    return numbers * spread(window.builder, _KIND, shrink) * spread(window.builder, _KIND, scale)
+def _real(numbers: Lanes, low: Value, high: Value, shrink: Lanes, scale: Value) -> Lanes:
+    """Return projected features in steps of the grid."""
+    return _finite(numbers, low, high) * shrink * spread(numbers.builder, _KIND, scale)
 
 
-@building_block
-def _round(typing, features, place, d, squares, largest, shrink, scale, result, target, size, at_size):
-    """Write the integers that are nearest to a row's features, and how long they are."""
+def _rounding(how: Callable[[Lanes], Lanes]) -> Callable[..., None]:
+    """Return what writes a row's features as integers, rounded like this, and the sum of their powers."""
 
-    def write(b, features, d, squares, largest, shrink, scale, result, size) -> None:
-        total = Register(b, _KIND, 0)
+    def write(b, features, d, squares, low, high, shrink, scale, result, size) -> None:
+        total, factor = Register(b, _KIND, 0), spread(b, _KIND, shrink)
 
         def add(window: _Window) -> None:
-            near = _real(window, features, largest, shrink, scale).nearest() + 0.0  # a zero without a sign
-            window.store(result, count(0), near.to(F32))
-            total.set(total.get() + _powers(near, squares))
+            numbers = how(_real(window.load(features, count(0)), low, high, factor, scale)) + 0.0  # 0 without a sign
+            window.store(result, count(0), numbers.to(F32))
+            total.set(total.get() + _powers(numbers, squares))
 
         _each_window(b, d, add)
         size.store(0, _folded(total.get(), lambda one, other: one + other))
 
-    return statement(write, features, place, d, squares, largest, shrink, scale, result, target, size, at_size)
+    return write
 
 
 @building_block
-def _rank(typing, features, place, d, largest, shrink, scale, ranks, zero):
-    """Write for each entry that was rounded away from 0 its rank among those, by its distance and then its column.
+def _round(typing, features, place, d, squares, low, high, shrink, scale, result, target, size, at_size):
+    """Write the integers that are nearest to a row's features, and the sum of their powers."""
+    write = _rounding(Lanes.nearest)
+    return statement(write, features, place, d, squares, low, high, shrink, scale, result, target, size, at_size)
 
-    The distance is in steps of 2^-31, at most 2^30 of them, so that a double holds it with the column exactly.
+
+@building_block
+def _floor(typing, features, place, d, squares, low, high, shrink, scale, result, target, size, at_size):
+    """Write the integers below a row's features, and the sum of their powers."""
+    write = _rounding(Lanes.floor)
+    return statement(write, features, place, d, squares, low, high, shrink, scale, result, target, size, at_size)
+
+
+def _ranks(window: _Window, real: Lanes) -> Lanes:
+    """Return for entries that are rounded away from 0 their rank among those: by distance, then by column.
+
+    The distance is in steps of 2^-31, at most 2^30 of them, so that a double holds it with the column exactly. Others,
+    and empty lanes, have none: infinity.
     """
-
-    def write(b, features, d, largest, shrink, scale, ranks) -> None:
-        numbers = ir.Constant(_KIND.vector, [float(lane) for lane in range(_LANES)])
-
-        def add(window: _Window) -> None:
-            real = _real(window, features, largest, shrink, scale).size()
-            near = real.nearest()
-            column = spread(b, _KIND, b.sitofp(window.first, _KIND.element)) + real.new(numbers)
-            rank = ((real - near) * 2.0**31).nearest() * float(_COLUMNS) + column
-            window.store(ranks, count(0), near.select(">", real, rank, float("inf")))
-
-        _each_window(b, d, add)
-
-    return statement(write, features, place, d, largest, shrink, scale, ranks, zero)
-
-
-@building_block
-def _least(typing, numbers, start, stop, result, index):
-    """Write the smallest of numbers that fill whole vectors."""
-
-    def write(b, numbers, stop, result) -> None:
-        least = Register(b, _KIND, float("inf"))
-        with cgutils.for_range_slice(b, count(0), stop, count(_LANES)) as (j, _):
-            least.set(_smaller(numbers.load(j, _KIND), least.get()))
-        result.store(0, _folded(least.get(), _smaller))
-
-    return statement(write, numbers, start, stop, result, index)
+    b, size = real.builder, real.size()
+    near = size.nearest()
+    numbers = real.new(ir.Constant(_KIND.vector, [float(lane) for lane in range(_LANES)]))
+    column = spread(b, _KIND, b.sitofp(window.first, _KIND.element)) + numbers
+    rank = ((size - near) * 2.0**31).nearest() * float(_COLUMNS) + column
+    return near.select(">", size, rank, float("inf"))
 
 
 def _smaller(one: Lanes, other: Lanes) -> Lanes:
     return one.select("<", other, one, other)
 
 
-@inner
-def _shorten(features, place, d, squares, largest, shrink, scale, result, target, excess, ranks, firsts, first):
-    """Round entries toward 0, in the order of their ranks, until the row fits.
+@building_block
+def _rank_row(typing, features, place, d, low, high, shrink, scale, ranks, zero):
+    """Write the ranks of a row's entries."""
 
-    ``ranks`` and ``firsts``, the smallest of each group of them, are filled up with infinity.
+    def write(b, features, d, low, high, shrink, scale, ranks) -> None:
+        factor = spread(b, _KIND, shrink)
+
+        def add(window: _Window) -> None:
+            real = _real(window.load(features, count(0)), low, high, factor, scale)
+            ranks.store(window.first, _ranks(window, real))
+
+        _each_window(b, d, add)
+
+    return statement(write, features, place, d, low, high, shrink, scale, ranks, zero)
+
+
+@building_block
+def _next(typing, ranks, start, number, last, result, index):
+    """Write the smallest of so many ranks that is larger than the last one; they fill whole vectors."""
+
+    def write(b, ranks, number, last, result) -> None:
+        least, bound = Register(b, _KIND, float("inf")), spread(b, _KIND, last)
+        with cgutils.for_range_slice(b, count(0), number, count(_LANES)) as (j, _):
+            found = ranks.load(j, _KIND)
+            least.set(_smaller(found.select(">", bound, found, float("inf")), least.get()))
+        result.store(0, _folded(least.get(), _smaller))
+
+    return statement(write, ranks, start, number, last, result, index)
+
+
+@inner
+def _shorten(result, target, rank, excess, squares):
+    """Round the entry of a rank toward 0 if the row exceeds its limit; return what it exceeds it by then."""
+    goes_on = excess > 0 and rank < np.inf
+    column = np.int64(rank if rank < np.inf else 0.0) & (_COLUMNS - 1)
+    near = np.float64(result[target + column])
+    result[target + column] = near - np.copysign(1.0 if goes_on else 0.0, near)
+    saved = 2 * abs(near) - 1 if squares else 1.0
+    return column, (excess - saved if goes_on else excess)
+
+
+@inner
+def _shorten_row(features, place, d, squares, largest, shrink, scale, result, target, excess, ranks, firsts):
+    """Round entries of a row toward 0, in the order of their ranks, until it fits; return what it still exceeds.
+
+    ``ranks``, and ``firsts``, the next of each group of them, are filled up with infinity; the last place is free.
     """
-    _rank(features, place, d, largest, shrink, scale, ranks, 0)
-    for group in range(len(ranks) // _GROUP):
-        _least(ranks, group * _GROUP, _GROUP, firsts, group)
+    _rank_row(features, place, d, -largest, largest, shrink, scale, ranks, 0)
+    for group in range(-(-d // _GROUP)):
+        _next(ranks, group * _GROUP, _GROUP, -np.inf, firsts, group)
+    last = len(firsts) - 1
     while excess > 0:
-        _least(firsts, 0, len(firsts), first, 0)
-        if first[0] == np.inf:
+        _next(firsts, 0, last, -np.inf, firsts, last)
+        rank = firsts[last]
+        if rank == np.inf:
             break
-        column = np.int64(first[0]) & (_COLUMNS - 1)
-        near = np.float64(result[target + column])
-        excess -= 2 * abs(near) - 1 if squares else 1.0
-        result[target + column] = near - 1 if near > 0 else near + 1
-        ranks[column] = np.inf
+        column, excess = _shorten(result, target, rank, excess, squares)
         group = column // _GROUP
-        _least(ranks, group * _GROUP, _GROUP, firsts, group)
-    if excess > 0:  # cannot happen, and would not harm
-        for j in range(d):
-            result[target + j] = 0.0
+        _next(ranks, group * _GROUP, _GROUP, rank, firsts, group)
+    return excess
+
+
+@building_block
+def _rank_rows(typing, features, zero, places, at_places, d, low, high, shrinks, at_shrinks, scale, ranks, at_ranks):
+    """Write the ranks of several rows' entries side by side."""
+
+    def write(b, features, places, d, low, high, shrinks, scale, ranks) -> None:
+        factors = [shrinks.spread(row) for row in range(_LANES)]
+        rows = [(places.integer(row), factor.mix(factor, [0] * _LANES)) for row, factor in enumerate(factors)]
+
+        def add(window: _Window) -> None:
+            real = [_real(window.load(features, place), low, high, shrink, scale) for place, shrink in rows]
+            for i, column in enumerate(_transposed([_ranks(window, vector) for vector in real])):
+                ranks.store(b.mul(b.add(window.first, count(i)), count(_LANES)), column)
+
+        _each_window(b, d, add)
+
+    return statement(
+        write, features, zero, places, at_places, d, low, high, shrinks, at_shrinks, scale, ranks, at_ranks
+    )
+
+
+@building_block
+def _next_of_rows(typing, ranks, zero, d, last, at_last):
+    """Replace the last ranks of several rows by the next ones."""
+
+    def write(b, ranks, d, last) -> None:
+        bound, least = last.load(0, _KIND), [Register(b, _KIND, float("inf")) for _ in range(2)]
+        with cgutils.for_range_slice(b, count(0), b.mul(d, count(_LANES)), count(2 * _LANES)) as (j, _):
+            for i, register in enumerate(least):  # the columns are filled up to whole vectors
+                found = ranks.load(b.add(j, count(i * _LANES)), _KIND)
+                register.set(_smaller(found.select(">", bound, found, float("inf")), register.get()))
+        last.store(0, _smaller(least[0].get(), least[1].get()))
+
+    return statement(write, ranks, zero, d, last, at_last)
+
+
+@inner
+def _shorten_rows(features, places, d, squares, largest, shrinks, scale, result, targets, excess, ranks, last):
+    """Do what ``_shorten_row`` does for several rows side by side, and leave in ``excess`` what they still exceed."""
+    _rank_rows(features, 0, places, 0, d, -largest, largest, shrinks, 0, scale, ranks, 0)
+    last[:] = -np.inf
+    goes_on = True
+    while goes_on:
+        _next_of_rows(ranks, 0, d, last, 0)
+        goes_on = False
+        for i in range(_LANES):
+            _, excess[i] = _shorten(result, targets[i], last[i], excess[i], squares)
+            goes_on |= (excess[i] > 0) & (last[i] < np.inf)
+
+
+@inner
+def _shorten_found(
+    features, places, d, squares, largest, shrinks, scale, result, targets, excess, found, ranks, firsts, last
+):
+    """Shorten the rows that were found to exceed the limit, one for each lane at most."""
+    if d <= _FEW:
+        for i in range(found, _LANES):
+            places[i], targets[i], shrinks[i], excess[i] = places[0], targets[0], shrinks[0], 0.0
+        _shorten_rows(features, places, d, squares, largest, shrinks, scale, result, targets, excess, ranks, last)
+    else:
+        for i in range(found):
+            row = places[i], d, squares, largest, shrinks[i], scale
+            excess[i] = _shorten_row(features, *row, result, targets[i], excess[i], ranks, firsts)
+    for i in range(found):
+        if excess[i] > 0:  # cannot happen, and would not harm
+            result[targets[i] : targets[i] + d] = 0.0
 
 
 @kernel
 def shortened(features, result, d, width, squares, largest, allowed, scale, limit, steps, version=VERSION):
-    """Write the integers of rows in a ball: ``features`` has d for each, ``result`` ``width``, the last an intercept."""
-    n = len(result) // width
-    places, lengths, size = np.empty(_SIDE_BY_SIDE, np.int64), np.empty(_SIDE_BY_SIDE), np.empty(1)
-    ranks = np.full(-(-d // _GROUP) * _GROUP, np.inf)
-    firsts, first = np.full(-(-len(ranks) // _GROUP // _LANES) * _LANES, np.inf), np.empty(1)
-    for start in range(0, n, _SIDE_BY_SIDE):
-        for i in range(_SIDE_BY_SIDE):
+    """Write the integers of rows in a ball: ``features`` has d for each, ``result`` ``width``, with an intercept."""
+    n, padded = len(result) // width, -(-d // _GROUP) * _GROUP
+    places, lengths, size = np.empty(_LANES, np.int64), np.empty(_LANES), np.empty(1)
+    long_places, long_targets = np.empty(_LANES + 1, np.int64), np.empty(_LANES + 1, np.int64)
+    shrinks, excess, found = np.empty(_LANES + 1), np.empty(_LANES + 1), 0
+    ranks = np.full(padded * (_LANES if d <= _FEW else 1), np.inf)
+    firsts, last = np.full(-(-padded // _GROUP // _LANES) * _LANES + 1, np.inf), np.empty(_LANES)
+    for start in range(0, n, _LANES):
+        for i in range(_LANES):
             places[i] = min(start + i, n - 1) * d
-        _lengths(features, 0, places, 0, d, squares, largest, lengths, 0)
-        for i in range(_SIDE_BY_SIDE):
+        _lengths(features, 0, places, 0, d, squares, -largest, largest, lengths, 0)
+        for i in range(_LANES):
             length = np.sqrt(lengths[i]) if squares else lengths[i]
             lengths[i] = allowed / (length if length > allowed else allowed)
-        for i in range(min(_SIDE_BY_SIDE, n - start)):
-            place, target, shrink = places[i], (start + i) * width, lengths[i]
-            _round(features, place, d, squares, largest, shrink, scale, result, target, size, 0)
-            if size[0] > limit:
-                excess = size[0] - limit
-                _shorten(
-                    features, place, d, squares, largest, shrink, scale, result, target, excess, ranks, firsts, first
-                )
+        for i in range(min(_LANES, n - start)):
+            target = (start + i) * width
+            _round(features, places[i], d, squares, -largest, largest, lengths[i], scale, result, target, size, 0)
             for j in range(d, width):
                 result[target + j] = steps
+            long_places[found], long_targets[found], shrinks[found] = places[i], target, lengths[i]
+            excess[found] = size[0] - limit
+            found += size[0] > limit  # about every other row that lies on the sphere: too hard to guess for a branch
+            if found == _LANES or (found > 0 and start + i == n - 1):
+                row = long_places, d, squares, largest, shrinks, scale
+                _shorten_found(features, *row, result, long_targets, excess, found, ranks, firsts, last)
+                found = 0
 
 
 @building_block
 def _clip(typing, features, zero, places, at_places, d, ends, at_ends, padded, result, at_result, targets, at_targets):
-    """Write the nearest integers of a few rows, held in each column's range before and after they are rounded."""
+    """Write the nearest integers of several rows, held in each column's range before and after they are rounded."""
 
     def write(b, features, places, d, ends, padded, result, targets) -> None:
-        rows = [(places.integer(row), targets.integer(row)) for row in range(_TOGETHER)]
+        rows = [(places.integer(row), targets.integer(row)) for row in range(_LANES)]
 
         def add(window: _Window) -> None:
             starts = (b.add(b.mul(padded, count(row)), window.first) for row in range(5))
@@ -337,57 +415,38 @@ def _clip(typing, features, zero, places, at_places, d, ends, at_ends, padded, r
 
 
 @inner
-def _indicator(features, place, ends, padded, j):
-    """Return a feature without NaN, in the range of its column."""
-    value = np.float64(features[place + j])
-    value = value if value == value else 0.0
-    value = ends[j] if value < ends[j] else value
-    return ends[padded + j] if value > ends[padded + j] else value
-
-
-@inner
-def _share(features, place, ends, padded, start, stop, allowed, result, target, steps):
-    """Write the integers of a block of indicators again if they add up to more than one of them may be."""
-    total, size = 0.0, 0.0
-    for j in range(start, stop):
-        total += _indicator(features, place, ends, padded, j)
-        size += result[target + j]
-    if not (total > 1 or size > steps):
-        return
-    shrink, size = allowed / total if total > 1 else 1.0, 0.0
-    for j in range(start, stop):
-        near = np.rint(_indicator(features, place, ends, padded, j) * shrink * ends[2 * padded + j])
-        near = ends[3 * padded + j] if near < ends[3 * padded + j] else near
-        near = ends[4 * padded + j] if near > ends[4 * padded + j] else near
-        result[target + j] = near + 0.0
-        size += near
-    if size > steps:
-        size = 0.0
-        for j in range(start, stop):
-            near = np.floor(_indicator(features, place, ends, padded, j) * shrink * ends[2 * padded + j])
-            result[target + j] = near + 0.0
-            size += near
-    if size > steps:  # cannot happen, and would not harm
-        for j in range(start, stop):
-            result[target + j] = 0.0
+def _share(features, places, start, stop, allowed, result, targets, steps, totals, size):
+    """Write the integers of a block of indicators: in all at most 1, as features and as integers."""
+    d, scale = stop - start, float(steps)
+    places += start
+    _lengths(features, 0, places, 0, d, 0, 0.0, 1.0, totals, 0)
+    for i in range(_LANES):
+        shrink, place, target = allowed / totals[i] if totals[i] > 1 else 1.0, places[i], targets[i] + start
+        _round(features, place, d, 0, 0.0, 1.0, shrink, scale, result, target, size, 0)
+        if size[0] > steps:
+            _floor(features, place, d, 0, 0.0, 1.0, shrink, scale, result, target, size, 0)
+        if size[0] > steps:  # cannot happen, and would not harm
+            result[target : target + d] = 0.0
+    places -= start
 
 
 @kernel
 def clipped(features, result, d, width, ends, blocks, allowed, steps, version=VERSION):
-    """Write the integers of rows in a box: ``features`` has d for each, ``result`` ``width``, the last an intercept.
+    """Write the integers of rows in a box: ``features`` has d for each, ``result`` ``width``, with an intercept.
 
-    ``ends`` holds the arrays of a ``Clipping`` one after the other, each filled up to whole vectors.
+    ``ends`` holds those of a ``Clipping`` one after the other, each filled up to whole vectors.
     """
     n, padded = len(result) // width, len(ends) // 5
-    places, targets = np.empty(_TOGETHER, np.int64), np.empty(_TOGETHER, np.int64)
-    for start in range(0, n, _TOGETHER):
-        for i in range(_TOGETHER):
+    places, targets = np.empty(_LANES, np.int64), np.empty(_LANES, np.int64)
+    totals, size = np.empty(_LANES), np.empty(1)
+    for start in range(0, n, _LANES):
+        for i in range(_LANES):
             row = min(start + i, n - 1)
             places[i], targets[i] = row * d, row * width
         _clip(features, 0, places, 0, d, ends, 0, padded, result, 0, targets, 0)
-        for i in range(min(_TOGETHER, n - start)):
-            for block in range(len(blocks)):
-                first, last = blocks[block]
-                _share(features, places[i], ends, padded, first, last, allowed[block], result, targets[i], steps)
+        for block in range(len(blocks)):
+            first, stop = blocks[block]
+            _share(features, places, first, stop, allowed[block], result, targets, steps, totals, size)
+        for i in range(_LANES):
             for j in range(d, width):
                 result[targets[i] + j] = steps
