@@ -196,3 +196,14 @@ def checked_norm(norm: float) -> float:
 def owners(starts: np.ndarray) -> np.ndarray:
     """Return the row of each entry of sparse rows."""
     return np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+
+
+def sum_in_order(values: np.ndarray) -> np.ndarray:
+    """Return the sum of each row, one value after the other: zeros between them change no bit of it."""
+    count, d = values.shape
+    if d * 4 > count:
+        return np.bincount(np.tile(np.arange(count), d), weights=values.T.reshape(-1), minlength=count)
+    total = values[:, 0].copy()
+    for column in values.T[1:]:
+        total += column
+    return total

@@ -34,6 +34,8 @@ from epsteps.problem.domain import Clipping, Shortening
 from epsteps.problem.grid import STEPS
 from epsteps.problem.problem import Problem
 
+# Numbers that are converted at a time where kernels do not read them as they are: they stay in a core's cache.
+_BLOCK = 2**15
 # Numbers in a vector, which is also how many rows are treated together.
 _KIND = F64.twice
 _LANES = _KIND.lanes
@@ -46,13 +48,15 @@ _COLUMNS = 2**22
 
 def integers(problem: Problem, features: np.ndarray) -> np.ndarray:
     """Return what ``encoding.integers`` does, in threads."""
-    d, count = problem.d, len(features)
+    number, d = features.shape
+    if d != problem.d:
+        raise ValueError(f"features must have d={problem.d} columns, got shape {features.shape}.")
     fill = _kernel_of(problem)
-    if fill is None or features.shape[1] != d:
+    if fill is None:
         return encoding.integers(problem, features)
-    result = np.empty((count, problem.width), dtype=np.float32)
+    result = np.empty((number, problem.width), dtype=np.float32)
     as_they_are = features.dtype in (np.float64, np.float32) and features.flags.c_contiguous and features.flags.aligned
-    size = max(1, count) if as_they_are else max(1, encoding.BLOCK // d)
+    size = max(1, number if as_they_are else _BLOCK // d)
 
     def part(start: int, stop: int) -> None:
         for first in range(start, stop, size):
@@ -63,9 +67,9 @@ def integers(problem: Problem, features: np.ndarray) -> np.ndarray:
             fill(rows, result[block].reshape(-1))
 
     if threading.current_thread().name.startswith("epsteps"):
-        part(0, count)  # a thread of the pool that waits for others of the pool could wait forever
+        part(0, number)  # a thread of the pool that waits for others of the pool could wait forever
     else:
-        map_parts(part, count, work=d)
+        map_parts(part, number, work=d)
     return result
 
 
