@@ -1,0 +1,70 @@
+"""Whole private fits, from raw records to the model, beside their peers: `python benchmarks/fits.py PART [--out FILE]`.
+
+Parts: dense (arrays beside scikit-learn's lbfgs), tables (a folder's tables beside diffprivlib), sparse, stream (a file
+larger than what may be resident), dask (two workers, one of which dies), gpu, or all. (Steps with batches are measured
+by `batches.py`.) Every measurement has a process of its own; ways take turns, and the best of the rounds counts. What
+the library refuses is a row that says why. A full run takes an hour or more, --quick a few minutes.
+"""
+
+import argparse
+from pathlib import Path
+
+from fits_parts import card, dense, sparse, stream, tables, workers
+from fits_parts.sheet import Sheet
+from machine import facts
+from rich.console import Console
+
+PARTS = ("dense", "tables", "sparse", "stream", "dask", "gpu")
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="+", choices=[*PARTS, "batches", "all"])
+    parser.add_argument("--quick", action="store_true", help="few records, one round: whether it runs, not how fast")
+    parser.add_argument("--full", action="store_true", help="stream 12 GB instead of 1")
+    parser.add_argument("--rounds", type=int, default=3, help="of each measurement")
+    parser.add_argument("--data", type=Path, help="folder of .npz tables; without it two of scikit-learn's")
+    parser.add_argument("--out", type=Path, help="Markdown file for the tables")
+    return parser.parse_args()
+
+
+def measured(part: str, options: argparse.Namespace) -> Sheet:
+    """Return the table of a part."""
+    quick, rounds = options.quick, 1 if options.quick else options.rounds
+    match part:
+        case "dense":
+            return dense.measure(quick, rounds)
+        case "tables":
+            return tables.measure(options.data, quick, rounds)
+        case "sparse":
+            return sparse.measure(quick, rounds)
+        case "stream":
+            return stream.measure(0.1 if quick else 12.0 if options.full else 1.0)
+        case "dask":
+            return workers.measure(quick)
+        case "gpu":
+            return card.measure(quick, rounds)
+    return Sheet("Batches", ["part"], [["see batches.py"]])
+
+
+def markdown(sheets: list[Sheet]) -> str:
+    """Return all tables, and what they were measured on."""
+    found = facts()
+    packages = ", ".join(f"{name} {version}" for name, version in found["packages"].items())
+    machine = f"{found['date']}, {found['processor']}, {found['cores']} cores, Python {found['python']}; {packages}."
+    return "\n".join(
+        ["# Whole fits", "", f"Written by `benchmarks/fits.py`. {machine}", "", *(s.markdown() for s in sheets)]
+    )
+
+
+def main() -> None:
+    options, console, sheets = arguments(), Console(), []
+    for part in (*PARTS, "batches") if "all" in options.parts else options.parts:
+        sheets.append(measured(part, options))
+        sheets[-1].show(console)
+        if options.out:  # after every part: a long run that is interrupted leaves what it has
+            options.out.write_text(markdown(sheets))
+
+
+if __name__ == "__main__":
+    main()
