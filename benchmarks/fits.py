@@ -9,7 +9,7 @@ the library refuses is a row that says why. A full run takes an hour or more, --
 import argparse
 from pathlib import Path
 
-from fits_parts import card, dense, sparse, stream, tables, workers
+from fits_parts import card, child, dense, sparse, stream, tables, workers
 from fits_parts.sheet import Sheet
 from machine import facts
 from rich.console import Console
@@ -23,6 +23,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="few records, one round: whether it runs, not how fast")
     parser.add_argument("--full", action="store_true", help="stream 12 GB instead of 1")
     parser.add_argument("--rounds", type=int, default=3, help="of each measurement")
+    parser.add_argument(
+        "--limit", type=float, default=child.limit, help="seconds after which a measurement is given up"
+    )
     parser.add_argument("--data", type=Path, help="folder of .npz tables; without it two of scikit-learn's")
     parser.add_argument("--out", type=Path, help="Markdown file for the tables")
     return parser.parse_args()
@@ -59,6 +62,7 @@ def markdown(sheets: list[Sheet]) -> str:
 
 def main() -> None:
     options, console, sheets = arguments(), Console(), []
+    child.limit = options.limit
     for part in (*PARTS, "batches") if "all" in options.parts else options.parts:
         sheets.append(measured(part, options))
         sheets[-1].show(console)

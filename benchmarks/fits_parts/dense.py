@@ -7,6 +7,7 @@ asks of its own solver; the gradients that both reach are computed in float64 af
 
 import tempfile
 import warnings
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -143,19 +144,19 @@ def bar_of(shape: tuple[int, int], name: str) -> float | None:
     return 3.0 if "numpy" in name else 0.5 if shape == (1_000_000, 20) else 1.0
 
 
-def measure(quick: bool, rounds: int) -> Sheet:
-    """Measure every shape, with one thread and with two."""
+def measure(shapes: Sequence[tuple[int, int]], threads: Sequence[int], rounds: int) -> Sheet:
+    """Measure these shapes of records, each with so many threads."""
     sheet = Sheet("Dense records: private fits beside scikit-learn's lbfgs", COLUMNS)
-    for n, d in QUICK_SHAPES if quick else SHAPES:
+    for n, d in shapes:
         with tempfile.TemporaryDirectory() as folder:
             measured("dense:write", folder=folder, n=n, d=d, kind="<f8")
             plan: Any = es.plan(problem_of(n, d), BUDGET, release="final")
             sheet.notes.append(f"{n} x {d}: the plan's solver stops at a gradient of {plan.tolerance / n:.1e} n.")
-            for threads in (1, 2):
-                found = alternated(ways(folder, plan, ("fast", "numpy"), threads), rounds)
-                clock = "cpu" if threads == 1 else "wall"
+            for count in threads:
+                found = alternated(ways(folder, plan, ("fast", "numpy"), count), rounds)
+                clock = "cpu" if count == 1 else "wall"
                 for name, costs in found.items():
-                    add(sheet, (n, d), threads, name, costs, found[PEER], clock)
+                    add(sheet, (n, d), count, name, costs, found[PEER], clock)
     sheet.notes += [
         "Ratios are of CPU seconds with one thread, of wall seconds with two; of second fits, from raw arrays.",
         "Where scikit-learn's gradient is above the plan's, it has stopped for lack of progress: it gets no nearer.",
