@@ -17,12 +17,20 @@ from rich.console import Console
 PARTS = ("dense", "tables", "sparse", "stream", "dask", "gpu")
 
 
+def shape(text: str) -> tuple[int, int]:
+    """Return records and features."""
+    n, d = text.split("x")
+    return int(n), int(d)
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="+", choices=[*PARTS, "batches", "all"])
     parser.add_argument("--quick", action="store_true", help="few records, one round: whether it runs, not how fast")
     parser.add_argument("--full", action="store_true", help="stream 12 GB instead of 1")
     parser.add_argument("--rounds", type=int, default=3, help="of each measurement")
+    parser.add_argument("--shapes", type=shape, nargs="+", help="of dense records, such as 1000000x20; all by default")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="of fits of dense records")
     parser.add_argument(
         "--limit", type=float, default=child.limit, help="seconds after which a measurement is given up"
     )
@@ -36,7 +44,8 @@ def measured(part: str, options: argparse.Namespace) -> Sheet:
     quick, rounds = options.quick, 1 if options.quick else options.rounds
     match part:
         case "dense":
-            return dense.measure(quick, rounds)
+            shapes = options.shapes or (dense.QUICK_SHAPES if quick else dense.SHAPES)
+            return dense.measure(shapes, options.threads, rounds)
         case "tables":
             return tables.measure(options.data, quick, rounds)
         case "sparse":
