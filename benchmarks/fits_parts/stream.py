@@ -1,6 +1,7 @@
 """Records of a file larger than what may be resident: speed of exact steps, and every release."""
 
 import inspect
+import os
 import shutil
 import tempfile
 import time
@@ -45,15 +46,16 @@ def measure(gigabytes: float) -> Sheet:
     with tempfile.TemporaryDirectory() as folder:
         room = (shutil.disk_usage(folder).free - SPARE) / (2.2e9 if CACHES else 1.1e9)
         size = min(gigabytes, room)
-        sheet = Sheet(f"{size:g} GB of float32 in a file, d = {D}, one thread", columns)
+        sheet = Sheet(f"{size:g} GB of float32 in a file, d = {D}, all cores", columns)
         if size < gigabytes:
             sheet.notes.append(f"{gigabytes:g} GB were asked for; the disk has room for {size:.3g}.")
         if size <= 0:
             return sheet
+        cores = len(os.sched_getaffinity(0))
         n = int(size * 1e9 / (4 * D))
         measured("stream:write", folder=folder, n=n)
         for name in RELEASES:
-            add(sheet, name, size, measured("stream:release", folder=folder, name=name, n=n))
+            add(sheet, name, size, measured("stream:release", cores, folder=folder, name=name, n=n))
     kept = "kept in a cache file" if CACHES else "made again in every pass: Rows has no cache"
     sheet.notes.append(
         f"Speeds are those of steps after the first, in bytes of the raw file. Prepared blocks are {kept}."
@@ -68,6 +70,6 @@ def add(sheet: Sheet, name: str, size: float, costs: dict) -> None:
     speeds = ["", "", ""]
     if "step" in costs:
         wall, cpu = size / costs["step"], size / costs["step cpu"]
-        speeds = [f"{wall:.2f}", f"{cpu:.2f}", f"{'meets' if max(wall, cpu) >= SPEED else 'MISSES'} {SPEED:g}"]
+        speeds = [f"{wall:.2f}", f"{cpu:.2f}", f"{'meets' if wall >= SPEED else 'MISSES'} {SPEED:g}"]
     peak = costs["peak"]
     return sheet.add(name, costs["cpu"], costs["wall"], *speeds, megabytes(peak), verdict(peak / 1e6, RSS / 1e6))
