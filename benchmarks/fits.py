@@ -7,6 +7,7 @@ the library refuses is a row that says why. A full run takes an hour or more, --
 """
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
 
 from fits_parts import card, child, dense, sparse, stream, tables, workers
@@ -39,24 +40,25 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def measured(part: str, options: argparse.Namespace) -> Sheet:
-    """Return the table of a part."""
+def measured(part: str, options: argparse.Namespace) -> Iterator[Sheet]:
+    """Yield the tables of a part."""
     quick, rounds = options.quick, 1 if options.quick else options.rounds
     match part:
         case "dense":
             shapes = options.shapes or (dense.QUICK_SHAPES if quick else dense.SHAPES)
-            return dense.measure(shapes, options.threads, rounds)
+            yield from dense.measure(shapes, options.threads, rounds)
         case "tables":
-            return tables.measure(options.data, quick, rounds)
+            yield tables.measure(options.data, quick, rounds)
         case "sparse":
-            return sparse.measure(quick, rounds)
+            yield sparse.measure(quick, rounds)
         case "stream":
-            return stream.measure(0.1 if quick else 12.0 if options.full else 1.0)
+            yield stream.measure(0.1 if quick else 12.0 if options.full else 1.0)
         case "dask":
-            return workers.measure(quick)
+            yield workers.measure(quick)
         case "gpu":
-            return card.measure(quick, rounds)
-    return Sheet("Batches", ["part"], [["see batches.py"]])
+            yield card.measure(quick, rounds)
+        case "batches":
+            yield Sheet("Steps with batches", ["script"], [["batches.py"]])
 
 
 def markdown(sheets: list[Sheet]) -> str:
@@ -73,10 +75,11 @@ def main() -> None:
     options, console, sheets = arguments(), Console(), []
     child.limit = options.limit
     for part in (*PARTS, "batches") if "all" in options.parts else options.parts:
-        sheets.append(measured(part, options))
-        sheets[-1].show(console)
-        if options.out:  # after every part: a long run that is interrupted leaves what it has
-            options.out.write_text(markdown(sheets))
+        for sheet in measured(part, options):
+            sheets.append(sheet)
+            sheet.show(console)
+            if options.out:  # after every table: a long run that is interrupted leaves what it has
+                options.out.write_text(markdown(sheets))
 
 
 if __name__ == "__main__":

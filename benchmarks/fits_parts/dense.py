@@ -7,7 +7,7 @@ asks of its own solver; the gradients that both reach are computed in float64 af
 
 import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ QUICK_SHAPES = ((20_000, 20), (5_000, 100))
 BUDGET, RIDGE = es.Pure(1.0), 1e-3
 RELEASES = {"final": "final", "everything": "iterates"}
 TIMES = ("first, CPU s", "again, CPU s", "again, wall s", "memory, MB", "of scikit-learn", "bar")
-COLUMNS = ("records", "threads", "fit", *TIMES, "gradient over n")
+COLUMNS = ("threads", "fit", *TIMES, "gradient over n")
 # Rows drawn at a time.
 _ROWS = 100_000
 PEER = "scikit-learn, tightest"
@@ -144,34 +144,32 @@ def bar_of(shape: tuple[int, int], name: str) -> float | None:
     return 3.0 if "numpy" in name else 0.5 if shape == (1_000_000, 20) else 1.0
 
 
-def measure(shapes: Sequence[tuple[int, int]], threads: Sequence[int], rounds: int) -> Sheet:
-    """Measure these shapes of records, each with so many threads."""
-    sheet = Sheet("Dense records: private fits beside scikit-learn's lbfgs", COLUMNS)
+def measure(shapes: Sequence[tuple[int, int]], threads: Sequence[int], rounds: int) -> Iterator[Sheet]:
+    """Yield a table for each shape of records, with so many threads each."""
     for n, d in shapes:
+        plan: Any = es.plan(problem_of(n, d), BUDGET, release="final")
+        sheet = Sheet(f"Dense records: {n} x {d} beside scikit-learn's lbfgs", COLUMNS)
         with tempfile.TemporaryDirectory() as folder:
             measured("dense:write", folder=folder, n=n, d=d, kind="<f8")
-            plan: Any = es.plan(problem_of(n, d), BUDGET, release="final")
-            sheet.notes.append(f"{n} x {d}: the plan's solver stops at a gradient of {plan.tolerance / n:.1e} n.")
             for count in threads:
                 found = alternated(ways(folder, plan, ("fast", "numpy"), count), rounds)
-                clock = "cpu" if count == 1 else "wall"
                 for name, costs in found.items():
-                    add(sheet, (n, d), count, name, costs, found[PEER], clock)
-    sheet.notes += [
-        "Ratios are of CPU seconds with one thread, of wall seconds with two; of second fits, from raw arrays.",
-        "Where scikit-learn's gradient is above the plan's, it has stopped for lack of progress: it gets no nearer.",
-    ]
-    return sheet
+                    add(sheet, (n, d), count, name, costs, found[PEER])
+        sheet.notes = [
+            f"The plan's solver stops at a gradient of {plan.tolerance / n:.1e} n. Where scikit-learn's is above it, that "
+            "has stopped for lack of progress, and gets no nearer.",
+            "Ratios are of CPU seconds with one thread, of wall seconds with two; of second fits, from raw arrays.",
+        ]
+        yield sheet
 
 
-def add(sheet: Sheet, shape: tuple[int, int], threads: int, name: str, costs: dict, least: dict, clock: str) -> None:
+def add(sheet: Sheet, shape: tuple[int, int], threads: int, name: str, costs: dict, least: dict) -> None:
     """Add what a way to fit costs, or why it refuses."""
-    head = (f"{shape[0]} x {shape[1]}", threads, name)
     if "refused" in costs:
-        return sheet.add(*head, costs["refused"])
-    ratio = np.nan if "refused" in least else costs[clock] / least[clock]
-    bar = bar_of(shape, name)
+        return sheet.add(threads, name, costs["refused"])
+    clock = "cpu" if threads == 1 else "wall"
+    ratio, bar = costs[clock] / least.get(clock, np.nan), bar_of(shape, name)
     checked = "" if bar is None else verdict(ratio, bar)
     gradient = "" if np.isnan(costs["gradient"]) else f"{costs['gradient']:.1e}"
     seconds = (costs["first"], costs["cpu"], costs["wall"], megabytes(costs["grown"]))
-    return sheet.add(*head, *seconds, ratio, checked, gradient)
+    return sheet.add(threads, name, *seconds, ratio, checked, gradient)
