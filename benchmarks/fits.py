@@ -7,6 +7,8 @@ the library refuses is a row that says why. A full run takes an hour or more, --
 """
 
 import argparse
+import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,6 +76,7 @@ def markdown(sheets: list[Sheet]) -> str:
 def main() -> None:
     options, console, sheets = arguments(), Console(), []
     child.limit = options.limit
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that folders and processes are cleaned up
     for part in (*PARTS, "batches") if "all" in options.parts else options.parts:
         for sheet in measured(part, options):
             sheets.append(sheet)

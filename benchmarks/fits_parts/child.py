@@ -36,9 +36,11 @@ def _measured(work: str, threads: int, arguments: dict[str, Any]) -> dict:
     with subprocess.Popen(command, env=environment, start_new_session=True, **streams) as process:
         try:
             output, errors = process.communicate(timeout=limit)
-        except subprocess.TimeoutExpired:
+        except BaseException as error:
             os.killpg(process.pid, signal.SIGKILL)  # with the processes that it started
-            return {"refused": f"not done after {limit:g} s"}
+            if isinstance(error, subprocess.TimeoutExpired):
+                return {"refused": f"not done after {limit:g} s"}
+            raise
     if process.returncode:
         return {"refused": (errors.strip().splitlines() or [f"ended with {process.returncode}"])[-1]}
     return json.loads(output.splitlines()[-1])
