@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,12 @@ def _measured(work: str, threads: int, arguments: dict[str, Any]) -> dict:
 def main() -> None:
     file, _, function = sys.argv[1].partition(":")
     work = getattr(importlib.import_module(f"fits_parts.{file}"), function)
-    print(json.dumps(work(**json.loads(sys.argv[2]))))
+    try:
+        found = work(**json.loads(sys.argv[2]))
+    except Exception as error:  # what the library refuses is a row of a table
+        traceback.print_exc()
+        found = {"refused": f"{type(error).__name__}: {error}"}
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -27,21 +28,18 @@ def timed(call: Callable[[], Any], rounds: int = 1) -> tuple[Any, float]:
     return answer, seconds
 
 
-def releases(n: int) -> dict:
-    """Run every release here, in two workers, and once more while one of them is killed."""
+def release(name: str, n: int) -> dict:
+    """Run a release here, in two workers, and once more while one of them is killed."""
     from epsteps.data import cluster
 
     rng = np.random.default_rng(n)
     X = rng.uniform(-1, 1, (n, D))
     y = np.where(X @ rng.standard_normal(D) + rng.standard_normal(n) > 0, 1, -1)
-    connection, found = cluster.connect(), {}
-    for name in RELEASES:
-        try:
-            found[name] = compared(planned(name, n, D), X, y, connection.client)
-        except Exception as error:  # a refusal is a row of the table
-            found[name] = {"refused": f"{type(error).__name__}: {error}"}
-    connection.close()
-    return found
+    connection = cluster.connect()
+    try:
+        return compared(planned(name, n, D), X, y, connection.client)
+    finally:
+        connection.close()
 
 
 def compared(plan: es.Plan, X: np.ndarray, y: np.ndarray, client: Any) -> dict:
@@ -75,19 +73,15 @@ def measure(quick: bool) -> Sheet:
     """Measure every release on few records, where all is overhead, and on more."""
     columns = ("records", "release", "here, s", "two workers, s", "equal", "a worker killed, s", "equal", "overhead")
     sheet = Sheet("Two dask workers", columns)
-    for n in (2_000,) if quick else (2_000, 500_000):
-        found = measured("workers:releases", threads=2, n=n)
-        if "refused" in found:
-            sheet.add(f"{n} x {D}", "all", found["refused"])
+    for n, name in product((2_000,) if quick else (2_000, 500_000), RELEASES):
+        costs = measured("workers:release", threads=2, name=name, n=n)
+        if "refused" in costs:
+            sheet.add(f"{n} x {D}", name, costs["refused"])
             continue
-        for name, costs in found.items():
-            if "refused" in costs:
-                sheet.add(f"{n} x {D}", name, costs["refused"])
-                continue
-            same = ["yes" if equal else "NO" for equal in costs["equal"]]
-            each = 1e3 * (costs["dask"] - costs["local"]) / STEPS
-            overhead = f"{each:.1f} ms a pass" if name == STEPS_NAME else ""
-            sheet.add(f"{n} x {D}", name, costs["local"], costs["dask"], same[0], costs["killed"], same[1], overhead)
+        same = ["yes" if equal else "NO" for equal in costs["equal"]]
+        each = 1e3 * (costs["dask"] - costs["local"]) / STEPS
+        overhead = f"{each:.1f} ms a pass" if name == STEPS_NAME else ""
+        sheet.add(f"{n} x {D}", name, costs["local"], costs["dask"], same[0], costs["killed"], same[1], overhead)
     sheet.notes.append(
         "Runs are seeded and exact; the shortest of three counts, so that records have been read and prepared before."
     )
