@@ -85,11 +85,6 @@ class Chunk:
         return high, self.features - high * 2**10
 
     @staticmethod
-    def weighted_squares(scaled: Any, weights: np.ndarray) -> np.ndarray:
-        """Return the sums of weight x square for each column of scaled records and each column of weights."""
-        return ((scaled * scaled).T @ weights).astype(np.int64)
-
-    @staticmethod
     def weighted_products(left: Any, weights: np.ndarray, right: Any) -> np.ndarray:
         """Return the matrix of sums of weight x product, for records as ``scaled`` or ``halves`` return them."""
         return (left.T @ (right * weights[:, None])).astype(np.int64)
@@ -146,11 +141,6 @@ class SparseChunk(Chunk):
         if self._one is None:
             return matrix
         return hstack([matrix, np.full((len(self), 1), one)], format="csr")
-
-    @staticmethod
-    def weighted_squares(scaled: Any, weights: np.ndarray) -> np.ndarray:
-        """Return the sums of weight x square for each column of scaled records and each column of weights."""
-        return (scaled.multiply(scaled).T @ weights).astype(np.int64)
 
     @staticmethod
     def weighted_products(left: Any, weights: np.ndarray, right: Any) -> np.ndarray:

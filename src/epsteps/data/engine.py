@@ -162,7 +162,7 @@ class ArrayEngine(Engine):
         """Return the exact sum of a term over chunks of the prepared records, or of these rows."""
         self.prepare()
         count, width = len(self) if rows is None else len(rows), self._problem.width
-        size = chunks.size_of(width)
+        size = self._chunk_size(term)
 
         def part(start: int, stop: int) -> Any:
             total: Any = 0
@@ -173,6 +173,10 @@ class ArrayEngine(Engine):
 
         parts = map_parts(part, count, work=width, largest=chunks.ROWS_PER_INT64)
         return grid.total(parts, count, chunks.ROWS_PER_INT64)
+
+    def _chunk_size(self, term: Term) -> int:
+        """Return how many records a term gets at a time."""
+        return chunks.size_of(self._problem.width)
 
     def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield all prepared records in order, UNPROTECTED: real features with the intercept, and encoded targets."""

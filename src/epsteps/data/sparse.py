@@ -7,7 +7,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from epsteps.data import encoding
-from epsteps.data.chunks import SparseChunk
+from epsteps.data.chunks import Blocks, SparseChunk, Term, size_of
 from epsteps.data.engine import ArrayEngine, map_parts, require_exact
 from epsteps.data.slopes import Slopes, outer, side_by_side, stacked, steepest_sparse
 from epsteps.problem import grid
@@ -87,6 +87,11 @@ class SparseEngine(ArrayEngine):
         zero = np.zeros(coefficients.shape, dtype=np.int64)
         return stacked(grid.total(data.parts(gradient, zero), len(data)), data.outputs, points.coefficients.shape)
 
+    def _chunk_size(self, term: Term) -> int:
+        if isinstance(term, Blocks):  # its chunks become dense
+            return super()._chunk_size(term)
+        return size_of(self._integers.entries * self._problem.loss.outputs)
+
     def _chunk(self, rows: slice | np.ndarray) -> SparseChunk:
         return self._integers.chunk(rows)
 
@@ -121,6 +126,11 @@ class _SparseRows:
     def outputs(self) -> int:
         """Number of margins of a row."""
         return self._slopes.loss.outputs
+
+    @property
+    def entries(self) -> int:
+        """Stored entries of a row, about."""
+        return 1 + self._features.nnz // len(self)
 
     def taken(self, rows: np.ndarray | None) -> "_SparseRows":
         """Return these rows, or all of them."""
@@ -159,8 +169,7 @@ class _SparseRows:
         if zero.nbytes > _LARGE_SUM:
             edges = [*range(0, count, grid.ROWS_PER_INT64), count]
             return list(map(part, edges[:-1], edges[1:]))
-        entries = 1 + self._features.nnz // count
-        return map_parts(part, count, work=entries * zero.shape[-1], largest=grid.ROWS_PER_INT64)
+        return map_parts(part, count, work=self.entries * zero.shape[-1], largest=grid.ROWS_PER_INT64)
 
     def weighted_products(self, block: Any, weights: np.ndarray) -> np.ndarray:
         """Return the block's sum of weight x u u', the intercept's products included: a dense matrix."""

@@ -136,23 +136,23 @@ class Slopes:
 class Bends:
     """The term of a rough Hessian: records and second derivatives of few bits, each output by itself.
 
-    ``whole`` asks for matrices, one for each output; otherwise there are their diagonals. What it gives decides how
-    fast a solver is, and nothing else: records that are much longer than most in a column are clipped.
+    With ``factors``, which records are multiplied by before they are rounded, it has a matrix for each output; without,
+    only the sum of the second derivatives. What it gives decides how fast a solver is, and nothing else: records that
+    are much longer than most in a column are clipped.
     """
 
     loss: Loss
     point: Digits
-    factors: np.ndarray
-    whole: bool
+    factors: np.ndarray | None
 
     @np.errstate(all="ignore")
     def __call__(self, chunk: Chunk) -> np.ndarray:
-        """Return the sums of weight x product of scaled records."""
+        """Return the sums of weight x product of scaled records, or of the weights."""
         bends = _asked(self.loss.bends, self.point.margins(chunk), chunk.targets)
         weights = _weights(bends, self.loss, _ROUGH_BITS)
+        if self.factors is None:
+            return weights.sum(axis=0).astype(np.int64)
         scaled = chunk.scaled(self.factors, 2**_RECORD_BITS - 1)
-        if not self.whole:
-            return chunk.weighted_squares(scaled, weights)
         return np.stack([chunk.weighted_products(scaled, column, scaled) for column in weights.T])
 
 
@@ -235,16 +235,19 @@ def column_sizes(data: Rows, rows: np.ndarray | None) -> np.ndarray:
 def rough_hessian(
     data: Rows, objective: Minimised, x: np.ndarray, sizes: np.ndarray, rows: np.ndarray | None, *, whole: bool
 ) -> np.ndarray:
-    """Return the UNPROTECTED second derivatives of F over these rows, roughly: a matrix, or a diagonal, per output."""
+    """Return the UNPROTECTED second derivatives of F over these rows, roughly: a matrix, or a diagonal, per output.
+
+    A diagonal is that of records of these sizes whose second derivatives do not depend on the record.
+    """
     problem, loss = objective.stated, objective.loss
-    count = problem.n if rows is None else len(rows)
-    factors = 2.0 ** np.rint(np.log2(2.0 ** (_RECORD_BITS - 4) / np.where(sizes > 0, sizes, 1.0)))
-    term = Bends(loss, Digits.of(x, problem, ROUGH), factors, whole)
-    sums = data.total(term, rows).astype(float) * (loss.curvature / 2**_ROUGH_BITS / count)
-    real = problem.units[: problem.width] / STEPS / factors
+    real, factors = problem.units[: problem.width] / STEPS, None
     if whole:
-        return sums * np.outer(real, real) + problem.ridge * np.eye(problem.width)
-    return sums.T * real**2 + problem.ridge
+        factors = 2.0 ** np.rint(np.log2(2.0 ** (_RECORD_BITS - 4) / np.where(sizes > 0, sizes, 1.0)))
+    sums = data.total(Bends(loss, Digits.of(x, problem, ROUGH), factors), rows)
+    means = sums * (loss.curvature / 2**_ROUGH_BITS / (problem.n if rows is None else len(rows)))
+    if factors is None:
+        return np.outer(means, (sizes * real) ** 2) + problem.ridge
+    return means * np.outer(real / factors, real / factors) + problem.ridge * np.eye(problem.width)
 
 
 def hessian(data: Rows, objective: Minimised, x: np.ndarray, rows: np.ndarray | None) -> np.ndarray:
