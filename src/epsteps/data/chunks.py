@@ -20,10 +20,20 @@ LARGEST = grid.ROWS_PER_DOUBLE
 _BYTES = 2**19
 # The fewest rows of a chunk: for fewer, calling NumPy costs more than computing.
 _FEWEST = 256
+# Numbers within [-1, 1] in fixed point: so many limbs of so many bits, whose products with records are added exactly.
+LIMBS, LIMB_BITS = 3, 20
+
+# What makes numbers of records from their margins and targets: of each from its own alone.
+Elementwise = Callable[[np.ndarray, np.ndarray], np.ndarray]
+# What adds up something over records: a function of their integers and targets.
+Block = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 class Chunk:
-    """At most 2^13 dense records, the intercept's column included, and their targets."""
+    """At most 2^13 dense records, the intercept's column included, and their targets.
+
+    A card's chunks have more. So a term that adds up by itself, from ``features``, is an ``apply``.
+    """
 
     def __init__(self, features: np.ndarray, targets: np.ndarray) -> None:
         self._features, self.targets = features, targets
@@ -43,6 +53,29 @@ class Chunk:
     def gather(self, numbers: np.ndarray) -> np.ndarray:
         """Return the sum of number x record for each column of integers within 2^20: exact, in int64."""
         return (self.features.T @ numbers).astype(np.int64)
+
+    def margins(self, limbs: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Return margins, a column for each output: sums of weight x product, in the weights' kind of float.
+
+        ``limbs`` has a column for each weight, those of one output after those of another.
+        """
+        products = self.products(limbs).reshape(len(self), -1, len(weights))
+        margins = products[:, :, 0] * weights[0]
+        for limb in range(1, len(weights)):
+            margins += products[:, :, limb] * weights[limb]
+        return margins
+
+    def each(self, function: Elementwise, margins: np.ndarray) -> np.ndarray:
+        """Return what a function makes of every record's margins and target."""
+        return function(margins, self.targets)
+
+    def gather_fixed(self, shares: np.ndarray) -> np.ndarray:
+        """Return what ``gather`` does for the limbs of each column of numbers within [-1, 1]."""
+        return self.gather(fixed_limbs(shares))
+
+    def apply(self, block: Block) -> np.ndarray:
+        """Return the sum of a block function of at most 2^13 records' integers and targets."""
+        return block(self.features, self.targets)
 
     def squares(self) -> np.ndarray:
         """Return the sums of each column's squares, exact."""
@@ -126,16 +159,26 @@ ROWS_PER_INT64 = 2**20
 class Blocks:
     """The term of a function of records' integers, dense and with the intercept, and their targets."""
 
-    block: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    block: Block
 
     def __call__(self, chunk: Chunk) -> np.ndarray:
         """Return what the function makes of a chunk."""
-        return self.block(chunk.features, chunk.targets)
+        return chunk.apply(self.block)
 
 
 def size_of(width: int) -> int:
     """Return how many records of this width make a chunk."""
     return min(LARGEST, max(_FEWEST, _BYTES // (8 * width)))
+
+
+def fixed_limbs(shares: np.ndarray) -> np.ndarray:
+    """Return numbers within [-1, 1] as integers of three limbs of 20 bits, side by side: (m, k) to (m, 3 k) floats."""
+    limbs = np.empty((*shares.shape, LIMBS))
+    for limb in range(LIMBS):
+        shares = shares * 2**LIMB_BITS
+        limbs[:, :, limb] = np.rint(shares)
+        shares = shares - limbs[:, :, limb]
+    return limbs.reshape(len(shares), -1)
 
 
 def _with_one(features: np.ndarray, one: float | None, count: int) -> np.ndarray:

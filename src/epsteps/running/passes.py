@@ -6,19 +6,18 @@ or blocks add them up. What is rounded is each record's own margin and slope alo
 
 from dataclasses import dataclass
 from functools import cached_property
+from operator import methodcaller
 from typing import NamedTuple
 
 import numpy as np
 
-from epsteps.data.chunks import Chunk
+from epsteps.data.chunks import LIMB_BITS, LIMBS, Chunk
 from epsteps.data.rows import Rows
 from epsteps.methods.minimum import Minimised, rounding
 from epsteps.problem.grid import STEPS, Grid
 from epsteps.problem.losses import Loss
 from epsteps.problem.rounding import up
 
-# Bits of a slope in fixed point, in limbs whose products with a record's integers are added exactly.
-_LIMB_BITS, _LIMBS = 20, 3
 # Bits of a point's coordinates, for each kind of float that slopes are computed in.
 _POINT_BITS = {np.dtype(np.float64): 56, np.dtype(np.longdouble): 63}
 # Rounding errors of a slope in units of its size: 20 of its formula, and those of fixed point and of the last sums.
@@ -56,11 +55,7 @@ class Digits:
 
     def margins(self, chunk: Chunk) -> np.ndarray:
         """Return the chunk's margins, one column for each output."""
-        products = chunk.products(self.limbs).reshape(len(chunk), -1, len(self.weights))
-        margins = products[:, :, 0] * self.weights[0]
-        for limb in range(1, len(self.weights)):
-            margins += products[:, :, limb] * self.weights[limb]
-        return margins
+        return chunk.margins(self.limbs, self.weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,30 +73,23 @@ class Slopes:
     @np.errstate(all="ignore")  # a warning would tell something about a record
     def __call__(self, chunk: Chunk) -> np.ndarray:
         """Return the sums of limb x record: the limbs of every output's slope below each other's columns."""
-        margins = self.point.margins(chunk)
+        return chunk.gather_fixed(chunk.each(self._shares, self.point.margins(chunk)))
+
+    def _shares(self, margins: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Return slopes, one column for each output, in units of the largest."""
         if self.loss.outputs == 1:
-            slopes = self.loss.derivative(margins[:, 0], chunk.targets)[:, None]
+            slopes = self.loss.derivative(margins[:, 0], targets)[:, None]
         else:
-            slopes = self.loss.derivative(margins, chunk.targets[:, None])
-        return chunk.gather(_limbs(slopes / slopes.dtype.type(self.largest)))
+            slopes = self.loss.derivative(margins, targets[:, None])
+        return slopes / slopes.dtype.type(self.largest)
 
     def gradient(self, sums: np.ndarray, units: np.ndarray) -> np.ndarray:
         """Return the sum's gradient in real units from the sums of the limbs, in long doubles."""
-        limbs = sums.reshape(len(sums), self.loss.outputs, _LIMBS).astype(np.longdouble)
+        limbs = sums.reshape(len(sums), self.loss.outputs, LIMBS).astype(np.longdouble)
         total = limbs[:, :, 0]
-        for limb in range(1, _LIMBS):
-            total = total * 2**_LIMB_BITS + limbs[:, :, limb]
-        return total.T.ravel() * (units * (self.largest * 2.0 ** -(_LIMBS * _LIMB_BITS) / STEPS))
-
-
-def _limbs(shares: np.ndarray) -> np.ndarray:
-    """Return numbers within [-1, 1] as integers of three limbs of 20 bits, side by side: (m, k) to (m, 3 k) floats."""
-    limbs = np.empty((*shares.shape, _LIMBS))
-    for limb in range(_LIMBS):
-        shares = shares * 2**_LIMB_BITS
-        limbs[:, :, limb] = np.rint(shares)
-        shares = shares - limbs[:, :, limb]
-    return limbs.reshape(len(shares), -1)
+        for limb in range(1, LIMBS):
+            total = total * 2**LIMB_BITS + limbs[:, :, limb]
+        return total.T.ravel() * (units * (self.largest * 2.0 ** -(LIMBS * LIMB_BITS) / STEPS))
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,14 +108,19 @@ class Bends:
     @np.errstate(all="ignore")
     def __call__(self, chunk: Chunk) -> np.ndarray:
         """Return the sums of weight x product of scaled records."""
-        margins = self.point.margins(chunk)
-        one = self.loss.outputs == 1
-        bends = self.loss.bends(margins[:, 0], chunk.targets)[:, None] if one else self.loss.bends(margins, chunk.targets[:, None])
-        weights = np.clip(np.rint(bends * (2**_WEIGHT_BITS / self.loss.curvature)), 0, 2**_WEIGHT_BITS)
+        weights = chunk.each(self._weights, self.point.margins(chunk))
         scaled = chunk.scaled(self.factors, 2**_RECORD_BITS - 1)
         if not self.whole:
             return chunk.weighted_squares(scaled, weights)
         return np.stack([chunk.weighted_products(scaled, column) for column in weights.T])
+
+    def _weights(self, margins: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Return second derivatives as integers, one column for each output."""
+        if self.loss.outputs == 1:
+            bends = self.loss.bends(margins[:, 0], targets)[:, None]
+        else:
+            bends = self.loss.bends(margins, targets[:, None])
+        return np.clip(np.rint(bends * (2**_WEIGHT_BITS / self.loss.curvature)), 0, 2**_WEIGHT_BITS)
 
 
 class Certified(NamedTuple):
@@ -168,7 +161,10 @@ def certified_gradient(
     share = 1 if rows is None else problem.n / len(rows)
     total = term.gradient(data.total(term, rows), units) * np.longdouble(share)
     total = total + np.longdouble(problem.n) * np.longdouble(problem.ridge) * x + tilt
-    coarsest = loss.derivative(np.ones((1, loss.outputs), kind)[:, 0] if loss.outputs == 1 else np.ones((1, loss.outputs), kind), np.ones((1, 1)) if loss.outputs > 1 else np.ones(1)).dtype
+    coarsest = loss.derivative(
+        np.ones((1, loss.outputs), kind)[:, 0] if loss.outputs == 1 else np.ones((1, loss.outputs), kind),
+        np.ones((1, 1)) if loss.outputs > 1 else np.ones(1),
+    ).dtype
     unit = max(float(np.finfo(each).eps) for each in (kind, coarsest))
     error = rounding(objective, float(np.linalg.norm(x)), float(np.linalg.norm(tilt)), unit, _ROUNDINGS)
     return Certified(total, error)
@@ -177,7 +173,7 @@ def certified_gradient(
 def column_sizes(data: Rows, rows: np.ndarray | None) -> np.ndarray:
     """Return the UNPROTECTED root mean square of each column's integers."""
     count = data.problem.n if rows is None else len(rows)
-    return np.sqrt(data.total(Chunk.squares, rows).astype(float) / count)
+    return np.sqrt(data.total(methodcaller("squares"), rows).astype(float) / count)
 
 
 def rough_hessian(
