@@ -12,7 +12,7 @@ from scipy import stats
 from scipy.sparse import csr_array
 
 import epsteps as es
-from epsteps.running.solver import certified_gradient
+from epsteps.running.passes import FINE, certified_gradient
 
 LEVEL = 1e-4
 BUDGETS = (es.Pure(1.0), es.Approximate(1.0, 1e-6), es.Concentrated(0.5))
@@ -198,7 +198,7 @@ def test_what_scales_the_noise_bounds_what_is_read(method):
             for label in (-1, 1):
                 rows = es.Rows(problem, np.full((60, 2), far), np.full(60, label))
                 for x in (none, none + 9.0, 9.0 * (-1.0) ** np.arange(problem.dimension)):
-                    sums = certified_gradient(rows, plan.objective, x, none, np.float64).gradient.astype(float)
+                    sums = certified_gradient(rows, plan.objective, x, none, FINE).gradient.astype(float)
                     found.append((sums - 60 * plan.ridge * x) / 60)
         sizes = [np.linalg.norm(a - b) for a in found for b in found]
         assert 0.5 * plan.objective.sensitivity(2) < max(sizes) <= plan.objective.sensitivity(2)

@@ -14,14 +14,14 @@ from scipy.sparse import csr_array, hstack
 
 from epsteps.problem import grid
 
+# One more than the integers of a limb may be: their products with a record's are added exactly.
+LIMB = float(2**20)
 # Rows whose products with integers within 2^20 a double adds exactly.
 LARGEST = grid.ROWS_PER_DOUBLE
 # Bytes of a chunk in doubles: about half of a core's second-level cache.
 _BYTES = 2**19
 # The fewest rows of a chunk: for fewer, calling NumPy costs more than computing.
 _FEWEST = 256
-# Numbers within [-1, 1] in fixed point: so many limbs of so many bits, whose products with records are added exactly.
-LIMBS, LIMB_BITS = 3, 20
 
 # What makes numbers of records from their margins and targets: of each from its own alone.
 Elementwise = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -55,9 +55,10 @@ class Chunk:
         return (self.features.T @ numbers).astype(np.int64)
 
     def margins(self, limbs: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Return margins, a column for each output: sums of weight x product, in the weights' kind of float.
+        """Return the records' margins at a point in fixed point, one column for each output.
 
-        ``limbs`` has a column for each weight, those of one output after those of another.
+        The columns of ``limbs`` are those of the first output, most significant first, then those of the next. Their
+        products are exact; they are added in this order, in the kind of float of their weights.
         """
         products = self.products(limbs).reshape(len(self), -1, len(weights))
         margins = products[:, :, 0] * weights[0]
@@ -69,9 +70,17 @@ class Chunk:
         """Return what a function makes of every record's margins and target."""
         return function(margins, self.targets)
 
-    def gather_fixed(self, shares: np.ndarray) -> np.ndarray:
-        """Return what ``gather`` does for the limbs of each column of numbers within [-1, 1]."""
-        return self.gather(fixed_limbs(shares))
+    def gather_fixed(self, shares: np.ndarray, count: int) -> np.ndarray:
+        """Return the sum of share x record for numbers within [-1, 1] in fixed point of so many limbs of 20 bits each.
+
+        There is a column for each limb of the first column's sum, most significant first, then those of the next.
+        """
+        limbs = np.empty((*shares.shape, count))
+        for limb in range(count):
+            shares = shares * shares.dtype.type(LIMB)
+            limbs[:, :, limb] = np.rint(shares)
+            shares = shares - limbs[:, :, limb].astype(shares.dtype)
+        return self.gather(limbs.reshape(len(self), -1))
 
     def apply(self, block: Block) -> np.ndarray:
         """Return the sum of a block function of at most 2^13 records' integers and targets."""
@@ -169,16 +178,6 @@ class Blocks:
 def size_of(width: int) -> int:
     """Return how many records of this width make a chunk."""
     return min(LARGEST, max(_FEWEST, _BYTES // (8 * width)))
-
-
-def fixed_limbs(shares: np.ndarray) -> np.ndarray:
-    """Return numbers within [-1, 1] as integers of three limbs of 20 bits, side by side: (m, k) to (m, 3 k) floats."""
-    limbs = np.empty((*shares.shape, LIMBS))
-    for limb in range(LIMBS):
-        shares = shares * 2**LIMB_BITS
-        limbs[:, :, limb] = np.rint(shares)
-        shares = shares - limbs[:, :, limb]
-    return limbs.reshape(len(shares), -1)
 
 
 def _with_one(features: np.ndarray, one: float | None, count: int) -> np.ndarray:

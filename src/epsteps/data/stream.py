@@ -93,9 +93,7 @@ class StreamEngine(Engine):
             count += size
         return total / count
 
-    def _total(
-        self, term: _Term, rows: np.ndarray | None = None, largest: int = grid.ROWS_PER_INT64
-    ) -> np.ndarray:
+    def _total(self, term: _Term, rows: np.ndarray | None = None, largest: int = grid.ROWS_PER_INT64) -> np.ndarray:
         self.prepare()
         parts: list[np.ndarray] = []
         count = room = 0

@@ -22,11 +22,9 @@ if TYPE_CHECKING:
     from epsteps.noise import Source
 
 
-# Records whose gradients are added in floats in any order; the sums of such blocks are added in a binary tree.
-BLOCK = 256
-# Rounding errors besides, in units of a slope's size: 54 levels of the tree (up to 2^53 blocks), at most 20 of a loss's
-# derivative and its product with the record, and the last two additions.
-_OTHERS = 80
+# Rounding errors that plans leave room for, in units of a slope's size: 256 of a sum over a block of records, 54 of a
+# tree of such sums, 20 of a loss's derivative, and six others.
+SLOPE_ROUNDINGS = 256 + 54 + 20 + 6
 # Rounding unit of the long doubles that plans are made for: 64 bits.
 LONG = 2.0**-63
 # Noise on an output has at least so many bits.
@@ -156,21 +154,26 @@ def saturation_of(loss: Loss) -> Saturation:
 
 
 def rounding(
-    objective: Minimised, point_size: float, tilt_size: float, unit: float, roundings: int = BLOCK + _OTHERS
+    objective: Minimised,
+    point_size: float,
+    tilt_size: float,
+    unit: float,
+    slope: int = SLOPE_ROUNDINGS,
+    margin: int | None = None,
 ) -> float:
     """Bound the L2 norm of the rounding error of ``n ∇F(x) + b`` in floats of this unit, for these sizes of x and b.
 
-    Formal guarantee, of sums as ``running.solver.certified_gradient`` takes them. A sum or inner product of k terms is
-    off by at most k u/(1 - k u) times the sum of their sizes in whatever order, and a sum in a tree of depth k
-    likewise, where u is half of ``unit`` (Higham 2002, sections 3.1 and 4.2). So a margin of ``width`` products, of a
-    point that was itself rounded, is off by (width + 2) units of |u| |x|, and the slope by as much times the curvature;
-    20 units of a slope cover its own formula (a sum over the classes counts besides), 256 the sum over a block and 54
-    the tree. The ridge's term is rounded four times, the tilt twice. 1.01 covers what is of second order, and that of
-    the norms given here.
+    ``slope`` and ``margin`` are how many units of |slope| and of |u| |x| a record's slope and margin are off by, each
+    by itself. Plans leave room for a solver that adds in floats: for 336 and width + 2, by the usual bounds on sums and
+    inner products (Higham 2002, sections 3.1 and 4.2). That of ``running.passes`` adds exactly, and needs fewer. An
+    error of a margin is one of the slope, times the curvature; softmax's sum over the classes counts besides. The
+    ridge's term is rounded four times, the tilt twice. 1.01 covers what is of second order, and that of the norms given
+    here.
     """
     problem, loss = objective.stated, objective.loss
+    margin = problem.width + 2 if margin is None else margin
     size, classes = problem.record_size(2), loss.outputs if loss.outputs > 1 else 0
-    slopes = loss.slope * (roundings + classes) + loss.curvature * (problem.width + 2) * size * point_size
+    slopes = loss.slope * (slope + classes) + loss.curvature * margin * size * point_size
     terms = problem.n * size * slopes * math.sqrt(loss.outputs)
     return 1.01 * unit * (terms + 4 * problem.n * problem.ridge * point_size + 2 * tilt_size)
 

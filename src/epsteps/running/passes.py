@@ -4,26 +4,70 @@ Everything is a sum of integers, so that a solver's path is the same, to the las
 or blocks add them up. What is rounded is each record's own margin and slope alone: there is no error of summation.
 """
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from operator import methodcaller
 from typing import NamedTuple
 
 import numpy as np
 
-from epsteps.data.chunks import LIMB_BITS, LIMBS, Chunk
+from epsteps.data.chunks import Chunk
 from epsteps.data.rows import Rows
 from epsteps.methods.minimum import Minimised, rounding
-from epsteps.problem.grid import STEPS, Grid
+from epsteps.problem.grid import STEPS
 from epsteps.problem.losses import Loss
+from epsteps.problem.problem import Problem
 from epsteps.problem.rounding import up
 
-# Bits of a point's coordinates, for each kind of float that slopes are computed in.
-_POINT_BITS = {np.dtype(np.float64): 56, np.dtype(np.longdouble): 63}
-# Rounding errors of a slope in units of its size: 20 of its formula, and those of fixed point and of the last sums.
-_ROUNDINGS = 24
 # Second derivatives are rough: integers of so many bits, for records and for weights.
 _RECORD_BITS, _WEIGHT_BITS = 12, 10
+_LIMB_BITS = 20
+
+
+class Precision(NamedTuple):
+    """How finely a gradient is computed: in which kind of float, slopes in how many limbs, points in how many bits."""
+
+    kind: type
+    limbs: int
+    bits: int
+
+    def point_limbs(self, width: int) -> int:
+        """Return how many limbs a point has: products of each with a record's integers add up to less than 2^53."""
+        return -(-self.bits // _room(width))
+
+    def error(self, objective: Minimised, point_size: float, tilt_size: float) -> float:
+        """Bound the L2 norm of the error of ``n ∇F(x) + b``.
+
+        Formal guarantee: sums are exact, so that a record's own margin and slopes are all that is rounded, besides the
+        last conversions, four units of a slope. 20 cover the slope's formula. A margin is a sum of exact products, one
+        for each limb, whose sizes add up to |u| |x| at most, of a point that was rounded once. In fixed point a slope
+        is off by half of its last limb's unit, and a coordinate times its unit, at most |u| |x|, by 2^-bits of that,
+        which makes ``width`` times as much for a margin. (docs/proofs.md, section 8.)
+        """
+        problem, loss = objective.stated, objective.loss
+        size = problem.record_size(2)
+        slopes = power_of_two_above(loss.slope) * 2.0 ** -(_LIMB_BITS * self.limbs + 1)
+        margins = loss.curvature * problem.width * size * point_size * 2.0**-self.bits
+        fixed = 1.01 * problem.n * size * (slopes + margins) * math.sqrt(loss.outputs)
+        unit = float(np.finfo(self.kind).eps)
+        return fixed + rounding(objective, point_size, tilt_size, unit, 24, self.point_limbs(problem.width) + 1)
+
+
+ROUGH, MIDDLE, FINE = Precision(np.float64, 1, 26), Precision(np.float64, 2, 46), Precision(np.float64, 3, 56)
+# As fine as long doubles are; on machines where they are doubles, as those.
+LONG = Precision(np.longdouble, 3, min(63, np.finfo(np.longdouble).nmant))
+
+
+def _room(width: int) -> int:
+    """Return the bits of a point's limb: so many products with integers within 2^20 add up to less than 2^53."""
+    return 53 - _LIMB_BITS - max(width - 1, 1).bit_length()
+
+
+def power_of_two_above(size: float) -> float:
+    """Return the smallest power of two that is not below a number."""
+    mantissa, exponent = math.frexp(size)
+    return math.ldexp(1.0, exponent - (mantissa == 0.5))
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,25 +81,32 @@ class Digits:
     weights: np.ndarray
 
     @classmethod
-    def of(cls, x: np.ndarray, units: np.ndarray, outputs: int, kind: np.dtype) -> "Digits":
+    def of(cls, x: np.ndarray, problem: Problem, precision: Precision) -> "Digits":
         """Return the point nearest to x: each limb's products with a record's integers add up to less than 2^53."""
-        scaled = x.astype(np.longdouble) * units
-        width = len(x) // outputs
-        bits = 53 - STEPS.bit_length() + 1 - max(width - 1, 1).bit_length()
-        most = min(_POINT_BITS[kind], np.finfo(np.longdouble).nmant)
-        exponent = int(np.frexp(np.max(np.abs(scaled)))[1]) - most
+        scaled = x.astype(np.longdouble) * problem.units
+        room, count = _room(problem.width), precision.point_limbs(problem.width)
+        exponent = int(np.frexp(np.max(np.abs(scaled)))[1]) - precision.bits
         integers, limbs = np.rint(np.ldexp(scaled, -exponent)), []
-        count = -(-most // bits)
         for place in reversed(range(count)):
-            limbs.append(np.trunc(np.ldexp(integers, -bits * place)))
-            integers = integers - np.ldexp(limbs[-1], bits * place)
-        weights = np.ldexp(kind.type(1), np.array([exponent + bits * place for place in reversed(range(count))]))
-        by_output = np.stack(limbs).astype(float).reshape(count, outputs, width)
-        return cls(by_output.transpose(2, 1, 0).reshape(width, -1), weights / STEPS)
+            limbs.append(np.trunc(np.ldexp(integers, -room * place)))
+            integers = integers - np.ldexp(limbs[-1], room * place)
+        places = exponent + room * np.arange(count)[::-1]
+        by_output = np.stack(limbs, axis=1).astype(float).reshape(-1, problem.width, count)
+        return cls(
+            np.moveaxis(by_output, 0, 1).reshape(problem.width, -1),
+            np.ldexp(precision.kind(1), places) / precision.kind(STEPS),
+        )
 
     def margins(self, chunk: Chunk) -> np.ndarray:
         """Return the chunk's margins, one column for each output."""
         return chunk.margins(self.limbs, self.weights)
+
+
+def _asked(function: Callable, margins: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Return what a loss's function says of margins and targets, one column for each output."""
+    if margins.shape[1] == 1:
+        return function(margins[:, 0], targets)[:, None]
+    return function(margins, targets[:, None])
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,32 +115,26 @@ class Slopes:
 
     loss: Loss
     point: Digits
-
-    @cached_property
-    def largest(self) -> float:
-        """The power of two that slopes are in units of."""
-        return float(2.0 ** np.ceil(np.log2(self.loss.slope)))
+    limbs: int
 
     @np.errstate(all="ignore")  # a warning would tell something about a record
     def __call__(self, chunk: Chunk) -> np.ndarray:
-        """Return the sums of limb x record: the limbs of every output's slope below each other's columns."""
-        return chunk.gather_fixed(chunk.each(self._shares, self.point.margins(chunk)))
+        """Return the sums of limb x record, for the limbs of every output's slope."""
+        return chunk.gather_fixed(chunk.each(self._shares, self.point.margins(chunk)), self.limbs)
 
     def _shares(self, margins: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """Return slopes, one column for each output, in units of the largest."""
-        if self.loss.outputs == 1:
-            slopes = self.loss.derivative(margins[:, 0], targets)[:, None]
-        else:
-            slopes = self.loss.derivative(margins, targets[:, None])
-        return slopes / slopes.dtype.type(self.largest)
+        """Return slopes in units of a power of two above the largest."""
+        slopes = _asked(self.loss.derivative, margins, targets)
+        return slopes * slopes.dtype.type(1 / power_of_two_above(self.loss.slope))
 
     def gradient(self, sums: np.ndarray, units: np.ndarray) -> np.ndarray:
         """Return the sum's gradient in real units from the sums of the limbs, in long doubles."""
-        limbs = sums.reshape(len(sums), self.loss.outputs, LIMBS).astype(np.longdouble)
+        limbs = sums.reshape(len(sums), self.loss.outputs, self.limbs).astype(np.longdouble)
         total = limbs[:, :, 0]
-        for limb in range(1, LIMBS):
-            total = total * 2**LIMB_BITS + limbs[:, :, limb]
-        return total.T.ravel() * (units * (self.largest * 2.0 ** -(LIMBS * LIMB_BITS) / STEPS))
+        for limb in range(1, self.limbs):
+            total = total * 2**_LIMB_BITS + limbs[:, :, limb]
+        size = power_of_two_above(self.loss.slope) * 2.0 ** -(self.limbs * _LIMB_BITS) / STEPS
+        return total.T.ravel() * (units * size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,11 +160,8 @@ class Bends:
         return np.stack([chunk.weighted_products(scaled, column) for column in weights.T])
 
     def _weights(self, margins: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """Return second derivatives as integers, one column for each output."""
-        if self.loss.outputs == 1:
-            bends = self.loss.bends(margins[:, 0], targets)[:, None]
-        else:
-            bends = self.loss.bends(margins, targets[:, None])
+        """Return second derivatives as integers."""
+        bends = _asked(self.loss.bends, margins, targets)
         return np.clip(np.rint(bends * (2**_WEIGHT_BITS / self.loss.curvature)), 0, 2**_WEIGHT_BITS)
 
 
@@ -146,28 +188,24 @@ class Certified(NamedTuple):
 
 
 def certified_gradient(
-    data: Rows, objective: Minimised, x: np.ndarray, tilt: np.ndarray, kind: type, rows: np.ndarray | None = None
+    data: Rows,
+    objective: Minimised,
+    x: np.ndarray,
+    tilt: np.ndarray,
+    precision: Precision,
+    rows: np.ndarray | None = None,
 ) -> Certified:
-    """Return the UNPROTECTED gradient of ``n F(x) + tilt'x``, its slopes computed in this kind of float.
+    """Return the UNPROTECTED gradient of ``n F(x) + tilt'x``, with a bound on its error.
 
-    With ``rows``, of n times the mean over these. The bound is for the coarsest kind that slopes were computed in.
-
-    Formal guarantee: of a record the margin and the slopes are rounded, as ``rounding`` counts, and nothing else: sums
-    are exact, and their last conversions count as two roundings of a slope each.
+    With ``rows``, of n times the mean over these records, for which the bound does not hold.
     """
-    problem, loss = objective.stated, objective.loss
-    units = Grid(problem).units
-    term = Slopes(loss, Digits.of(x, units, loss.outputs, np.dtype(kind)))
-    share = 1 if rows is None else problem.n / len(rows)
-    total = term.gradient(data.total(term, rows), units) * np.longdouble(share)
+    problem = objective.stated
+    term = Slopes(objective.loss, Digits.of(x, problem, precision), precision.limbs)
+    total = term.gradient(data.total(term, rows), problem.units)
+    if rows is not None:
+        total = total * (np.longdouble(problem.n) / len(rows))
     total = total + np.longdouble(problem.n) * np.longdouble(problem.ridge) * x + tilt
-    coarsest = loss.derivative(
-        np.ones((1, loss.outputs), kind)[:, 0] if loss.outputs == 1 else np.ones((1, loss.outputs), kind),
-        np.ones((1, 1)) if loss.outputs > 1 else np.ones(1),
-    ).dtype
-    unit = max(float(np.finfo(each).eps) for each in (kind, coarsest))
-    error = rounding(objective, float(np.linalg.norm(x)), float(np.linalg.norm(tilt)), unit, _ROUNDINGS)
-    return Certified(total, error)
+    return Certified(total, precision.error(objective, float(np.linalg.norm(x)), float(np.linalg.norm(tilt))))
 
 
 def column_sizes(data: Rows, rows: np.ndarray | None) -> np.ndarray:
@@ -181,11 +219,11 @@ def rough_hessian(
 ) -> np.ndarray:
     """Return the UNPROTECTED second derivatives of F, roughly, over these rows: a matrix, or a diagonal, per output."""
     problem, loss = objective.stated, objective.loss
-    units, count = Grid(problem).units, problem.n if rows is None else len(rows)
+    count = problem.n if rows is None else len(rows)
     factors = 2.0 ** np.rint(np.log2(2.0 ** (_RECORD_BITS - 4) / np.where(sizes > 0, sizes, 1.0)))
-    term = Bends(loss, Digits.of(x, units, loss.outputs, np.dtype(float)), factors, whole)
+    term = Bends(loss, Digits.of(x, problem, ROUGH), factors, whole)
     sums = data.total(term, rows).astype(float) * (loss.curvature / 2**_WEIGHT_BITS / count)
-    real = units[: problem.width] / STEPS / factors
+    real = problem.units[: problem.width] / STEPS / factors
     if whole:
         return sums * np.outer(real, real) + problem.ridge * np.eye(problem.width)
     return sums.T * real**2 + problem.ridge

@@ -4,10 +4,12 @@ Nothing that happens here is published: neither the iterates nor how many there 
 here raises or warns, whatever the records: a plan's ``Goal.require_reachable`` has proved that the search ends.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -15,17 +17,37 @@ from scipy.linalg import cho_factor, cho_solve
 from epsteps.data.rows import Rows
 from epsteps.methods.minimum import Goal, Minimised
 from epsteps.problem.rounding import up
-from epsteps.running.passes import Certified, certified_gradient, column_sizes, rough_hessian
+from epsteps.running import passes
+from epsteps.running.passes import FINE, LONG, MIDDLE, ROUGH, Certified, Precision
 
-# Steps over a sample, and over all records before the search is given up; pairs that a quasi-Newton step remembers.
-_SAMPLE_STEPS, _STEPS, _MEMORY, _HALVINGS = 25, 400, 20, 40
+# Steps over a sample, and over all records before the search is given up; steps in which a gradient must get shorter,
+# and tries to find a step's length; pairs of steps that a quasi-Newton method remembers.
+_SAMPLE_STEPS, _STEPS, _PATIENCE, _SHORTENINGS, _MEMORY = 25, 400, 30, 40, 20
 # A sample has so many runs of records that lie side by side, at least, and so small a share of all.
 _RUN, _SMALLEST_SAMPLE, _SAMPLE_SHARE = 256, 2**13, 16
 # Second derivatives of the sample as a matrix: worth as much work as this many passes over all records, and no larger.
 _MATRIX_PASSES, _LARGEST_MATRIX = 8, 2_500
 
-# A gradient of the mean at a point.
-_Gradient = Callable[[np.ndarray], np.ndarray]
+# Precisions of gradients, coarsest first: the next one may be off by so much of the last one's length.
+_LADDER, _NEXT_ERROR = (ROUGH, MIDDLE, FINE), 1e-3
+
+
+class View(NamedTuple):
+    """What a search sees at a point: the mean's gradient, and whether the point is good enough."""
+
+    x: np.ndarray
+    gradient: np.ndarray
+    is_good: bool
+
+    @property
+    def size(self) -> float:
+        """The gradient's length."""
+        return float(np.linalg.norm(self.gradient))
+
+
+# What a search does with a point, which it may move a little: to a grid, or within reach. The second number is how far
+# off its gradient may be.
+_Look = Callable[[np.ndarray, float], View]
 
 
 class Metric:
@@ -78,9 +100,9 @@ class Tilted:
     def __post_init__(self) -> None:
         self.objective.require_same_records(self.data.problem)
 
-    def certified(self, x: np.ndarray, kind: type, rows: np.ndarray | None = None) -> Certified:
+    def certified(self, x: np.ndarray, precision: Precision, rows: np.ndarray | None = None) -> Certified:
         """Return the gradient, with a bound on its error; with ``rows``, as if all records were like these."""
-        return certified_gradient(self.data, self.objective, x, self.tilt, kind, rows)
+        return passes.certified_gradient(self.data, self.objective, x, self.tilt, precision, rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,22 +126,15 @@ class Start:
     @cached_property
     def point(self) -> np.ndarray:
         """Nearly the minimum of the sample, without a tilt."""
-        tilted = Tilted(self.objective, self.data, np.zeros(self.objective.dimension))
-        start = np.zeros(self.objective.dimension)
-        n, size = self.objective.n, self.objective.n if self.rows is None else len(self.rows)
-        near = 0.1 * self.objective.dimension / size  # the sample's own error, of its objective
+        n, dimension = self.objective.n, self.objective.dimension
+        tilted = Tilted(self.objective, self.data, np.zeros(dimension))
 
-        def gradient(x: np.ndarray) -> np.ndarray:
-            return (tilted.certified(x, np.float64, self.rows).gradient / n).astype(float)
+        def look(x: np.ndarray, far: float) -> View:
+            return View(x, (tilted.certified(x, MIDDLE, self.rows).gradient / n).astype(float), False)
 
-        search, x, here = QuasiNewton(self._metric(start)), start, gradient(start)
-        for _ in range(_SAMPLE_STEPS):
-            direction = search.direction(here)
-            if -float(direction @ here) <= near:
-                break
-            x, here, there, before = *_advanced(gradient, x, direction, here), x, here
-            search.remember(x - there, here - before)
-        return x
+        error = dimension / (n if self.rows is None else len(self.rows))  # the sample's own, about
+        found = quasi_newton(look, np.zeros(dimension), self._metric(np.zeros(dimension)), error / 10, _SAMPLE_STEPS)
+        return np.zeros(dimension) if found is None else found.x
 
     @cached_property
     def metric(self) -> Metric:
@@ -128,14 +143,14 @@ class Start:
 
     @cached_property
     def _sizes(self) -> np.ndarray:
-        return column_sizes(self.data, self.rows)
+        return passes.column_sizes(self.data, self.rows)
 
     def _metric(self, x: np.ndarray) -> Metric:
         n, width = self.objective.n, self.objective.problem.width
         size = min(n if self.rows is None else len(self.rows), _MATRIX_PASSES * n // width)
         whole = width <= _LARGEST_MATRIX and size >= 2 * width
         rows = spread(n, size) if whole else self.rows
-        hessian = rough_hessian(self.data, self.objective, x, self._sizes, rows, whole=whole)
+        hessian = passes.rough_hessian(self.data, self.objective, x, self._sizes, rows, whole=whole)
         try:
             return Metric(hessian)
         except np.linalg.LinAlgError:
@@ -151,21 +166,40 @@ def spread(n: int, size: int) -> np.ndarray | None:
     return np.add.outer(starts, np.arange(_RUN)).ravel()
 
 
-def _advanced(gradient: _Gradient, x: np.ndarray, direction: np.ndarray, here: np.ndarray):
-    """Return the point along a direction where the objective falls no more than a little, and its gradient.
+def quasi_newton(look: _Look, x: np.ndarray, metric: Metric, near: float, steps: int) -> View | None:
+    """Return the first good point, or the first from which a step would gain no more than ``near``; None if none is."""
+    search, here = QuasiNewton(metric), look(x, math.inf)
+    shortest, since = here.size, 0
+    for _ in range(steps):
+        direction = search.direction(here.gradient)
+        gain = -float(direction @ here.gradient)
+        if here.is_good or 0 <= gain <= near:
+            return here
+        there = _along(look, here, direction, gain) if gain > 0 else None
+        if there is None:
+            return None
+        search.remember((there.x - here.x).astype(float), there.gradient - here.gradient)
+        here, since = there, 0 if there.size < 0.9 * shortest else since + 1
+        shortest = min(shortest, here.size)
+        if since > _PATIENCE:
+            return None
+    return None
 
-    Only gradients are asked for: along a line the derivative of a convex function rises, and where it is still below a
-    quarter of what it was, with the other sign, the function is below its start but for strange third derivatives.
+
+def _along(look: _Look, here: View, direction: np.ndarray, gain: float) -> View | None:
+    """Return a point along a direction, where the objective falls, or no longer does but hardly rises; None if none is.
+
+    Only gradients are asked for: along a line the derivative of a convex function rises, so that the function has
+    fallen wherever it is still negative, and, but for strange third derivatives, where it is small yet.
     """
-    slope, size = float(direction @ here), 1.0
-    for _ in range(_HALVINGS):
-        nearby = x + size * direction
-        there = gradient(nearby)
-        after = float(direction @ there)
-        if after <= 0.25 * abs(slope):
-            break
-        size *= min(max(abs(slope) / (abs(slope) + after), 0.05), 0.9)
-    return nearby, there
+    size = 1.0
+    for _ in range(_SHORTENINGS):
+        there = look(here.x + size * direction, here.size * _NEXT_ERROR)
+        rise = float(direction @ there.gradient)
+        if there.is_good or rise <= 0.25 * gain:
+            return there
+        size *= min(max(gain / (gain + rise), 0.05), 0.9)
+    return None
 
 
 @np.errstate(all="ignore")  # a warning would tell something about a record
@@ -180,7 +214,7 @@ def grid_minimum(tilted: Tilted, goal: Goal, start: Start | None = None) -> np.n
     minimum, steps = search.polished(start.point), 0
     point = np.zeros(goal.objective.dimension, dtype=np.longdouble)
     while minimum is None:
-        gradient = search.gradient(point, far=goal.tolerance / 8)
+        gradient = search.gradient(point, goal.tolerance / 8)
         if search.is_met(gradient):
             minimum = point
         else:
@@ -203,51 +237,29 @@ class _Search:
         """Whether a point with this gradient is the one that is sought, for the theorem's tilt."""
         return gradient.most + up(self.goal.slack) <= self.goal.tolerance
 
-    def gradient(self, point: np.ndarray, far: float | None = None) -> Certified:
-        """Return the gradient at a point of the grid: in long doubles where doubles leave open whether it is small.
+    def gradient(self, point: np.ndarray, far: float) -> Certified:
+        """Return the gradient at a point of the grid: as coarsely as errors stay below ``far``, if that will do.
 
-        With ``far``, in long doubles wherever the error of doubles could be larger than that.
+        It does not where it leaves open whether the gradient is small enough. Nothing is finer than long doubles.
         """
         x = point * self.goal.step
-        gradient = self.tilted.certified(x, np.float64)
-        unclear = gradient.least <= self.goal.tolerance if far is None else gradient.error > far
-        return self.tilted.certified(x, np.longdouble) if unclear and not self.is_met(gradient) else gradient
+        sizes = [float(np.linalg.norm(vector)) for vector in (x, self.tilted.tilt)]
+        coarse = [precision for precision in _LADDER if precision.error(self.goal.objective, *sizes) > far]
+        for precision in (*_LADDER, LONG)[len(coarse) :]:
+            gradient = self.tilted.certified(x, precision)
+            if self.is_met(gradient) or gradient.least > self.goal.tolerance:
+                break
+        return gradient
 
     def polished(self, x: np.ndarray) -> np.ndarray | None:
         """Return the point that the quasi-Newton method leads to from x; None if it does not get there."""
-        n, step = self.goal.objective.n, self.goal.step
-        search, point = QuasiNewton(self.start.metric), self._nearest(x)
-        certified = self.gradient(point)
-        shortest, stalled = certified.most, 0
-        for _ in range(_STEPS):
-            if self.is_met(certified):
-                return point
-            here = (certified.gradient / n).astype(float)
-            direction = search.direction(here)
-            better = self._advanced(point, direction, here)
-            if better is None:
-                return None
-            before, (point, certified) = point, better
-            search.remember(((point - before) * step).astype(float), (certified.gradient / n).astype(float) - here)
-            stalled = 0 if certified.most < 0.9 * shortest else stalled + 1
-            shortest = min(shortest, certified.most)
-            if stalled > 30:
-                return None
-        return None
+        found = quasi_newton(self._look, x, self.start.metric, 0.0, _STEPS)
+        return None if found is None or not found.is_good else np.rint(found.x / self.goal.step)
 
-    def _advanced(self, point: np.ndarray, direction: np.ndarray, here: np.ndarray) -> tuple[np.ndarray, Certified] | None:
-        """Return the grid's point along a direction where the objective falls no more than a little; None if none is."""
-        slope, size = float(direction @ here), 1.0
-        if not slope < 0:
-            return None
-        for _ in range(_HALVINGS):
-            nearby = self._nearest(point * self.goal.step + size * direction)
-            certified = self.gradient(nearby)
-            after = float(direction @ (certified.gradient / self.goal.objective.n).astype(float))
-            if self.is_met(certified) or after <= 0.25 * abs(slope):
-                return nearby, certified
-            size *= min(max(abs(slope) / (abs(slope) + after), 0.05), 0.9)
-        return None
+    def _look(self, x: np.ndarray, far: float) -> View:
+        point, n = self._nearest(x), self.goal.objective.n
+        certified = self.gradient(point, max(far * n, self.goal.tolerance / 8))
+        return View(point * self.goal.step, (certified.gradient / n).astype(float), self.is_met(certified))
 
     def _nearest(self, x: np.ndarray) -> np.ndarray:
         """Return the grid's point next to x, within reach, where nothing overflows; 0 for what is no number."""

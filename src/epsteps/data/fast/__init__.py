@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from epsteps.bounds.steps import Steps
+from epsteps.data.chunks import Chunk
 from epsteps.data.dense import DenseEngine
 from epsteps.data.engine import PARTS, allowed, kernel_of, kernel_targets, map_parts
 from epsteps.data.slopes import Slopes, steepest
@@ -43,10 +44,11 @@ class FastEngine(DenseEngine, name="fast"):
 
     def __init__(self, problem: Problem, features: np.ndarray, targets: np.ndarray) -> None:
         extras.require("numba", "fast", "The fast engine")
-        from epsteps.data.fast import _columns, _rows, _slopes, _tiles
+        from epsteps.data.fast import _chunks, _columns, _rows, _slopes, _tiles
 
         super().__init__(problem, features, targets)
         self._columns, self._rows, self._tiles, self._slopes = _columns, _rows, _tiles, _slopes
+        self._chunks = _chunks
         self._kernel = kernel_of(problem.loss) if problem.clip is None else None
         kinds = {"logistic": _slopes.LOGISTIC, "squared": _slopes.SQUARED}
         self._kind = None if self._kernel is None else kinds.get(self._kernel)
@@ -190,6 +192,10 @@ class FastEngine(DenseEngine, name="fast"):
             return self._exact_at_columns(points, scales, rows)
         sums = [self._exact_at_point(points, scales, k, rows) for k in range(columns)]
         return sums[0][:, None] if columns == 1 else np.stack(sums, axis=1)
+
+    def _chunk(self, rows: slice | np.ndarray) -> Chunk:
+        stored = self._integers
+        return self._chunks.FastChunk(stored.features[rows], stored.slopes.targets[rows])
 
     def _scales(self, bound: np.ndarray) -> np.ndarray:
         """Return steps per unit of slope, rounded as in ``problem.levels``."""

@@ -14,7 +14,7 @@ import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
 
 from epsteps.data import chunks
-from epsteps.data.chunks import LIMB_BITS, LIMBS, Block, Chunk, Elementwise
+from epsteps.data.chunks import LIMB, Block, Chunk, Elementwise
 from epsteps.data.engine import SelfTestError, map_parts
 from epsteps.data.gpu.operations import exact_product
 from epsteps.data.gpu.records import Records
@@ -83,13 +83,13 @@ class CardChunk(Chunk):
         result = _pinned(shape, self._on_card.device).numpy() if kind == np.float64 else np.empty(shape, kind)
         return np.concatenate(pieces, out=result)
 
-    def gather_fixed(self, shares: np.ndarray) -> np.ndarray:
-        """Return what ``gather`` does for the limbs of each column of numbers within [-1, 1]; doubles split there."""
-        if shares.dtype.itemsize > 8:
-            return super().gather_fixed(shares)
+    def gather_fixed(self, shares: np.ndarray, count: int) -> np.ndarray:
+        """Return the sum of share x record in fixed point; doubles are split on the card, by the same operations."""
+        if shares.dtype != np.float64:
+            return super().gather_fixed(shares, count)
         rest, limbs = _transposed(shares, self._on_card.device), []
-        for _ in range(LIMBS):
-            rest = rest * float(2**LIMB_BITS)
+        for _ in range(count):
+            rest = rest * LIMB
             limbs.append(torch.round(rest))
             rest = rest - limbs[-1]
         return _host(exact_product(self._doubles, torch.stack(limbs, dim=1).flatten(0, 1)))

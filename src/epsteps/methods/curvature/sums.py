@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from epsteps.budgets import Cost, mechanisms
-from epsteps.methods.curvature import MATRIX_ROWS, MATRIX_STEPS, Statistic, Whitening
-from epsteps.plans.requests import Draw, Records, Sum
+from epsteps.methods.curvature import MATRIX_STEPS, Statistic, Whitening
+from epsteps.plans.requests import Draw, Sum
 from epsteps.problem.ball import Ball
 from epsteps.problem.domain import Columns
 from epsteps.problem.grid import STEPS
