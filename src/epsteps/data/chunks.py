@@ -60,11 +60,7 @@ class Chunk:
         The columns of ``limbs`` are those of the first output, most significant first, then those of the next. Their
         products are exact; they are added in this order, in the kind of float of their weights.
         """
-        products = self.products(limbs).reshape(len(self), -1, len(weights))
-        margins = products[:, :, 0] * weights[0]
-        for limb in range(1, len(weights)):
-            margins += products[:, :, limb] * weights[limb]
-        return margins
+        return combined(self.products(limbs), weights)
 
     def each(self, function: Elementwise, margins: np.ndarray) -> np.ndarray:
         """Return what a function makes of every record's margins and target."""
@@ -173,6 +169,15 @@ class Blocks:
     def __call__(self, chunk: Chunk) -> np.ndarray:
         """Return what the function makes of a chunk."""
         return chunk.apply(self.block)
+
+
+def combined(products: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return the sums of weight x limb's product, one column for each output, in the kind of float of the weights."""
+    products = products.reshape(len(products), -1, len(weights))
+    margins = products[:, :, 0] * weights[0]
+    for limb in range(1, len(weights)):
+        margins += products[:, :, limb] * weights[limb]
+    return margins
 
 
 def size_of(width: int) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
 
 from epsteps.data import chunks
-from epsteps.data.chunks import LIMB, Block, Chunk, Elementwise
+from epsteps.data.chunks import LIMB, Block, Chunk, Elementwise, combined
 from epsteps.data.engine import SelfTestError, map_parts
 from epsteps.data.gpu.operations import exact_product
 from epsteps.data.gpu.records import Records
@@ -31,6 +31,8 @@ _NUMBERS, _AT_ONCE, _BYTES = 2**24, 16, 32
 _SHARE = 0.1
 # Records that NumPy computes with at a time: their numbers stay in a core's second-level cache.
 _TOGETHER = 2**14
+# Bits of a float, the first not counted, up to which it is a sum of two doubles.
+_TWO_DOUBLES = 63
 
 _own = threading.local()
 _room = threading.BoundedSemaphore(_AT_ONCE)
@@ -66,7 +68,7 @@ class CardChunk(Chunk):
     def margins(self, limbs: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Return margins, a column for each output: doubles are combined on the card, by the same operations."""
         if weights.dtype != np.float64:
-            return super().margins(limbs, weights)
+            return self.each(lambda products, _: combined(products, weights), self.products(limbs))
         products = self._products(limbs).unflatten(0, (-1, len(weights)))
         margins = products[:, 0] * float(weights[0])
         for limb in range(1, len(weights)):
@@ -84,15 +86,16 @@ class CardChunk(Chunk):
         return np.concatenate(pieces, out=result)
 
     def gather_fixed(self, shares: np.ndarray, count: int) -> np.ndarray:
-        """Return the sum of share x record in fixed point; doubles are split on the card, by the same operations."""
-        if shares.dtype != np.float64:
+        """Return the sum of share x record in fixed point; numbers are split into limbs on the card."""
+        outputs, device = shares.shape[1], self._on_card.device
+        if shares.dtype == np.float64:
+            limbs = _limbs(_transposed(shares, device), None, count)
+        elif np.finfo(shares.dtype).nmant <= _TWO_DOUBLES:
+            halves = _transposed(self.each(_halves, shares), device)
+            limbs = _limbs(halves[:outputs], halves[outputs:], count)
+        else:
             return super().gather_fixed(shares, count)
-        rest, limbs = _transposed(shares, self._on_card.device), []
-        for _ in range(count):
-            rest = rest * LIMB
-            limbs.append(torch.round(rest))
-            rest = rest - limbs[-1]
-        return _host(exact_product(self._doubles, torch.stack(limbs, dim=1).flatten(0, 1)))
+        return _host(exact_product(self._doubles, limbs))
 
     def apply(self, block: Block) -> np.ndarray:
         """Return the sum of a block function, of a few records at a time on the host."""
@@ -134,6 +137,33 @@ class CardChunk(Chunk):
 
     def _products(self, coefficients: np.ndarray) -> torch.Tensor:
         return _transposed(coefficients, self._on_card.device) @ self._doubles
+
+
+def _halves(shares: np.ndarray, _: np.ndarray) -> np.ndarray:
+    """Return numbers as doubles, and what these lack in further columns: together they are the numbers."""
+    high = shares.astype(float)
+    return np.concatenate([high, (shares - high).astype(float)], axis=1)
+
+
+def _limbs(high: torch.Tensor, low: torch.Tensor | None, count: int) -> torch.Tensor:
+    """Return the limbs of numbers (k, records), which are sums of two doubles if ``low`` is given: (k count, records).
+
+    Every operation but the rounding is exact, so that limbs are those of the numbers in any float that holds them.
+    """
+    limbs = []
+    for _ in range(count):
+        high = high * LIMB
+        limb = torch.round(high)
+        high = high - limb
+        if low is not None:
+            low = low * LIMB
+            # Where a double lies in the middle between integers, what it lacks decides.
+            above = ((high == 0.5) & (low > 0)).double() - ((high == -0.5) & (low < 0)).double()
+            limb, high = limb + above, high - above
+            total = high + low
+            high, low = total, low - (total - high)
+        limbs.append(limb)
+    return torch.stack(limbs, dim=1).flatten(0, 1)
 
 
 def over(records: Records, work: Callable[[CardChunk], Result], rows: np.ndarray | None, columns: int) -> list[Result]:
