@@ -68,8 +68,10 @@ def _slopes(chunk: CardChunk, loss: Loss) -> Slopes:
 
 def _by_pieces(chunk: CardChunk, loss: Loss, margins: np.ndarray, function: _Function) -> np.ndarray:
     """Return what a function makes of slopes and margins, of a few records at a time."""
+    if len(chunk) == 0:
+        return margins
     slopes, size = _slopes(chunk, loss), max(256, _PIECE // margins.shape[1])
-    starts = range(0, max(len(chunk), 1), size)
+    starts = range(0, len(chunk), size)
     return np.concatenate([function(slopes[i : i + size], margins[i : i + size]) for i in starts])
 
 
