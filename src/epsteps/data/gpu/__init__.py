@@ -1,7 +1,7 @@
 """The engine of a card: torch, with kernels of Triton's. torch is imported when an engine is made, not before."""
 
 from collections.abc import Iterable, Iterator
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from epsteps.data import chunks
 from epsteps.data.chunks import Chunk, Term
-from epsteps.data.engine import ArrayEngine, kernel_of, kernel_targets
+from epsteps.data.engine import ArrayEngine, kernel_of, kernel_targets, require_exact
 from epsteps.data.fast import FastEngine
 from epsteps.data.slopes import steepest
 from epsteps.problem import extras, grid
@@ -80,7 +80,8 @@ class TorchEngine(ArrayEngine, name="gpu"):
         from epsteps.data.gpu import cards
 
         cards.require_exact(self._device)
-        super().prepare()
+        require_exact(_made_on(self._device), self.name)
+        _ = self._integers
 
     def mean_gradient(self, x: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
         """Return the mean loss gradient over all records, or over these rows; one per column of x."""
@@ -163,6 +164,12 @@ class TorchEngine(ArrayEngine, name="gpu"):
 def _blocks(records: Any, rows: np.ndarray | None) -> Iterable[Any]:
     """Return all records block by block, or these rows as one block."""
     return records.blocks() if rows is None else [records.take(rows)]
+
+
+@cache
+def _made_on(device: Any) -> Any:
+    """Return what makes engines on a device: the same for the same, so that it is tested once."""
+    return partial(TorchEngine, _device=device)
 
 
 def require_torch() -> Any:
