@@ -171,11 +171,11 @@ def over(records: Records, work: Callable[[CardChunk], Result], rows: np.ndarray
 
     ``columns`` is how many numbers of each record it computes with besides.
     """
-    largest = _largest(records.device, records.d + 2 * columns)
 
     def mapped(chunk: Callable[[int, int], CardChunk], count: int) -> list[Result]:
         part = _on_own_stream(lambda start, stop: work(chunk(start, stop)), records.device)
-        return map_parts(part, count, work=records.d, largest=largest)
+        size = _size(records.device, records.d + 2 * columns, count)
+        return map_parts(part, count, work=records.d, largest=size)
 
     if rows is not None:
         return mapped(lambda start, stop: _taken(records, rows[start:stop]), len(rows))
@@ -204,13 +204,19 @@ def _between(records: Records, block: Any, first: int, start: int, stop: int) ->
     return CardChunk(block.features[:, start:stop], records.targets[part], steepest)
 
 
-def _largest(device: torch.device, width: int) -> int:
-    """Return how many records make a chunk: the card's size is public, and so is what a record takes."""
+def _size(device: torch.device, width: int, count: int) -> int:
+    """Return how many of so many records make a chunk: from the card's memory and public sizes.
+
+    Of many, as many chunks are made as can be there at a time, or a multiple of that, so that all threads have some.
+    """
     numbers = _NUMBERS
     if device.type == "cuda":
         memory = torch.cuda.get_device_properties(device).total_memory
         numbers = min(numbers, int(_SHARE * memory) // (_AT_ONCE * _BYTES))
-    return min(_ROWS, max(ROWS_PER_DOUBLE, numbers // width))
+    parts = max(1, -(-count // min(_ROWS, max(ROWS_PER_DOUBLE, numbers // width))))
+    if count >= _AT_ONCE * _TOGETHER:
+        parts = -(-parts // _AT_ONCE) * _AT_ONCE
+    return max(1, -(-count // parts))
 
 
 def _on_own_stream(part: Callable[[int, int], Result], device: torch.device) -> Callable[[int, int], Result]:
