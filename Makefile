@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 TORCH := torch==2.13.0$(if $(filter Linux,$(shell uname -s)),+cpu)
 NO_TORCH := pip finds no $(TORCH): tests of the gpu engine are skipped
 
-.PHONY: run test test-slow matrix mutants bench check format clean
+.PHONY: run test test-slow matrix mutants bench fits check format clean
 
 run: $(VENV)/run.stamp
 	$(BIN)/epsteps compare
@@ -34,6 +34,10 @@ mutants: $(VENV)/mutation.stamp
 bench: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/roofline.py --out benchmarks/results
 	$(BIN)/python benchmarks/scaling.py --out benchmarks/results
+
+# Whole fits beside scikit-learn and diffprivlib: an hour or more. make fits DATA=folder fits the tables of a folder.
+fits: $(VENV)/dev.stamp
+	$(BIN)/python benchmarks/fits.py all --full $(if $(DATA),--data $(DATA)) --out benchmarks/results/fits.md
 
 check: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check

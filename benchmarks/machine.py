@@ -4,6 +4,7 @@ import datetime
 import importlib.metadata
 import os
 import platform
+import resource
 from pathlib import Path
 
 PACKAGES = ("epsteps", "numpy", "scipy", "numba", "scikit-learn", "torch", "dask", "opacus", "opendp")
@@ -18,6 +19,14 @@ def facts() -> dict:
         "python": platform.python_version(),
         "packages": {name: version for name in PACKAGES if (version := _version(name))},
     }
+
+
+def peak_memory() -> int:
+    """Return the bytes of this process's largest resident set."""
+    status = Path("/proc/self/status")
+    if status.exists():  # what getrusage says includes the process that started this one
+        return 1024 * int(status.read_text().partition("VmHWM:")[2].split()[0])
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _processor() -> str:

@@ -7,7 +7,6 @@ where the files fit it. Records in memory need three times their size: leave the
 
 import argparse
 import json
-import resource
 import shutil
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from machine import peak_memory
 from rich.console import Console
 from rich.table import Table
 
@@ -60,14 +60,6 @@ def write_parquet(folder: Path, n: int) -> None:
     with pq.ParquetWriter(folder / "table.parquet", schema, compression="none", use_dictionary=False) as writer:
         for features, labels in blocks(n):
             writer.write_table(pa.table([*features.T, labels], schema=schema))
-
-
-def peak_memory() -> int:
-    """Return the bytes of this process's largest resident set."""
-    status = Path("/proc/self/status")
-    if status.exists():  # what getrusage says includes the process that started this one
-        return 1024 * int(status.read_text().partition("VmHWM:")[2].split()[0])
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def train(source: str, folder: Path, n: int, steps: int) -> None:

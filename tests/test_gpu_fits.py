@@ -13,7 +13,7 @@ from epsteps.data.engine import SelfTestError
 from epsteps.data.gpu import TorchEngine
 from epsteps.methods.choice import METHODS
 from epsteps.problem.grid import ROWS_PER_DOUBLE, STEPS, Grid
-from epsteps.running.passes import FINE, LONG, ROUGH, Bends, Digits, Slopes
+from epsteps.running.passes import FINE, LONG, MIDDLE, ROUGH, Bends, Curvature, Digits, Slopes
 
 torch = pytest.importorskip("torch")
 from epsteps.data.gpu import cards  # noqa: E402
@@ -120,6 +120,7 @@ def terms_of(problem):
     factors = np.full(problem.width, 2.0**-10)
     yield from (Slopes(loss, Digits.of(x, problem, fine), fine.limbs) for fine in (ROUGH, FINE, LONG))
     yield from (Bends(loss, Digits.of(x, problem, ROUGH), factors, whole) for whole in (False, True))
+    yield Curvature(loss, Digits.of(x, problem, MIDDLE))
     yield methodcaller("squares")
     yield Blocks(lambda features, targets: (features.T @ features).astype(np.int64))
 

@@ -35,6 +35,11 @@ def environment() -> Path:
 
 def fit(task: Task, epsilon: float, ridge: float, seeds: Sequence[int]) -> np.ndarray:
     """Return one model per seed, as columns."""
+    return worked(WORKER, "coefficients.npy", task, epsilon, ridge, seeds)
+
+
+def worked(worker: Path, answer: str, task: Task, epsilon: float, ridge: float, seeds: Sequence[int]) -> np.ndarray:
+    """Return the array that a worker writes, in diffprivlib's environment, when it is given records and settings."""
     encoding = task.encoding
     settings = {
         "kind": "logistic" if task.is_classification else "squared",
@@ -50,8 +55,8 @@ def fit(task: Task, epsilon: float, ridge: float, seeds: Sequence[int]) -> np.nd
         np.save(folder / "X.npy", task.X)
         np.save(folder / "y.npy", task.y)
         (folder / "settings.json").write_text(json.dumps(settings))
-        subprocess.run([str(environment()), str(WORKER), name], check=True)
-        return np.load(folder / "coefficients.npy")
+        subprocess.run([str(environment()), str(worker), name], check=True)
+        return np.load(folder / answer)
 
 
 def ridge_by_rule(task: Task, epsilon: float) -> float:

@@ -90,15 +90,21 @@ class Chunk:
         """Return the records with each column multiplied, rounded and clipped: integers within ``most``."""
         return np.clip(np.rint(self.features * factors), -most, most)
 
+    @cached_property
+    def halves(self) -> tuple[Any, Any]:
+        """Integers within 2^10 and within 2^9: the first times 2^10 plus the second are the records."""
+        high = np.rint(self.features * 2.0**-10)
+        return high, self.features - high * 2**10
+
     @staticmethod
     def weighted_squares(scaled: Any, weights: np.ndarray) -> np.ndarray:
         """Return the sums of weight x square for each column of scaled records and each column of weights."""
         return ((scaled * scaled).T @ weights).astype(np.int64)
 
     @staticmethod
-    def weighted_products(scaled: Any, weights: np.ndarray) -> np.ndarray:
-        """Return the matrix of sums of weight x product, for scaled records."""
-        return (scaled.T @ (scaled * weights[:, None])).astype(np.int64)
+    def weighted_products(left: Any, weights: np.ndarray, right: Any) -> np.ndarray:
+        """Return the matrix of sums of weight x product, for records as ``scaled`` or ``halves`` return them."""
+        return (left.T @ (right * weights[:, None])).astype(np.int64)
 
 
 class SparseChunk(Chunk):
@@ -135,13 +141,23 @@ class SparseChunk(Chunk):
 
     def scaled(self, factors: np.ndarray, most: int) -> Any:
         """Return the records with each column multiplied, rounded and clipped: integers within ``most``, sparse."""
-        rows, d = self._rows, self._rows.shape[1]
+        rows = self._rows
         entries = np.clip(np.rint(rows.data * factors[rows.indices]), -most, most)
-        matrix = csr_array((entries, rows.indices, rows.indptr), rows.shape)
+        return self._like(entries, 0 if self._one is None else min(np.rint(self._one * factors[-1]), most))
+
+    @cached_property
+    def halves(self) -> tuple[Any, Any]:
+        """Integers within 2^10 and within 2^9, sparse: the first times 2^10 plus the second are the records."""
+        high = np.rint(self._rows.data * 2.0**-10)
+        one = 0.0 if self._one is None else np.rint(self._one * 2.0**-10)
+        return self._like(high, one), self._like(self._rows.data - high * 2**10, (self._one or 0.0) - one * 2**10)
+
+    def _like(self, entries: np.ndarray, one: float) -> Any:
+        """Return a sparse matrix with other entries in the same places, and the intercept's column if there is one."""
+        matrix = csr_array((entries, self._rows.indices, self._rows.indptr), self._rows.shape)
         if self._one is None:
             return matrix
-        last = min(np.rint(self._one * factors[d]), most)
-        return hstack([matrix, np.full((len(self), 1), last)], format="csr")
+        return hstack([matrix, np.full((len(self), 1), one)], format="csr")
 
     @staticmethod
     def weighted_squares(scaled: Any, weights: np.ndarray) -> np.ndarray:
@@ -149,9 +165,9 @@ class SparseChunk(Chunk):
         return (scaled.multiply(scaled).T @ weights).astype(np.int64)
 
     @staticmethod
-    def weighted_products(scaled: Any, weights: np.ndarray) -> np.ndarray:
-        """Return the matrix of sums of weight x product, for scaled records."""
-        return (scaled.T @ scaled.multiply(weights[:, None])).toarray().astype(np.int64)
+    def weighted_products(left: Any, weights: np.ndarray, right: Any) -> np.ndarray:
+        """Return the matrix of sums of weight x product, for records as ``scaled`` or ``halves`` return them."""
+        return (left.T @ right.multiply(weights[:, None])).toarray().astype(np.int64)
 
 
 # What a pass computes from a chunk: integers, of which the sum over 2^20 records fits 63 bits.

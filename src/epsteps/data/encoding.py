@@ -9,8 +9,8 @@ from epsteps.data import values
 from epsteps.problem.grid import STEPS
 from epsteps.problem.problem import Problem
 
-# Numbers that are converted at a time: they stay in a core's second-level cache.
-_BLOCK = 2**15
+# Numbers that are converted at a time: about what a core's second-level cache holds.
+_BLOCK = 2**17
 
 
 @np.errstate(all="ignore")  # a warning would tell something about a record
@@ -53,11 +53,14 @@ def _takes_numbers(problem: Problem) -> bool:
 def integers(problem: Problem, features: np.ndarray) -> np.ndarray:
     """Return features on the grid, with the intercept's column: integers in float32, exactly inside the domain.
 
-    They depend on each row's values alone, not on how many rows there are or how they lie in memory.
+    They depend on each row's values alone, not on how many rows there are or how they lie in memory; zeros have no
+    sign.
     """
-    result = np.full((len(features), problem.width), STEPS, dtype=np.float32)
+    result = np.empty((len(features), problem.width), dtype=np.float32)
+    result[:, problem.d :] = STEPS
     for block in _blocks(len(features), problem.d):
-        result[block, : problem.d] = problem.domain.integers(np.ascontiguousarray(features[block]), STEPS)
+        whole = problem.domain.integers(np.ascontiguousarray(features[block]), STEPS)
+        np.add(whole, 0.0, out=result[block, : problem.d], casting="same_kind")
     return result
 
 

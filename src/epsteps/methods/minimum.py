@@ -158,8 +158,8 @@ def rounding(
     point_size: float,
     tilt_size: float,
     unit: float,
-    slope: int = SLOPE_ROUNDINGS,
-    margin: int | None = None,
+    slope: float = SLOPE_ROUNDINGS,
+    margin: float | None = None,
 ) -> float:
     """Bound the L2 norm of the rounding error of ``n ∇F(x) + b`` in floats of this unit, for these sizes of x and b.
 

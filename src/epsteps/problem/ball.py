@@ -9,10 +9,11 @@ import numpy as np
 
 from epsteps.problem import validate
 from epsteps.problem.box import Box
-from epsteps.problem.domain import Columns, Domain, checked_norm, owners
+from epsteps.problem.domain import Clipping, Columns, Domain, Shortening, checked_norm, owners, sum_in_order
 from epsteps.problem.rounding import up
 from epsteps.problem.shapes import Body
 
+_ROUNDS = 24  # entries of a row that are looked for one by one, before all of its entries are sorted
 _LARGEST = 1e150  # entries are clipped here before a norm is taken, so that squares stay finite
 
 
@@ -85,7 +86,7 @@ class Ball(Domain, name="Ball"):
         rows = self._finite(rows)
         if self.norm == math.inf:
             return rows
-        rows *= self._shrink(_sum_in_order(_powers(rows, self.norm)), rows.shape[1])[:, None]
+        rows *= self._shrink(sum_in_order(_powers(rows, self.norm)), rows.shape[1])[:, None]
         return rows
 
     def project_entries(self, entries: np.ndarray, columns: np.ndarray, starts: np.ndarray, d: int) -> np.ndarray:
@@ -111,11 +112,19 @@ class Ball(Domain, name="Ball"):
         nearest = np.rint(real)
         if self.norm == math.inf:
             return np.clip(nearest, -steps, steps, out=nearest)
-        limit, size = self._limit(steps), _power_sum(nearest, self.norm)
-        if len(too_long := np.flatnonzero(size > limit)):
-            nearest[too_long] = _shortened(real[too_long], nearest[too_long], size[too_long] - limit, self.norm)
-        nearest[_power_sum(nearest, self.norm) > limit] = 0.0  # cannot happen, and would not harm
+        excess = _power_sum(nearest, self.norm) - self._limit(steps)
+        if len(too_long := np.flatnonzero(excess > 0)):
+            shorter = _shortened(real[too_long], nearest[too_long], excess[too_long], self.norm)
+            shorter[_power_sum(shorter, self.norm) > self._limit(steps)] = 0.0  # cannot happen, and would not harm
+            nearest[too_long] = shorter
         return nearest
+
+    def recipe(self, d: int, steps: int) -> Clipping | Shortening:
+        """Return what ``integers`` computes with."""
+        scale = steps / self.radius
+        if self.norm == math.inf:
+            return Clipping(np.repeat([[-self.radius], [self.radius], [scale], [-steps], [steps]], d, axis=1))
+        return Shortening(self.norm == 2, _LARGEST, self._allowed(d), scale, self._limit(steps))
 
     def integer_entries(
         self, entries: np.ndarray, columns: np.ndarray, starts: np.ndarray, d: int, steps: int
@@ -138,6 +147,10 @@ class Ball(Domain, name="Ball"):
         nearest[still_too_long[owner]] = 0.0  # cannot happen, and would not harm
         return nearest
 
+    def _allowed(self, d: int) -> float:
+        """Return the length that a row of d features is shortened to: what rounding adds stays within the radius."""
+        return float(self.radius * (1 - (d + 8) * np.finfo(float).eps))
+
     def _limit(self, steps: int) -> float:
         return float(steps**2 if self.norm == 2 else steps)
 
@@ -150,7 +163,7 @@ class Ball(Domain, name="Ball"):
 
     def _shrink(self, sizes: np.ndarray, d: int) -> np.ndarray:
         """Return what to multiply rows by, given the sums of their entries' powers, rounded toward the inside."""
-        allowed = self.radius * (1 - (d + 8) * np.finfo(float).eps)
+        allowed = self._allowed(d)
         lengths = np.sqrt(sizes) if self.norm == 2 else sizes
         return allowed / np.maximum(lengths, allowed)
 
@@ -175,16 +188,6 @@ def _powers(values: np.ndarray, norm: float) -> np.ndarray:
     return values * values if norm == 2 else np.abs(values)
 
 
-def _sum_in_order(values: np.ndarray) -> np.ndarray:
-    """Return the sum of each row, one value after the other: zeros between them change no bit of it."""
-    if values.shape[1] * 4 > len(values):
-        return np.add.accumulate(values, axis=1)[:, -1]
-    total = values[:, 0].copy()
-    for column in values.T[1:]:
-        total += column
-    return total
-
-
 def _power_sum(rows: np.ndarray, norm: float) -> np.ndarray:
     """Return the sum of |entry|^norm over rows of integers.
 
@@ -195,19 +198,33 @@ def _power_sum(rows: np.ndarray, norm: float) -> np.ndarray:
 
 def _distance(real: np.ndarray, near: np.ndarray) -> np.ndarray:
     """Return in steps of 2^-31 how far rounding moved toward 0: from -2^30, away from it, to 2^30."""
-    return np.rint((np.abs(real) - np.abs(near)) * 2.0**31).astype(np.int64)
+    moved = np.abs(real)
+    moved -= np.abs(near)
+    moved *= 2.0**31
+    return np.rint(moved, out=moved)
 
 
 def _shortened(real: np.ndarray, near: np.ndarray, excess: np.ndarray, norm: float) -> np.ndarray:
     """Round entries toward 0, in the order of their distance and then their column, until each row fits."""
-    saved = _saved(real, near, norm)
-    rank = (_distance(real, near) << 32) + np.arange(near.shape[1])
-    ranks = np.sort(rank, axis=1)
-    rows = np.arange(len(near))[:, None]
-    in_order = saved.ravel()[(ranks & 0xFFFFFFFF) + near.shape[1] * rows]
-    count = np.sum(np.cumsum(in_order, axis=1) - in_order < excess[:, None], axis=1, keepdims=True)
-    chosen = (rank <= ranks[rows, count - 1]) & (saved > 0)
-    return near - np.copysign(chosen, near)
+    distance, first = _distance(real, near), np.arange(0, near.size, near.shape[1])
+    for _ in range(_ROUNDS):
+        column = distance.argmin(axis=1)  # the first of equal ones
+        place = first + column
+        whole = near.take(place)
+        saved = _saved(real.take(place), whole, norm)
+        near.put(place, whole - np.copysign(saved > 0, whole))
+        excess = excess - saved
+        left = np.flatnonzero(excess > 0)
+        if len(left) == 0:
+            return near
+        distance[np.arange(len(column)), column] = np.inf
+        first, distance, excess = first[left], distance[left], excess[left]
+    place = first[:, None] + np.argsort(distance, axis=1, kind="stable")
+    whole = near.take(place)
+    saved = _saved(real.take(place), whole, norm)
+    chosen = (np.cumsum(saved, axis=1) - saved < excess[:, None]) & (saved > 0)
+    near.put(place, whole - np.copysign(chosen, whole))
+    return near
 
 
 def _saved(real: np.ndarray, near: np.ndarray, norm: float) -> np.ndarray:

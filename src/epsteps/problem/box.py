@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from epsteps.problem import validate
-from epsteps.problem.domain import Columns, Domain, checked_norm, owners
+from epsteps.problem.domain import Clipping, Columns, Domain, checked_norm, owners, sum_in_order
 from epsteps.problem.shapes import Body, Hull
 
 _Bound = float | Sequence[float]
@@ -140,11 +140,10 @@ class Box(Domain, name="Box"):
 
     def project(self, rows: np.ndarray) -> np.ndarray:
         """Return finite rows inside the box: entries clipped, indicators that add up to more than 1 divided by that."""
-        low, high = self._ends(rows.shape[1])
-        rows = np.clip(_without_nan(rows), low, high)
+        rows = _held(_without_nan(rows), *self._ends(rows.shape[1]))
         for start, stop in self.one_hot:
             block = rows[:, start:stop]
-            block *= _shrink(np.add.accumulate(block, axis=1)[:, -1], stop - start)[:, None]
+            block *= _shrink(sum_in_order(block), stop - start)[:, None]
         return rows
 
     def project_entries(self, entries: np.ndarray, columns: np.ndarray, starts: np.ndarray, d: int) -> np.ndarray:
@@ -162,14 +161,19 @@ class Box(Domain, name="Box"):
     def integers(self, rows: np.ndarray, steps: int) -> np.ndarray:
         """Return the projected rows in units of 1/steps of each column's largest value, exactly inside the box."""
         d = rows.shape[1]
-        real = self.project(rows) * (steps / self.units(d))
-        nearest = np.clip(np.rint(real), *self._integer_ends(d, steps))
+        real = self.project(rows)
+        real *= _alike(steps / self.units(d))
+        nearest = _held(np.rint(real), *self._integer_ends(d, steps))
         for start, stop in self.one_hot:
-            too_long = nearest[:, start:stop].sum(axis=1) > steps
-            nearest[too_long, start:stop] = np.floor(real[too_long, start:stop])
-            still_too_long = nearest[:, start:stop].sum(axis=1) > steps
-            nearest[still_too_long, start:stop] = 0.0  # cannot happen, and would not harm
+            too_long = np.flatnonzero(nearest[:, start:stop].sum(axis=1) > steps)
+            below = np.floor(real[too_long, start:stop])
+            below[below.sum(axis=1) > steps] = 0.0  # cannot happen, and would not harm
+            nearest[too_long, start:stop] = below
         return nearest
+
+    def recipe(self, d: int, steps: int) -> Clipping:
+        """Return what ``integers`` computes with."""
+        return Clipping(np.vstack((self._ends(d), steps / self.units(d), *self._integer_ends(d, steps))), self.one_hot)
 
     def integer_entries(
         self, entries: np.ndarray, columns: np.ndarray, starts: np.ndarray, d: int, steps: int
@@ -253,6 +257,19 @@ def _checked_blocks(blocks: Sequence[Sequence[int]]) -> tuple[tuple[int, int], .
     if edges != sorted(edges) or any(start == stop for start, stop in pairs):
         raise ValueError(f"one_hot must list ranges that do not overlap, with start < stop, got {pairs!r}.")
     return tuple(pairs)
+
+
+def _held(values: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Hold values between each column's ends, in place."""
+    low, high = _alike(low), _alike(high)
+    if np.ndim(low) == np.ndim(high) == 0:
+        return np.clip(values, low, high, out=values)
+    return np.minimum(np.maximum(values, low, out=values), high, out=values)  # quicker than to clip by arrays
+
+
+def _alike(numbers: np.ndarray) -> np.ndarray:
+    """Return a single number where all are the same: NumPy is quicker with that."""
+    return numbers[0] if np.all(numbers == numbers[0]) else numbers
 
 
 def _without_nan(values: np.ndarray) -> np.ndarray:

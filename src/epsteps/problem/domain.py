@@ -4,13 +4,38 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from epsteps.problem.kinds import Kinds
 from epsteps.problem.levels import NORMS
 from epsteps.problem.shapes import Body, Hull
+
+
+class Clipping(NamedTuple):
+    """How integers follow from features that are clipped column by column: what ``Box.integers`` computes with.
+
+    ``ends`` has five numbers for each column: a feature is held between ``ends[0]`` and ``ends[1]``, multiplied by
+    ``ends[2]``, rounded, and held between ``ends[3]`` and ``ends[4]``. Indicators of ``one_hot`` are shared as well.
+    """
+
+    ends: np.ndarray
+    one_hot: tuple[tuple[int, int], ...] = ()
+
+
+class Shortening(NamedTuple):
+    """How integers follow from features whose rows are shortened: what ``Ball.integers`` computes with.
+
+    Features are held within ``largest``, and their lengths (roots of sums of squares, or sums of sizes) within
+    ``allowed``. They are multiplied by ``scale`` and rounded so that squares, or sizes, add up to ``limit`` at most.
+    """
+
+    squares: bool
+    largest: float
+    allowed: float
+    scale: float
+    limit: float
 
 
 class Domain(ABC):
@@ -52,6 +77,13 @@ class Domain(ABC):
     @abstractmethod
     def integers(self, rows: np.ndarray, steps: int) -> np.ndarray:
         """Return the projected rows in units of 1/steps of each column's largest value, exactly inside the domain."""
+
+    def recipe(self, d: int, steps: int) -> Clipping | Shortening | None:
+        """Return what ``integers`` computes with, for compiled code that gives the same integers; None for none.
+
+        It counts for the class that defines it: what is derived from it may compute other integers.
+        """
+        return None
 
     def require(self, d: int) -> None:  # noqa: B027 - most domains hold records of any length
         """Raise unless records of d features can lie in the domain."""
@@ -164,3 +196,14 @@ def checked_norm(norm: float) -> float:
 def owners(starts: np.ndarray) -> np.ndarray:
     """Return the row of each entry of sparse rows."""
     return np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+
+
+def sum_in_order(values: np.ndarray) -> np.ndarray:
+    """Return the sum of each row, one value after the other: zeros between them change no bit of it."""
+    count, d = values.shape
+    if d * 4 > count:
+        return np.bincount(np.tile(np.arange(count), d), weights=values.T.reshape(-1), minlength=count)
+    total = values[:, 0].copy()
+    for column in values.T[1:]:
+        total += column
+    return total

@@ -20,8 +20,8 @@ from epsteps.problem.losses import Loss
 from epsteps.problem.problem import Problem
 from epsteps.problem.rounding import up
 
-# Second derivatives are rough: integers of so many bits, for records and for weights.
-_RECORD_BITS, _WEIGHT_BITS = 12, 10
+# Bits of a rough Hessian's records and weights, and of a fine one's weights: products are added exactly.
+_RECORD_BITS, _ROUGH_BITS, _FINE_BITS = 12, 10, 20
 _LIMB_BITS = 20
 
 
@@ -41,9 +41,9 @@ class Precision(NamedTuple):
 
         Formal guarantee: sums are exact, so that a record's own margin and slopes are all that is rounded, besides the
         last conversions, four units of a slope. 20 cover the slope's formula. A margin is a sum of exact products, one
-        for each limb, whose sizes add up to |u| |x| at most, of a point that was rounded once. In fixed point a slope
-        is off by half of its last limb's unit, and a coordinate times its unit, at most |u| |x|, by 2^-bits of that,
-        which makes ``width`` times as much for a margin. (docs/proofs.md, section 8.)
+        for each limb, whose sizes add up to |u| |x| at most, of a point that was rounded once: half a unit for each.
+        In fixed point a slope is off by half of its last limb's unit, and a coordinate times its unit, at most |u| |x|,
+        by 2^-bits of that, which makes ``width`` times as much for a margin. (docs/proofs.md, section 8.)
         """
         problem, loss = objective.stated, objective.loss
         size = problem.record_size(2)
@@ -51,7 +51,7 @@ class Precision(NamedTuple):
         margins = loss.curvature * problem.width * size * point_size * 2.0**-self.bits
         fixed = 1.01 * problem.n * size * (slopes + margins) * math.sqrt(loss.outputs)
         unit = float(np.finfo(self.kind).eps)
-        return fixed + rounding(objective, point_size, tilt_size, unit, 24, self.point_limbs(problem.width) + 1)
+        return fixed + rounding(objective, point_size, tilt_size, unit, 24, self.point_limbs(problem.width) / 2)
 
 
 ROUGH, MIDDLE, FINE = Precision(np.float64, 1, 26), Precision(np.float64, 2, 46), Precision(np.float64, 3, 56)
@@ -153,16 +153,44 @@ class Bends:
     @np.errstate(all="ignore")
     def __call__(self, chunk: Chunk) -> np.ndarray:
         """Return the sums of weight x product of scaled records."""
-        weights = chunk.each(self._weights, self.point.margins(chunk))
+        weights = chunk.each(self._bends, self.point.margins(chunk))
         scaled = chunk.scaled(self.factors, 2**_RECORD_BITS - 1)
         if not self.whole:
             return chunk.weighted_squares(scaled, weights)
-        return np.stack([chunk.weighted_products(scaled, column) for column in weights.T])
+        return np.stack([chunk.weighted_products(scaled, column, scaled) for column in weights.T])
 
-    def _weights(self, margins: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """Return second derivatives as integers."""
-        bends = _asked(self.loss.bends, margins, targets)
-        return np.clip(np.rint(bends * (2**_WEIGHT_BITS / self.loss.curvature)), 0, 2**_WEIGHT_BITS)
+    def _bends(self, margins: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        return _weights(_asked(self.loss.bends, margins, targets), self.loss, _ROUGH_BITS)
+
+
+@dataclass(frozen=True, eq=False)
+class Curvature:
+    """The term of a Hessian: the records as they are, and second derivatives of 20 bits, between outputs as well.
+
+    For every pair of outputs, the second not above the first, it has the products of the records' halves: those of the
+    first, of the first with the second, and of the second.
+    """
+
+    loss: Loss
+    point: Digits
+
+    @np.errstate(all="ignore")
+    def __call__(self, chunk: Chunk) -> np.ndarray:
+        """Return the sums of weight x product of halves."""
+        weights, (high, low) = chunk.each(self._seconds, self.point.margins(chunk)), chunk.halves
+        halves = ((high, high), (high, low), (low, low))
+        return np.stack([[chunk.weighted_products(x, pair, y) for x, y in halves] for pair in weights.T])
+
+    def _seconds(self, margins: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Return second derivatives as integers, one column for each pair of outputs."""
+        outputs, (a, b) = self.loss.outputs, np.tril_indices(self.loss.outputs)
+        second = _asked(self.loss.second, margins, targets).reshape(len(margins), outputs, outputs)
+        return _weights(second[:, a, b], self.loss, _FINE_BITS)
+
+
+def _weights(second: np.ndarray, loss: Loss, bits: int) -> np.ndarray:
+    """Return second derivatives as integers of so many bits."""
+    return np.clip(np.rint(second * (2**bits / loss.curvature)), -(2**bits), 2**bits)
 
 
 class Certified(NamedTuple):
@@ -217,13 +245,27 @@ def column_sizes(data: Rows, rows: np.ndarray | None) -> np.ndarray:
 def rough_hessian(
     data: Rows, objective: Minimised, x: np.ndarray, sizes: np.ndarray, rows: np.ndarray | None, *, whole: bool
 ) -> np.ndarray:
-    """Return the UNPROTECTED second derivatives of F, roughly, over these rows: a matrix, or a diagonal, per output."""
+    """Return the UNPROTECTED second derivatives of F over these rows, roughly: a matrix, or a diagonal, per output."""
     problem, loss = objective.stated, objective.loss
     count = problem.n if rows is None else len(rows)
     factors = 2.0 ** np.rint(np.log2(2.0 ** (_RECORD_BITS - 4) / np.where(sizes > 0, sizes, 1.0)))
     term = Bends(loss, Digits.of(x, problem, ROUGH), factors, whole)
-    sums = data.total(term, rows).astype(float) * (loss.curvature / 2**_WEIGHT_BITS / count)
+    sums = data.total(term, rows).astype(float) * (loss.curvature / 2**_ROUGH_BITS / count)
     real = problem.units[: problem.width] / STEPS / factors
     if whole:
         return sums * np.outer(real, real) + problem.ridge * np.eye(problem.width)
     return sums.T * real**2 + problem.ridge
+
+
+def hessian(data: Rows, objective: Minimised, x: np.ndarray, rows: np.ndarray | None) -> np.ndarray:
+    """Return the UNPROTECTED second derivatives of F over these rows."""
+    problem, loss = objective.stated, objective.loss
+    count, outputs, width = problem.n if rows is None else len(rows), loss.outputs, problem.width
+    sums = data.total(Curvature(loss, Digits.of(x, problem, MIDDLE)), rows).astype(float)
+    high, middle, low = np.moveaxis(sums, 1, 0) * (loss.curvature / 2**_FINE_BITS / count)
+    pairs = high * 2.0**20 + (middle + middle.transpose(0, 2, 1)) * 2.0**10 + low
+    matrix = np.empty((outputs, width, outputs, width))
+    for pair, a, b in zip(pairs, *np.tril_indices(outputs), strict=True):
+        matrix[a, :, b, :], matrix[b, :, a, :] = pair, pair
+    real = problem.units / STEPS
+    return matrix.reshape(len(x), len(x)) * np.outer(real, real) + problem.ridge * np.eye(len(x))

@@ -7,6 +7,7 @@ here raises or warns, whatever the records: a plan's ``Goal.require_reachable`` 
 import math
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -20,13 +21,15 @@ from epsteps.problem.rounding import up
 from epsteps.running import passes
 from epsteps.running.passes import FINE, LONG, MIDDLE, ROUGH, Certified, Precision
 
-# Steps over a sample, and over all records before the search is given up; steps in which a gradient must get shorter,
-# and tries to find a step's length; pairs of steps that a quasi-Newton method remembers.
-_SAMPLE_STEPS, _STEPS, _PATIENCE, _SHORTENINGS, _MEMORY = 25, 400, 30, 40, 20
+# Steps over a sample, and over all records before the search is given up; steps in which a gradient must fall to a
+# tenth, and tries to find a step's length; pairs of steps that a quasi-Newton method remembers.
+_SAMPLE_STEPS, _STEPS, _PATIENCE, _TRIES, _MEMORY = 25, 400, 8, 40, 20
 # A sample has so many runs of records that lie side by side, at least, and so small a share of all.
 _RUN, _SMALLEST_SAMPLE, _SAMPLE_SHARE = 256, 2**13, 16
 # Second derivatives of the sample as a matrix: worth as much work as this many passes over all records, and no larger.
 _MATRIX_PASSES, _LARGEST_MATRIX = 8, 2_500
+# Coordinates up to which outputs are coupled in it from the start, and multiplications that a finer one may take.
+_LARGEST_COUPLED, _MATRIX_WORK = 500, 2**33
 
 # Precisions of gradients, coarsest first: the next one may be off by so much of the last one's length.
 _LADDER, _NEXT_ERROR = (ROUGH, MIDDLE, FINE), 1e-3
@@ -54,8 +57,10 @@ class Metric:
     """The first guess of a quasi-Newton method at the inverse of second derivatives: matrices, or a diagonal."""
 
     def __init__(self, hessian: np.ndarray) -> None:
-        self._diagonal = np.einsum("kii->ki", hessian) if hessian.ndim == 3 else hessian
         self._factors = [cho_factor(matrix) for matrix in hessian] if hessian.ndim == 3 else None
+        self._diagonal = hessian
+        if self._factors is None and not np.all((hessian > 0) & np.isfinite(hessian)):
+            raise ValueError("second derivatives must be positive and finite.")
 
     def solve(self, vector: np.ndarray) -> np.ndarray:
         """Return the inverse times a vector."""
@@ -126,35 +131,55 @@ class Start:
     @cached_property
     def point(self) -> np.ndarray:
         """Nearly the minimum of the sample, without a tilt."""
-        n, dimension = self.objective.n, self.objective.dimension
+        n, dimension, reach = self.objective.n, self.objective.dimension, self.objective.reach(0.0)
         tilted = Tilted(self.objective, self.data, np.zeros(dimension))
 
         def look(x: np.ndarray, far: float) -> View:
+            x = _within(x, reach)
             return View(x, (tilted.certified(x, MIDDLE, self.rows).gradient / n).astype(float), False)
 
         error = dimension / (n if self.rows is None else len(self.rows))  # the sample's own, about
-        found = quasi_newton(look, np.zeros(dimension), self._metric(np.zeros(dimension)), error / 10, _SAMPLE_STEPS)
-        return np.zeros(dimension) if found is None else found.x
+        start = np.zeros(dimension)
+        found = quasi_newton(look, start, self.rough_metric(start), self.rough_metric, error / 10, _SAMPLE_STEPS)
+        return start if found is None else found.x
 
     @cached_property
     def metric(self) -> Metric:
-        """The curvature at that point."""
-        return self._metric(self.point)
+        """The curvature at that point, roughly."""
+        return self.rough_metric(self.point)
 
     @cached_property
     def _sizes(self) -> np.ndarray:
         return passes.column_sizes(self.data, self.rows)
 
-    def _metric(self, x: np.ndarray) -> Metric:
-        n, width = self.objective.n, self.objective.problem.width
-        size = min(n if self.rows is None else len(self.rows), _MATRIX_PASSES * n // width)
-        whole = width <= _LARGEST_MATRIX and size >= 2 * width
-        rows = spread(n, size) if whole else self.rows
-        hessian = passes.rough_hessian(self.data, self.objective, x, self._sizes, rows, whole=whole)
-        try:
-            return Metric(hessian)
-        except np.linalg.LinAlgError:
-            return Metric(np.einsum("kii->ki", hessian) if whole else hessian)
+    def rough_metric(self, x: np.ndarray) -> Metric:
+        """Return the curvature at a point, roughly; with what couples the outputs of a loss, if it has few."""
+        coupled = self.objective.loss.outputs > 1 and self.objective.dimension <= _LARGEST_COUPLED
+        return (self._fine(x) if coupled else None) or self._rough(x)
+
+    def fine_metric(self, x: np.ndarray) -> Metric:
+        """Return the curvature at a point with its small eigenvalues, where that can be had."""
+        return self._fine(x) or self._rough(x)
+
+    def _rough(self, x: np.ndarray) -> Metric:
+        """Return a metric of matrices where they pay; else, or where they fail, one of diagonals."""
+        n, problem = self.objective.n, self.objective.problem
+        size = min(n if self.rows is None else len(self.rows), _MATRIX_PASSES * n // problem.width)
+        worth = problem.width <= _LARGEST_MATRIX and size >= 2 * problem.width
+        for whole in (True, False) if worth else (False,):
+            rows = spread(n, size) if whole else self.rows
+            with suppress(np.linalg.LinAlgError, ValueError, MemoryError):  # a solver does without what fails
+                return Metric(passes.rough_hessian(self.data, self.objective, x, self._sizes, rows, whole=whole))
+        return Metric(np.full((problem.loss.outputs, problem.width), self.objective.L))
+
+    def _fine(self, x: np.ndarray) -> Metric | None:
+        """Return a metric from all records, or from a sample where they are many; None where it fails."""
+        dimension = self.objective.dimension
+        size = max(8 * dimension, _MATRIX_WORK // dimension**2)
+        if dimension <= _LARGEST_MATRIX:
+            with suppress(np.linalg.LinAlgError, ValueError, MemoryError):
+                return Metric(passes.hessian(self.data, self.objective, x, spread(self.objective.n, size))[None])
+        return None
 
 
 def spread(n: int, size: int) -> np.ndarray | None:
@@ -166,23 +191,32 @@ def spread(n: int, size: int) -> np.ndarray | None:
     return np.add.outer(starts, np.arange(_RUN)).ravel()
 
 
-def quasi_newton(look: _Look, x: np.ndarray, metric: Metric, near: float, steps: int) -> View | None:
-    """Return the first good point, or the first from which a step would gain no more than ``near``; None if none is."""
+def quasi_newton(
+    look: _Look, x: np.ndarray, metric: Metric, better: Callable[[np.ndarray], Metric], near: float, steps: int
+) -> View | None:
+    """Return the first good point, or the first from which a step would gain no more than ``near``; None if none is.
+
+    Where gradients do not get much shorter with a metric, a better one is asked for.
+    """
     search, here = QuasiNewton(metric), look(x, math.inf)
-    shortest, since = here.size, 0
+    before, taken = here.size, 0
     for _ in range(steps):
         direction = search.direction(here.gradient)
         gain = -float(direction @ here.gradient)
         if here.is_good or 0 <= gain <= near:
             return here
         there = _along(look, here, direction, gain) if gain > 0 else None
-        if there is None:
+        if there is None and taken == 0:
             return None
+        taken += 1
+        if there is None or (taken == _PATIENCE and there.size > before / 10):
+            here = here if there is None else there
+            search, before, taken = QuasiNewton(better(here.x)), here.size, 0
+            continue
+        if taken == _PATIENCE:
+            before, taken = there.size, 0
         search.remember((there.x - here.x).astype(float), there.gradient - here.gradient)
-        here, since = there, 0 if there.size < 0.9 * shortest else since + 1
-        shortest = min(shortest, here.size)
-        if since > _PATIENCE:
-            return None
+        here = there
     return None
 
 
@@ -190,16 +224,24 @@ def _along(look: _Look, here: View, direction: np.ndarray, gain: float) -> View 
     """Return a point along a direction, where the objective falls, or no longer does but hardly rises; None if none is.
 
     Only gradients are asked for: along a line the derivative of a convex function rises, so that the function has
-    fallen wherever it is still negative, and, but for strange third derivatives, where it is small yet.
+    fallen wherever it is still negative, and, but for strange third derivatives, where it is small yet. A step is
+    made longer where the function falls almost as steeply as before.
     """
-    size = 1.0
-    for _ in range(_SHORTENINGS):
+    size, best = 1.0, None
+    for _ in range(_TRIES):
         there = look(here.x + size * direction, here.size * _NEXT_ERROR)
         rise = float(direction @ there.gradient)
-        if there.is_good or rise <= 0.25 * gain:
+        if there.is_good or (best is None and -0.8 * gain <= rise <= 0.25 * gain):
             return there
-        size *= min(max(gain / (gain + rise), 0.05), 0.9)
-    return None
+        if rise > 0.25 * gain:
+            if best is not None:
+                return best
+            size *= min(max(gain / (gain + rise), 0.05), 0.9)
+        elif rise > -0.8 * gain or not np.any(there.x != (here if best is None else best).x):
+            return there
+        else:
+            best, size = there, 10 * size
+    return best
 
 
 @np.errstate(all="ignore")  # a warning would tell something about a record
@@ -253,7 +295,7 @@ class _Search:
 
     def polished(self, x: np.ndarray) -> np.ndarray | None:
         """Return the point that the quasi-Newton method leads to from x; None if it does not get there."""
-        found = quasi_newton(self._look, x, self.start.metric, 0.0, _STEPS)
+        found = quasi_newton(self._look, x, self.start.metric, self.start.fine_metric, 0.0, _STEPS)
         return None if found is None or not found.is_good else np.rint(found.x / self.goal.step)
 
     def _look(self, x: np.ndarray, far: float) -> View:
@@ -262,9 +304,13 @@ class _Search:
         return View(point * self.goal.step, (certified.gradient / n).astype(float), self.is_met(certified))
 
     def _nearest(self, x: np.ndarray) -> np.ndarray:
-        """Return the grid's point next to x, within reach, where nothing overflows; 0 for what is no number."""
-        size = float(np.linalg.norm(x))
-        if not np.isfinite(size):
-            return np.zeros(len(x), dtype=np.longdouble)
-        x = x.astype(np.longdouble)
-        return np.rint((x if size <= self.goal.reach else x * (self.goal.reach / size)) / self.goal.step)
+        """Return the grid's point next to x, within reach."""
+        return np.rint(_within(x.astype(np.longdouble), self.goal.reach) / self.goal.step)
+
+
+def _within(x: np.ndarray, reach: float) -> np.ndarray:
+    """Return x within reach, where nothing overflows; 0 in the place of what is no number."""
+    size = float(np.linalg.norm(x))
+    if not np.isfinite(size):
+        return np.zeros_like(x)
+    return x if size <= reach else x * (reach / size)

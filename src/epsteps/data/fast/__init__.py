@@ -53,6 +53,12 @@ class FastEngine(DenseEngine, name="fast"):
         kinds = {"logistic": _slopes.LOGISTIC, "squared": _slopes.SQUARED}
         self._kind = None if self._kernel is None else kinds.get(self._kernel)
 
+    @staticmethod
+    def _rounded(problem: Problem, features: np.ndarray) -> np.ndarray:
+        from epsteps.data.fast import _prepare
+
+        return _prepare.integers(problem, features)
+
     def _stored(self, features: np.ndarray, targets: np.ndarray, units: np.ndarray, *, exact: bool) -> Any:
         return _Stored(self._problem, features, kernel_targets(self._kernel, targets), units, exact=exact)
 

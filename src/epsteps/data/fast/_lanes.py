@@ -26,6 +26,7 @@ _FILES = (
     "_tiles",
     "_rows",
     "_columns",
+    "_prepare",
     "../../problem/levels",
     "../../problem/grid",
 )
@@ -107,6 +108,10 @@ class Lanes:
     def floor(self) -> "Lanes":
         """Return the integers below."""
         return self._call("floor")
+
+    def nearest(self) -> "Lanes":
+        """Return the nearest integers, the even one of two."""
+        return self._call("rint")
 
     def _call(self, name: str, *more: Value) -> "Lanes":
         kind = ir.FunctionType(self.kind.vector, [self.kind.vector] * (1 + len(more)))
@@ -211,6 +216,16 @@ class Memory:
     def store(self, index: Value | int, value: Lanes) -> None:
         """Write the vector from this index on."""
         self.builder.store(value.value, self.at(index, value.kind.vector), align=value.kind.size)
+
+    def store_some(self, index: Value | int, mask: Value, value: Lanes) -> None:
+        """Do the same where the mask is 1: nothing is written elsewhere."""
+        vector = value.kind.vector
+        flags = ir.VectorType(ir.IntType(1), value.kind.lanes)
+        typed = ir.FunctionType(ir.VoidType(), [vector, vector.as_pointer(), SHORT, flags])
+        name = f"llvm.masked.store.v{value.kind.lanes}{value.kind.name}.p0"
+        function = cgutils.get_or_insert_function(self.builder.module, typed, name)
+        align = ir.Constant(SHORT, value.kind.size)
+        self.builder.call(function, [value.value, self.at(index, vector), align, mask])
 
     def prefetch(self, index: Value | int) -> None:
         """Ask for the line of this index in the second-level cache, ahead of its use; it need not exist."""

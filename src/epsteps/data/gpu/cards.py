@@ -113,15 +113,21 @@ class CardChunk(Chunk):
         """Return the records with each column multiplied, rounded and clipped: integers within ``most``, there."""
         return torch.round(self._doubles * _device(factors, self._on_card.device)[:, None]).clamp(-most, most)
 
+    @cached_property
+    def halves(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Integers within 2^10 and within 2^9, there: the first times 2^10 plus the second are the records."""
+        high = torch.round(self._doubles * 2.0**-10)
+        return high, self._doubles - high * 2.0**10
+
     @staticmethod
     def weighted_squares(scaled: torch.Tensor, weights: np.ndarray) -> np.ndarray:
         """Return the sums of weight x square for each column of scaled records and each column of weights."""
         return _host(exact_product(scaled * scaled, _transposed(weights, scaled.device)))
 
     @staticmethod
-    def weighted_products(scaled: torch.Tensor, weights: np.ndarray) -> np.ndarray:
-        """Return the matrix of sums of weight x product, for scaled records."""
-        return _host(exact_product(scaled, scaled * _device(weights, scaled.device)))
+    def weighted_products(left: torch.Tensor, weights: np.ndarray, right: torch.Tensor) -> np.ndarray:
+        """Return the matrix of sums of weight x product, for records as ``scaled`` or ``halves`` return them."""
+        return _host(exact_product(left, right * _device(weights, right.device)))
 
     def added(self, numbers: np.ndarray) -> np.ndarray:
         """Return the sum of number x record for each column of any numbers, in float64."""
