@@ -1,8 +1,9 @@
 """The gpu engine on a CUDA card against one read of the same records: `python benchmarks/gpu.py` (about five minutes).
 
 ``--check`` compares with the NumPy engine first: floats to 1e-5, private sums and runs number by number. ``--tune``
-tries other shapes of the kernels' programs and uses the fastest. ``--out FOLDER`` writes gpu.json and gpu.md. What
-fails is printed, and the rest goes on. Records are drawn on the card.
+tries other shapes of the kernels' programs and uses the fastest. ``--fits`` measures whole fits and their parts
+instead, and checks them if ``--check`` is there. ``--out FOLDER`` writes gpu.json and gpu.md. What fails is printed,
+and the rest goes on. Records are drawn on the card.
 """
 
 import argparse
@@ -206,6 +207,7 @@ def markdown(results: dict[str, Any]) -> str:
     """Write every part as a table of its numbers."""
     lines = ["# The gpu engine", "", "Times in multiples of one read of features and targets, or as the unit says.", ""]
     for name, found in results.items():
+        found = found if isinstance(found, dict) else {"": found}
         lines += [f"## {name}", "", "| what | value |", "| --- | --- |"]
         lines += [
             f"| {key} | {value:.4g} |" if isinstance(value, float) else f"| {key} | {value} |"
@@ -219,14 +221,33 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare with the NumPy engine first")
     parser.add_argument("--tune", action="store_true", help="try shapes of programs, and use the fastest")
+    parser.add_argument("--fits", action="store_true", help="measure whole fits instead")
     parser.add_argument("--out", type=Path, help="folder for gpu.json and gpu.md")
     options = parser.parse_args()
     results = {"machine": section("machine", machine)}
+    results |= of_fits(options.check) if options.fits else of_kernels(options.check, options.tune)
+    if options.out:
+        options.out.mkdir(parents=True, exist_ok=True)
+        (options.out / "gpu.json").write_text(json.dumps(results, indent=2, default=str))
+        (options.out / "gpu.md").write_text(markdown(results))
+
+
+def of_fits(check: bool) -> dict[str, Any]:
+    """Measure whole fits."""
+    import gpu_fits
+
+    results = {"check of fits": section("check of fits", gpu_fits.check)} if check else {}
+    return results | section("fits", gpu_fits.measure)
+
+
+def of_kernels(check: bool, tune: bool) -> dict[str, Any]:
+    """Measure single gradients and sums."""
     import gpu_tune  # which imports this file
 
-    if options.check:
+    results: dict[str, Any] = {}
+    if check:
         results["check"] = section("check", gpu_tune.check)
-    if options.tune:
+    if tune:
         results["tune"] = section("tune", gpu_tune.tune)
     for n, d, target in SINGLE:
         results[f"one gradient, {n} x {d}"] = section(f"one gradient, {n} x {d}", single, n, d, target)
@@ -234,10 +255,7 @@ def main() -> None:
         results[f"batched, {n} x {d}"] = section(f"batched, {n} x {d}", batched, n, d, columns)
     results["streamed"] = section("streamed", streamed)
     results["figure 3"] = section("figure 3", figure3)
-    if options.out:
-        options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "gpu.json").write_text(json.dumps(results, indent=2, default=str))
-        (options.out / "gpu.md").write_text(markdown(results))
+    return results
 
 
 if __name__ == "__main__":

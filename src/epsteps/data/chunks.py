@@ -23,9 +23,17 @@ _BYTES = 2**19
 # The fewest rows of a chunk: for fewer, calling NumPy costs more than computing.
 _FEWEST = 256
 
+# What makes numbers of records from their margins and targets: of each from its own alone.
+Elementwise = Callable[[np.ndarray, np.ndarray], np.ndarray]
+# What adds up something over records: a function of their integers and targets.
+Block = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
 
 class Chunk:
-    """At most 2^13 dense records, the intercept's column included, and their targets."""
+    """At most 2^13 dense records, the intercept's column included, and their targets.
+
+    A card's chunks have more. So a term that adds up by itself, from ``features``, is an ``apply``.
+    """
 
     def __init__(self, features: np.ndarray, targets: np.ndarray) -> None:
         self._features, self.targets = features, targets
@@ -52,11 +60,11 @@ class Chunk:
         The columns of ``limbs`` are those of the first output, most significant first, then those of the next. Their
         products are exact; they are added in this order, in the kind of float of their weights.
         """
-        products = self.products(limbs).reshape(len(self), -1, len(weights))
-        margins = products[:, :, 0] * weights[0]
-        for limb in range(1, len(weights)):
-            margins += products[:, :, limb] * weights[limb]
-        return margins
+        return combined(self.products(limbs), weights)
+
+    def each(self, function: Elementwise, margins: np.ndarray) -> np.ndarray:
+        """Return what a function makes of every record's margins and target."""
+        return function(margins, self.targets)
 
     def gather_fixed(self, shares: np.ndarray, count: int) -> np.ndarray:
         """Return the sum of share x record for numbers within [-1, 1] in fixed point of so many limbs of 20 bits each.
@@ -69,6 +77,10 @@ class Chunk:
             limbs[:, :, limb] = np.rint(shares)
             shares = shares - limbs[:, :, limb].astype(shares.dtype)
         return self.gather(limbs.reshape(len(self), -1))
+
+    def apply(self, block: Block) -> np.ndarray:
+        """Return the sum of a block function of at most 2^13 records' integers and targets."""
+        return block(self.features, self.targets)
 
     def squares(self) -> np.ndarray:
         """Return the sums of each column's squares, exact."""
@@ -158,11 +170,20 @@ ROWS_PER_INT64 = 2**20
 class Blocks:
     """The term of a function of records' integers, dense and with the intercept, and their targets."""
 
-    block: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    block: Block
 
     def __call__(self, chunk: Chunk) -> np.ndarray:
         """Return what the function makes of a chunk."""
-        return self.block(chunk.features, chunk.targets)
+        return chunk.apply(self.block)
+
+
+def combined(products: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return the sums of weight x limb's product, one column for each output, in the kind of float of the weights."""
+    products = products.reshape(len(products), -1, len(weights))
+    margins = products[:, :, 0] * weights[0]
+    for limb in range(1, len(weights)):
+        margins += products[:, :, limb] * weights[limb]
+    return margins
 
 
 def size_of(width: int) -> int:

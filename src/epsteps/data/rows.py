@@ -43,7 +43,8 @@ class Rows:
         dask workers that read and keep the records (``epsteps[dask]``; X is then a Parquet path, a dask array or a dask
         dataframe). "auto" takes the kernels for large records where numba is installed. Sparse records are computed
         with SciPy: "auto" or "numpy". The kernels know the logistic and the squared loss: "fast" leaves others, and
-        clipped gradients, to NumPy, "gpu" refuses others; losses with several outputs need "auto", "numpy" or "dask".
+        clipped gradients, to NumPy, as "gpu" does with the slopes of others; losses with several outputs are not for
+        "fast".
     scheduler : str or distributed.Client, optional
         Address of an existing dask cluster, ``"tcp://..."``; without it workers are started on this machine.
     columns : sequence of str, optional

@@ -7,6 +7,7 @@ or blocks add them up. What is rounded is each record's own margin and slope alo
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import methodcaller
 from typing import NamedTuple
 
 import numpy as np
@@ -119,8 +120,12 @@ class Slopes:
     @np.errstate(all="ignore")  # a warning would tell something about a record
     def __call__(self, chunk: Chunk) -> np.ndarray:
         """Return the sums of limb x record, for the limbs of every output's slope."""
-        slopes = _asked(self.loss.derivative, self.point.margins(chunk), chunk.targets)
-        return chunk.gather_fixed(slopes * slopes.dtype.type(1 / power_of_two_above(self.loss.slope)), self.limbs)
+        return chunk.gather_fixed(chunk.each(self._shares, self.point.margins(chunk)), self.limbs)
+
+    def _shares(self, margins: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Return slopes in units of a power of two above the largest."""
+        slopes = _asked(self.loss.derivative, margins, targets)
+        return slopes * slopes.dtype.type(1 / power_of_two_above(self.loss.slope))
 
     def gradient(self, sums: np.ndarray, units: np.ndarray) -> np.ndarray:
         """Return the sum's gradient in real units from the sums of the limbs, in long doubles."""
@@ -148,12 +153,14 @@ class Bends:
     @np.errstate(all="ignore")
     def __call__(self, chunk: Chunk) -> np.ndarray:
         """Return the sums of weight x product of scaled records, or of the weights."""
-        bends = _asked(self.loss.bends, self.point.margins(chunk), chunk.targets)
-        weights = _weights(bends, self.loss, _ROUGH_BITS)
+        weights = chunk.each(self._bends, self.point.margins(chunk))
         if self.factors is None:
             return weights.sum(axis=0).astype(np.int64)
         scaled = chunk.scaled(self.factors, 2**_RECORD_BITS - 1)
         return np.stack([chunk.weighted_products(scaled, column, scaled) for column in weights.T])
+
+    def _bends(self, margins: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        return _weights(_asked(self.loss.bends, margins, targets), self.loss, _ROUGH_BITS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,12 +177,15 @@ class Curvature:
     @np.errstate(all="ignore")
     def __call__(self, chunk: Chunk) -> np.ndarray:
         """Return the sums of weight x product of halves."""
-        margins, outputs = self.point.margins(chunk), self.loss.outputs
-        second = _asked(self.loss.second, margins, chunk.targets).reshape(len(chunk), outputs, outputs)
-        weights, (high, low) = _weights(second, self.loss, _FINE_BITS), chunk.halves
-        pairs = [weights[:, a, b] for a, b in zip(*np.tril_indices(outputs), strict=True)]
+        weights, (high, low) = chunk.each(self._seconds, self.point.margins(chunk)), chunk.halves
         halves = ((high, high), (high, low), (low, low))
-        return np.stack([[chunk.weighted_products(x, pair, y) for x, y in halves] for pair in pairs])
+        return np.stack([[chunk.weighted_products(x, pair, y) for x, y in halves] for pair in weights.T])
+
+    def _seconds(self, margins: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Return second derivatives as integers, one column for each pair of outputs."""
+        outputs, (a, b) = self.loss.outputs, np.tril_indices(self.loss.outputs)
+        second = _asked(self.loss.second, margins, targets).reshape(len(margins), outputs, outputs)
+        return _weights(second[:, a, b], self.loss, _FINE_BITS)
 
 
 def _weights(second: np.ndarray, loss: Loss, bits: int) -> np.ndarray:
@@ -229,7 +239,7 @@ def certified_gradient(
 def column_sizes(data: Rows, rows: np.ndarray | None) -> np.ndarray:
     """Return the UNPROTECTED root mean square of each column's integers."""
     count = data.problem.n if rows is None else len(rows)
-    return np.sqrt(data.total(Chunk.squares, rows).astype(float) / count)
+    return np.sqrt(data.total(methodcaller("squares"), rows).astype(float) / count)
 
 
 def rough_hessian(

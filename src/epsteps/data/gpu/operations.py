@@ -95,14 +95,14 @@ def exact_gradient(block: Block, points: Target, kind: int) -> list[np.ndarray]:
         if steepest is not None:
             most = torch.nan_to_num(torch.floor(steepest * points.exact_scale[:, None] * INWARD), nan=0.0)
             level = level.clamp(-most, most)
-        return _exact_product(features, level)
+        return exact_product(features, level)
 
     return _parts(block, points.coefficients.shape[1], term)
 
 
 def exact_second_moment(block: Block) -> list[np.ndarray]:
     """Return int64 sums of u u', each over at most 2^22 records."""
-    return _parts(block, len(block.features), lambda features, *_: _exact_product(features, features))
+    return _parts(block, len(block.features), lambda features, *_: exact_product(features, features))
 
 
 def logistic_levels(margin: torch.Tensor, label: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
@@ -151,7 +151,7 @@ def _parts(block: Block, columns: int, term) -> list[np.ndarray]:
     return parts if total is None else [*parts, total.cpu().numpy()]
 
 
-def _exact_product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+def exact_product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """Return left @ right.T of integers, (a, rows) and (b, rows), in doubles that take at most 2^13 rows each."""
     size = grid.ROWS_PER_DOUBLE
     whole = left.shape[1] // size * size

@@ -1,5 +1,6 @@
 """Records for torch: on the card as a whole where they fit, else in host memory and copied over block by block."""
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -35,13 +36,9 @@ def find_device(device: Any = None) -> torch.device:
     )
 
 
-def kind_of(loss: Loss) -> int:
-    """Return the number of a loss that has code for the card, or raise."""
-    number = {"logistic": LOGISTIC, "squared": SQUARED}.get(kernel_of(loss) or "")
-    if number is None:
-        name = type(loss).__name__
-        raise TypeError(f"the gpu engine knows Logistic and Squared, not {name}. Use engine='numpy'.")
-    return number
+def kind_of(loss: Loss) -> int | None:
+    """Return the number of a loss that has code for the card; None for others, whose slopes NumPy computes."""
+    return {"logistic": LOGISTIC, "squared": SQUARED}.get(kernel_of(loss) or "")
 
 
 @dataclass(frozen=True)
@@ -58,7 +55,7 @@ class Block:
 
 
 class Records:
-    """Features and targets in float32, as blocks on the device.
+    """Features and targets in float32, as blocks on the device; ``targets`` are on the host as well.
 
     Parameters
     ----------
@@ -83,13 +80,14 @@ class Records:
             raise ValueError(f"features and targets must fit, got shapes {features.shape} and {targets.shape}.")
         self.count, self.d = features.shape
         self.device = device
-        self._host, self._steepest = (features, targets), steepest
+        self.targets, self.steepest = np.ascontiguousarray(targets, dtype=np.float32), steepest
+        self._host = features
         row = 4 * (self.d + 1)
         memory = _free(device) if memory is None else memory
         self._resident: Block | None = None
         if self.count * row <= memory:
             self._resident = self._upload(0, self.count)
-            self._host = np.empty((0, self.d)), np.empty(0)  # what is on the card is not kept here
+            self._host = np.empty((0, self.d))  # what is on the card is not kept here
         # A block in use, the next one, and each as it was copied over: four times a block.
         self._size = max(_MULTIPLE, min(memory // (4 * row), 2**22) // _MULTIPLE * _MULTIPLE)
 
@@ -98,13 +96,14 @@ class Records:
         """Return records that are on their device already."""
         records = cls.__new__(cls)
         records.d, records.count, records.device = len(block.features), block.count, block.features.device
-        records._resident, records._steepest = block, None
+        records._resident, records.steepest = block, None
+        records.targets = block.targets[: block.count].cpu().numpy()
         return records
 
     @property
     def clipped(self) -> bool:
         """Whether gradients are clipped."""
-        return self._steepest is not None
+        return self.steepest is not None
 
     def blocks(self) -> Iterator[Block]:
         """Yield all records, block by block; the next one is copied over while one is in use."""
@@ -137,8 +136,7 @@ class Records:
     def take(self, rows: np.ndarray) -> Block:
         """Return these records as a block."""
         if self._resident is None:
-            features, targets = self._host
-            block = _uploaded(np.take(features, rows, axis=0), np.take(targets, rows), self.device)
+            block = _uploaded(np.take(self._host, rows, axis=0), np.take(self.targets, rows), self.device)
             return self._limited(block, rows)
         index = torch.from_numpy(np.array(rows, dtype=np.int64)).to(self.device)
         block = _empty(self.d, len(index), self.device)
@@ -147,14 +145,14 @@ class Records:
         return self._limited(block, rows)
 
     def _upload(self, start: int, stop: int) -> Block:
-        features, targets = self._host
-        return self._limited(_uploaded(features[start:stop], targets[start:stop], self.device), slice(start, stop))
+        part = slice(start, stop)
+        return self._limited(_uploaded(self._host[part], self.targets[part], self.device), part)
 
     def _limited(self, block: Block, rows: slice | np.ndarray) -> Block:
         """Return the block with its records' steepest slopes, if there are any."""
-        if self._steepest is None:
+        if self.steepest is None:
             return block
-        return replace(block, steepest=torch.from_numpy(np.array(self._steepest[rows])).to(self.device))
+        return replace(block, steepest=torch.from_numpy(np.array(self.steepest[rows])).to(self.device))
 
 
 def _free(device: torch.device) -> int:
@@ -199,4 +197,7 @@ def _copy(to: np.ndarray, features: np.ndarray, targets: np.ndarray) -> None:
         np.copyto(to[start:stop, :d], features[start:stop], casting="same_kind")
         np.copyto(to[start:stop, d], targets[start:stop], casting="same_kind")
 
-    map_parts(part, len(features), work=d)
+    if threading.current_thread().name.startswith("epsteps"):
+        part(0, len(features))  # a thread of the pool that waits for others of the pool could wait forever
+    else:
+        map_parts(part, len(features), work=d)
