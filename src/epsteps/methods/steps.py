@@ -242,8 +242,12 @@ class StepsPlan(Plan):
         return Published(path)
 
     def _request(self, t: int, point: np.ndarray) -> Gradient:
-        scale = self.scale_at(t, point) * self.batch
-        return Gradient(self.problem, self.mechanism, point, scale, self.slope_at(point), self.sampling, t)
+        return self._pattern.following(point, self.scale_at(t, point) * self.batch, self.slope_at(point), t)
+
+    @cached_property
+    def _pattern(self) -> Gradient:
+        """What all steps have in common."""
+        return Gradient(self.problem, self.mechanism, np.zeros(self.problem.dimension), 1.0, 1.0, self.sampling)
 
     def require_executable(self) -> None:
         """Raise unless the noise of every step can be drawn: a budget of next to nothing has none."""

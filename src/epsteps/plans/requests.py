@@ -6,6 +6,7 @@ it holds ``costs`` against what the plan was charged for, lets ``draw`` choose t
 the numbers that are then executed, never declared beside them.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -128,18 +129,23 @@ class Gradient(Request):
         scale = float(up(mechanism.scales(sensitivity, np.array(cost), FULL)))
         return cls(problem, mechanism, x, scale, problem.slope_at(x[:, None]), Sampling(problem.n, problem.n))
 
+    def following(self, x: np.ndarray, scale: np.ndarray | float, bound: np.ndarray | float, step: int) -> "Gradient":
+        """Return the request of another step, which shares what follows from problem and mechanism alone."""
+        request = Gradient(self.problem, self.mechanism, x, scale, bound, self.sampling, step)
+        vars(request).update(_grid=self._grid, _shape=self._shape)
+        return request
+
     @cached_property
     def costs(self) -> tuple[Cost, ...]:
         """The cost of each column, from the scale and the sensitivity at the bound; refused where they are none."""
         if self.sampling.n != self.problem.n:
             raise ValueError(f"the request samples from n={self.sampling.n} records, but there are {self.problem.n}.")
-        for name in ("scale", "bound"):
-            values = np.asarray(getattr(self, name), dtype=float)
-            if not np.all((values > 0) & np.isfinite(values)):
-                raise ValueError(f"{name} must be positive and finite, got {values!r}.")
-        sensitivity = 2 * np.asarray(self.problem.gradient_size(self.bound, self.mechanism.norm))
-        scales = np.asarray(self.scale, dtype=float) / self.sampling.m
-        amounts = self.mechanism.costs(sensitivity, scales, self.sampling)  # pyright: ignore[reportArgumentType]
+        for name, value in (("scale", self.scale), ("bound", self.bound)):
+            fine = 0 < value < math.inf if isinstance(value, float) else _all_positive(value)
+            if not fine:
+                raise ValueError(f"{name} must be positive and finite, got {value!r}.")
+        sensitivity = 2 * self.problem.gradient_size(self.bound, self.mechanism.norm)
+        amounts = self.mechanism.costs(sensitivity, np.asarray(self.scale) / self.sampling.m, self.sampling)  # pyright: ignore[reportArgumentType]
         return tuple(map(self.mechanism.kind, np.broadcast_to(amounts, self._columns.shape[1:]).tolist()))
 
     def require_drawable(self) -> None:
@@ -181,7 +187,7 @@ class Gradient(Request):
     def _columns(self) -> np.ndarray:
         return self.x.reshape(len(self.x), -1)
 
-    @property
+    @cached_property
     def _grid(self) -> Grid:
         return Grid(self.problem)
 
@@ -192,6 +198,10 @@ class Gradient(Request):
     @cached_property
     def _release(self) -> Release:
         return self._grid.release(self.scale, self.bound, self._shape)
+
+
+def _all_positive(values: np.ndarray) -> bool:
+    return bool(np.all((np.asarray(values) > 0) & np.isfinite(values)))
 
 
 class Sum(Request):

@@ -9,6 +9,8 @@ same whatever engine, threads, blocks or order, and one record moves it by what 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,6 +29,8 @@ ROWS_PER_INT64 = 2**22
 _ROWS_BITS = 22
 # Noise of about so many bits is drawn quickly, and is still spread over billions of integers.
 _NOISE_BITS = 36
+# Squared length of points that are used as they are, far below where they are held.
+_SHORT = 1e150
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,13 +64,13 @@ class Grid:
         ``bound`` is the largest slope at each point, which a step of ``levels`` is a fraction of. Whatever floats x is,
         as a run that diverged does, points and margins are finite.
         """
-        scaled = held_point(x) * self.units[:, None]
+        # A point this short has nothing to hold; the products are False for NaN as well.
+        held = x if np.vdot(x, x) < _SHORT else held_point(x)
+        scaled = held * self.units[:, None]
         bits = 53 - _BITS - math.ceil(math.log2(self.problem.dimension))
-        _, exponent = np.frexp(np.max(np.abs(scaled), axis=0))
+        _, exponent = np.frexp(np.abs(scaled).max(axis=0))
         coefficients = np.rint(np.ldexp(scaled, bits - exponent))
-        return Points(
-            coefficients, np.ldexp(1.0, exponent - bits - _BITS), np.broadcast_to(bound, x.shape[1:]).astype(float)
-        )
+        return Points(coefficients, np.ldexp(1.0, exponent - bits - _BITS), np.full(x.shape[1:], bound, dtype=float))
 
     def gradient_step(self, bound: np.ndarray | float) -> np.ndarray:
         """Return the real size of one integer of a gradient sum, for each coordinate, where slopes have this bound."""
@@ -84,21 +88,48 @@ class Grid:
         Formal guarantee: the rounded sum fits into 62 bits whatever the n records are. The noise is known modulo 2^64,
         and is added to it modulo 2^64: a function of the sum with the whole noise.
         """
-        step = self.gradient_step(bound)
-        unit = step if shape.stretches else step / self.units[:, None]
-        scales = np.broadcast_to(scale / unit, step.shape)
-        bits = np.frexp(scales)[1].astype(np.int64)
+        step, unit = self._units(bound, shape)
+        bits = np.frexp(np.broadcast_to(scale / unit, step.shape))[1].astype(np.int64)
         shift = np.maximum(bits - _NOISE_BITS, max(0, math.ceil(math.log2(self.problem.n)) - _ROWS_BITS))
         if not shape.stretches:
             shift = np.broadcast_to(shift.max(axis=0), shift.shape)
-        coarse = np.ldexp(unit, shift)
-        growth = 0.0
+        cells = self._cells(bound, shape, shift)
+        # Samplers draw no finer noise: there is then a little more of it than was paid for.
+        grown = np.maximum(up(scale / cells.unit * (1 + cells.growth)), shape.finest)
+        return Release(cells.shift, cells.step, grown if shape.stretches else grown[0])
+
+    def _cells(self, bound: np.ndarray | float, shape: Shape, shift: np.ndarray) -> "Cells":
+        """Return what sums and noise of this shape are in multiples of 2^shift; steps with one bound share them."""
+        key = (bound, shift.tobytes()) if isinstance(bound, float) else None
+        if key is not None and key in self._known and self._known[key][0] is shape:
+            return self._known[key][1]
+        step, unit = self._units(bound, shape)
+        coarse, growth = np.ldexp(unit, shift), 0.0
         if shift.any():
             moved = _gauge(shape, np.where(shift > 0, coarse, 0.0)) if shape.stretches else shape.cube * coarse[0]
             growth = moved / (2 * self.problem.gradient_size(bound, shape.norm))
-        # Samplers draw no finer noise: there is then a little more of it than was paid for.
-        grown = np.maximum(up(scale / coarse * (1 + growth)), shape.finest)
-        return Release(shift, np.ldexp(step, shift), grown if shape.stretches else grown[0])
+        cells = Cells(shift, np.ldexp(step, shift), coarse, growth)
+        if key is not None:
+            self._known[key] = shape, cells
+        return cells
+
+    @cached_property
+    def _known(self) -> dict[tuple[float, bytes], tuple[Shape, "Cells"]]:
+        return {}
+
+    def _units(self, bound: np.ndarray | float, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+        """Return the real size of one integer of a sum, and of one integer of noise that is not rounded."""
+        step = self.gradient_step(bound)
+        return step, step if shape.stretches else step / self.units[:, None]
+
+
+class Cells(NamedTuple):
+    """Integers of 2^shift: the real size of those of a sum, that of the noise's, and what rounding adds to its scale."""
+
+    shift: np.ndarray
+    step: np.ndarray
+    unit: np.ndarray
+    growth: np.ndarray | float
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,89 @@
+"""Vectors of noise, compiled, where float64 leaves nothing open. Importing this module needs numba.
+
+Each function repeats the lines of its sampler, ``laplace`` or ``gaussian``, on the same words, with the same bounds on
+errors. Where they leave an integer or a comparison open it returns False, and the sampler decides.
+"""
+
+import math
+
+import numpy as np
+
+from epsteps.noise._floyd import compiled
+from epsteps.noise.reals import FLAT, LOG_ULPS, THRESHOLD_BITS
+
+_ONE, _TOP, _LAST_THRESHOLD = np.uint64(1), np.uint64(64 - THRESHOLD_BITS), np.uint64(2**THRESHOLD_BITS - 1)
+_LOG_ERROR = (LOG_ULPS + 8) * 2.0**-52
+
+
+@compiled
+def _low_is_open(word, shift):
+    """Return whether the threshold of a low part has to be looked at, where the law is flat."""
+    return shift > 0 and word >> _TOP >= _LAST_THRESHOLD
+
+
+@compiled
+def _low(word, shift):
+    return np.int64(word & ((_ONE << np.uint64(shift)) - _ONE))
+
+
+@compiled
+def laplace(words, reduced, shift, found):
+    """Write the difference of two geometric variables for each scale; ``words`` is that of ``laplace.words_for``."""
+    for i in range(len(found)):
+        total = np.int64(0)
+        for which in range(2):
+            w = np.float64(words[which, 0, i])
+            if w == 0:
+                return False
+            exponential = -math.log(w * 2.0**-64)
+            error = reduced[i] * (2.0**-51 + 1 / w + _LOG_ERROR * exponential)
+            x = reduced[i] * exponential
+            high = math.floor(max(x - error, 0.0))
+            if high != math.floor(x + error):
+                return False
+            part = np.int64(high) << shift[i]
+            if words.shape[1] == 2:
+                if _low_is_open(words[which, 1, i], shift[i]):
+                    return False
+                part += _low(words[which, 1, i], shift[i])
+            total += part if which == 0 else -part
+        found[i] = total
+    return True
+
+
+@compiled
+def gaussian(points, words, reduced, shift, found):
+    """Write rounded Gaussians: of the points of the disc among ``points``, and low parts of ``words``."""
+    half, column, count = (len(found) + 1) // 2, 0, points.shape[1]
+    for i in range(half):
+        while True:
+            if column == count:
+                return False
+            u, v = np.int64(points[0, column]) * 2.0**-63, np.int64(points[1, column]) * 2.0**-63
+            s = u * u + v * v
+            column += 1
+            if abs(s - 1) < 2.0**-44 or s < 2.0**-80:
+                return False
+            if s < 1:
+                break
+        log = -math.log(s)
+        g = math.sqrt(2 * log / s)
+        of_z = 0.5 * (2.0**-50 + 2.0**-60 / math.sqrt(s)) * (1 + 1 / log) + _LOG_ERROR
+        for axis in range(2):
+            place = i + axis * half
+            if place >= len(found):
+                break
+            z = (u if axis == 0 else v) * g
+            error = abs(z) * of_z + 2.0**-62 * g
+            x = reduced[place] * z + math.ldexp(0.5, -shift[place])
+            tolerance = reduced[place] * error + abs(x) * 2.0**-50
+            high = math.floor(x - tolerance)
+            if high != math.floor(x + tolerance):
+                return False
+            found[place] = np.int64(high) << shift[place]
+            if len(words):
+                steep = (reduced[place] * (abs(z) + error) + 1) / (reduced[place] * reduced[place]) > FLAT / 2
+                if (steep and shift[place] > 0) or _low_is_open(words[place], shift[place]):
+                    return False
+                found[place] += _low(words[place], shift[place])
+    return True
