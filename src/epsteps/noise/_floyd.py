@@ -1,17 +1,19 @@
 """Subsets, compiled: Floyd's algorithm, and the distinct ones of values. Importing this module needs numba."""
 
+from typing import Any
+
 import numba
 import numpy as np
 
 _LOW, _HALF = np.uint64(2**32 - 1), np.uint64(32)
 _ONE, _SIX, _LAST = np.uint64(1), np.uint64(6), np.uint64(63)
-# The top six bits of a power of two times this differ for all 64 of them (a sequence of de Bruijn): they find its place.
+# The top six bits of a power of two times this, a sequence of de Bruijn, say which power it is.
 _DE_BRUIJN, _TOP = np.uint64(0x03F79D71B4CB0A89), np.uint64(58)
 _PLACES = np.empty(64, np.int64)
 _PLACES[[(int(_DE_BRUIJN) << place) % 2**64 >> 58 for place in range(64)]] = range(64)
 
 
-def compiled(function):
+def compiled(function: Any) -> Any:
     """Return a function compiled by numba, and kept on disk where there is a place for it."""
     try:
         return numba.njit(function, cache=True, nogil=True)

@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from epsteps.noise._floyd import compiled
-from epsteps.noise.reals import FLAT, LOG_ULPS, THRESHOLD_BITS
+from epsteps.noise.reals import FLAT, HIGH_BITS, LOG_ULPS, THRESHOLD_BITS
 
 _ONE, _TOP, _LAST_THRESHOLD = np.uint64(1), np.uint64(64 - THRESHOLD_BITS), np.uint64(2**THRESHOLD_BITS - 1)
 _LOG_ERROR = (LOG_ULPS + 8) * 2.0**-52
@@ -27,32 +27,39 @@ def _low(word, shift):
 
 
 @compiled
-def laplace(words, reduced, shift, found):
+def _split(scale):
+    """Return what ``reals.split`` does."""
+    shift = max(math.frexp(scale)[1] - HIGH_BITS, 0)
+    return math.ldexp(scale, -shift), np.int64(shift)
+
+
+@compiled
+def laplace(words, scales, found):
     """Write the difference of two geometric variables for each scale; ``words`` is that of ``laplace.words_for``."""
     for i in range(len(found)):
-        total = np.int64(0)
+        (reduced, shift), total = _split(scales[i]), np.int64(0)
         for which in range(2):
             w = np.float64(words[which, 0, i])
             if w == 0:
                 return False
             exponential = -math.log(w * 2.0**-64)
-            error = reduced[i] * (2.0**-51 + 1 / w + _LOG_ERROR * exponential)
-            x = reduced[i] * exponential
+            error = reduced * (2.0**-51 + 1 / w + _LOG_ERROR * exponential)
+            x = reduced * exponential
             high = math.floor(max(x - error, 0.0))
             if high != math.floor(x + error):
                 return False
-            part = np.int64(high) << shift[i]
+            part = np.int64(high) << shift
             if words.shape[1] == 2:
-                if _low_is_open(words[which, 1, i], shift[i]):
+                if _low_is_open(words[which, 1, i], shift):
                     return False
-                part += _low(words[which, 1, i], shift[i])
+                part += _low(words[which, 1, i], shift)
             total += part if which == 0 else -part
         found[i] = total
     return True
 
 
 @compiled
-def gaussian(points, words, reduced, shift, found):
+def gaussian(points, words, sigmas, found):
     """Write rounded Gaussians: of the points of the disc among ``points``, and low parts of ``words``."""
     half, column, count = (len(found) + 1) // 2, 0, points.shape[1]
     for i in range(half):
@@ -73,17 +80,17 @@ def gaussian(points, words, reduced, shift, found):
             place = i + axis * half
             if place >= len(found):
                 break
-            z = (u if axis == 0 else v) * g
+            (reduced, shift), z = _split(sigmas[place]), (u if axis == 0 else v) * g
             error = abs(z) * of_z + 2.0**-62 * g
-            x = reduced[place] * z + math.ldexp(0.5, -shift[place])
-            tolerance = reduced[place] * error + abs(x) * 2.0**-50
+            x = reduced * z + math.ldexp(0.5, -shift)
+            tolerance = reduced * error + abs(x) * 2.0**-50
             high = math.floor(x - tolerance)
             if high != math.floor(x + tolerance):
                 return False
-            found[place] = np.int64(high) << shift[place]
+            found[place] = np.int64(high) << shift
             if len(words):
-                steep = (reduced[place] * (abs(z) + error) + 1) / (reduced[place] * reduced[place]) > FLAT / 2
-                if (steep and shift[place] > 0) or _low_is_open(words[place], shift[place]):
+                steep = (reduced * (abs(z) + error) + 1) / (reduced * reduced) > FLAT / 2
+                if (steep and shift > 0) or _low_is_open(words[place], shift):
                     return False
-                found[place] += _low(words[place], shift[place])
+                found[place] += _low(words[place], shift)
     return True

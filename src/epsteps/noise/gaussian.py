@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from epsteps.noise.bits import Again, Bits
-from epsteps.noise.reals import FLAT, LOG_ULPS, Ball, Point, Uniform, certain_floor, decide, low_part, split
+from epsteps.noise.reals import FLAT, HIGH_BITS, LOG_ULPS, Ball, Point, Uniform, certain_floor, decide, low_part, split
 from epsteps.noise.samplers import SAMPLERS, Sampler, Uniforms, as_columns, checked_scale, each_column
 from epsteps.problem.grid import wrapped
 from epsteps.problem.shapes import Ellipsoid, Spherical
@@ -228,11 +228,11 @@ def quick_gaussian(bits: Bits, sigmas: np.ndarray) -> np.ndarray:
         return rounded_gaussian(bits, sigmas)
     from epsteps.noise import _vectors
 
-    reduced, shift = map(np.ascontiguousarray, split(sigmas))
     found = np.empty(len(sigmas), np.int64)
     points = bits.words(_words_of_points((len(sigmas) + 1) // 2)).reshape(2, -1)
-    low = bits.words(len(sigmas) if shift.any() else 0)
-    if _vectors.gaussian(points, low, reduced, shift, found):
+    large = len(sigmas) and sigmas.max() >= 2.0**HIGH_BITS
+    low = bits.words(len(sigmas) if large else 0)
+    if _vectors.gaussian(points, low, sigmas, found):
         return found
     return rounded_gaussian(Again(bits, points, low), sigmas)
 

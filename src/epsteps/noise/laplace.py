@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 
 from epsteps.noise.bits import Again, Bits
-from epsteps.noise.reals import LOG_ULPS, Ball, Uniform, certain_floor, decide, low_part, split
+from epsteps.noise.reals import HIGH_BITS, LOG_ULPS, Ball, Uniform, certain_floor, decide, low_part, split
 from epsteps.noise.samplers import SAMPLERS, Sampler, Uniforms
 from epsteps.problem.grid import wrapped
 from epsteps.problem.shapes import L1
@@ -107,9 +107,10 @@ def quick_laplace(bits: Bits, scales: np.ndarray) -> np.ndarray:
         return discrete_laplace(bits, scales)
     from epsteps.noise import _vectors
 
-    reduced, shift = map(np.ascontiguousarray, split(scales))
-    words, found = words_for(bits, shift, 2), np.empty(len(scales), np.int64)
-    return found if _vectors.laplace(words, reduced, shift, found) else discrete_laplace(Again(bits, words), scales)
+    large = 1 + bool(len(scales) and scales.max() >= 2.0**HIGH_BITS)
+    words = bits.words(2 * large * len(scales)).reshape(2, large, -1)
+    found = np.empty(len(scales), np.int64)
+    return found if _vectors.laplace(words, scales, found) else discrete_laplace(Again(bits, words), scales)
 
 
 SAMPLERS[L1] = Sampler(_integers, float_laplace)

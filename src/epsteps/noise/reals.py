@@ -214,7 +214,7 @@ def _polar_factor(u: Ball, v: Ball) -> Ball:
 LOG_ULPS = 8
 FLAT = 2.0**-16
 
-_HIGH_BITS = 27
+HIGH_BITS = 27
 THRESHOLD_BITS = 16
 
 
@@ -223,7 +223,7 @@ def split(scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if scales.strides == (0,) and len(scales) > 1:  # one scale, broadcast
         reduced, shift = split(scales[:1])
         return np.broadcast_to(reduced, scales.shape), np.broadcast_to(shift, scales.shape)
-    shift = np.maximum(np.frexp(scales)[1].astype(np.int64) - _HIGH_BITS, 0)
+    shift = np.maximum(np.frexp(scales)[1].astype(np.int64) - HIGH_BITS, 0)
     return np.ldexp(scales, -shift), shift
 
 
