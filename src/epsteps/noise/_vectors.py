@@ -59,38 +59,45 @@ def laplace(words, scales, found):
 
 
 @compiled
+def _places(points, places):
+    """Write which points lie in the disc, until there are enough; False if there are not, or any is at its edge."""
+    count = 0
+    for column in range(points.shape[1]):
+        u, v = np.int64(points[0, column]) * 2.0**-63, np.int64(points[1, column]) * 2.0**-63
+        s = u * u + v * v
+        if abs(s - 1) < 2.0**-44:
+            return False
+        if s < 1 and count < len(places):
+            places[count] = column
+            count += 1
+    return count == len(places)
+
+
+@compiled
 def gaussian(points, words, sigmas, found):
     """Write rounded Gaussians: of the points of the disc among ``points``, and low parts of ``words``."""
-    half, column, count = (len(found) + 1) // 2, 0, points.shape[1]
-    for i in range(half):
-        while True:
-            if column == count:
-                return False
-            u, v = np.int64(points[0, column]) * 2.0**-63, np.int64(points[1, column]) * 2.0**-63
-            s = u * u + v * v
-            column += 1
-            if abs(s - 1) < 2.0**-44 or s < 2.0**-80:
-                return False
-            if s < 1:
-                break
+    places = np.empty((len(found) + 1) // 2, np.int64)
+    if not _places(points, places):
+        return False
+    for i in range(len(found)):
+        axis, column = i // len(places), places[i % len(places)]
+        u, v = np.int64(points[axis, column]) * 2.0**-63, np.int64(points[1 - axis, column]) * 2.0**-63
+        s = u * u + v * v
+        if s < 2.0**-80:
+            return False
         log = -math.log(s)
         g = math.sqrt(2 * log / s)
-        of_z = 0.5 * (2.0**-50 + 2.0**-60 / math.sqrt(s)) * (1 + 1 / log) + _LOG_ERROR
-        for axis in range(2):
-            place = i + axis * half
-            if place >= len(found):
-                break
-            (reduced, shift), z = _split(sigmas[place]), (u if axis == 0 else v) * g
-            error = abs(z) * of_z + 2.0**-62 * g
-            x = reduced * z + math.ldexp(0.5, -shift)
-            tolerance = reduced * error + abs(x) * 2.0**-50
-            high = math.floor(x - tolerance)
-            if high != math.floor(x + tolerance):
+        (reduced, shift), z = _split(sigmas[i]), u * g
+        error = abs(z) * (0.5 * (2.0**-50 + 2.0**-60 / math.sqrt(s)) * (1 + 1 / log) + _LOG_ERROR) + 2.0**-62 * g
+        x = reduced * z + math.ldexp(0.5, -shift)
+        tolerance = reduced * error + abs(x) * 2.0**-50
+        high = math.floor(x - tolerance)
+        if high != math.floor(x + tolerance):
+            return False
+        found[i] = np.int64(high) << shift
+        if len(words):
+            steep = (reduced * (abs(z) + error) + 1) / (reduced * reduced) > FLAT / 2
+            if (steep and shift > 0) or _low_is_open(words[i], shift):
                 return False
-            found[place] = np.int64(high) << shift
-            if len(words):
-                steep = (reduced * (abs(z) + error) + 1) / (reduced * reduced) > FLAT / 2
-                if (steep and shift > 0) or _low_is_open(words[place], shift):
-                    return False
-                found[place] += _low(words[place], shift)
+            found[i] += _low(words[i], shift)
     return True
