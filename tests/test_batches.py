@@ -67,7 +67,7 @@ def test_compiled_noise_is_that_of_the_sampler_and_reads_the_same_words(law, sca
 def test_compiled_noise_decides_what_it_may_and_nothing_else(law):
     """Nearly all vectors of ordinary words are drawn by the compiled function, and none with a word at the edge."""
     pytest.importorskip("numba")
-    from epsteps.noise import _vectors
+    from epsteps.noise import _compiled
 
     scales, found = SCALES["large"], np.empty(21, np.int64)
     points = gaussian._words_of_points(11)
@@ -76,10 +76,10 @@ def test_compiled_noise_decides_what_it_may_and_nothing_else(law):
     for seed in range(200):
         bits = Bits(seed)
         words = [bits.words(math.prod(form)).reshape(form) for form in forms]
-        decided.append(getattr(_vectors, law)(*words, scales, found))
+        decided.append(getattr(_compiled, law)(*words, scales, found))
         words[0][..., 0] = 0
         words[-1][..., -1] = 2**64 - 1
-        assert not getattr(_vectors, law)(*words, scales, found)
+        assert not getattr(_compiled, law)(*words, scales, found)
     assert sum(decided) > 190
 
 

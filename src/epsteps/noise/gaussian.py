@@ -226,13 +226,13 @@ def quick_gaussian(bits: Bits, sigmas: np.ndarray) -> np.ndarray:
     """Return what ``rounded_gaussian`` does, compiled where numba is there already."""
     if "numba" not in sys.modules:
         return rounded_gaussian(bits, sigmas)
-    from epsteps.noise import _vectors
+    from epsteps.noise import _compiled
 
     found = np.empty(len(sigmas), np.int64)
     points = bits.words(_words_of_points((len(sigmas) + 1) // 2)).reshape(2, -1)
     large = len(sigmas) and sigmas.max() >= 2.0**HIGH_BITS
     low = bits.words(len(sigmas) if large else 0)
-    if _vectors.gaussian(points, low, sigmas, found):
+    if _compiled.gaussian(points, low, sigmas, found):
         return found
     return rounded_gaussian(Again(bits, points, low), sigmas)
 

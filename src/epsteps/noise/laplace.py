@@ -105,12 +105,12 @@ def quick_laplace(bits: Bits, scales: np.ndarray) -> np.ndarray:
     """Return what ``discrete_laplace`` does, compiled where numba is there already."""
     if "numba" not in sys.modules:
         return discrete_laplace(bits, scales)
-    from epsteps.noise import _vectors
+    from epsteps.noise import _compiled
 
     large = 1 + bool(len(scales) and scales.max() >= 2.0**HIGH_BITS)
     words = bits.words(2 * large * len(scales)).reshape(2, large, -1)
     found = np.empty(len(scales), np.int64)
-    return found if _vectors.laplace(words, scales, found) else discrete_laplace(Again(bits, words), scales)
+    return found if _compiled.laplace(words, scales, found) else discrete_laplace(Again(bits, words), scales)
 
 
 SAMPLERS[L1] = Sampler(_integers, float_laplace)

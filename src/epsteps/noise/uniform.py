@@ -130,7 +130,7 @@ def _marked_subset(bits: Bits, size: int, of: int) -> np.ndarray:
 
     The operating system's words are drawn with some to spare for values that repeat; those left over are dropped.
     """
-    from epsteps.noise import _floyd
+    from epsteps.noise import _compiled
 
     taken, found, missing = np.zeros(of // 64 + 1, np.uint64), np.empty(size + 2, np.int64), size
     while missing:
@@ -139,13 +139,13 @@ def _marked_subset(bits: Bits, size: int, of: int) -> np.ndarray:
         lift = 64 - 8 * words.itemsize
         limits = np.uint64(lift), np.uint64(2**64 - (of << lift) + 1)
         while missing and at < len(words):
-            at, missing = _floyd.mark(words, at, of, *limits, taken, missing)
+            at, missing = _compiled.mark(words, at, of, *limits, taken, missing)
             if missing and at < len(words):
                 word, bit = divmod(_exact_floor(_uniform(bits, words[at : at + 1]), of), 64)
                 missing -= not int(taken[word]) >> bit & 1
                 taken[word] |= np.uint64(1 << bit)
                 at += 1
-    _floyd.marked(taken, found)
+    _compiled.marked(taken, found)
     return found[:size]
 
 
@@ -168,10 +168,10 @@ def quick_subsets(bits: Bits, count: int, size: int, of: int) -> np.ndarray:
     words = bits.words(count * size).reshape(count, size)
     if "numba" not in sys.modules and (words.size < _WORTH_COMPILING or find_spec("numba") is None):
         return floyd(words, of)
-    from epsteps.noise import _floyd
+    from epsteps.noise import _compiled
 
     found = np.empty((count, size), dtype=np.int64)
-    _floyd.subsets(words, of, found)
+    _compiled.subsets(words, of, found)
     return found
 
 
