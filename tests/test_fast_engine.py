@@ -11,7 +11,7 @@ pytest.importorskip("numba", reason="the fast engine needs numba: pip install 'e
 import epsteps as es
 from epsteps.data.dense import DenseEngine
 from epsteps.data.fast import FastEngine, _slopes
-from epsteps.noise import Source, _floyd, uniform
+from epsteps.noise import Source, _compiled, uniform
 from epsteps.problem.grid import STEPS, Grid, Points
 from epsteps.problem.sampling import Sampling
 from epsteps.running import floats
@@ -283,7 +283,7 @@ def test_compiled_subsets_of_more_than_32_bits_are_those_of_numpy():
     """Uncompiled, as it is compiled: the bits of so many values take no memory until they are touched."""
     n, words = 2**32 + 12345, np.random.default_rng(4).integers(2**64, size=(5, 20), dtype=np.uint64)
     found = np.empty((5, 20), np.int64)
-    _floyd._subsets(words, n, found)
+    _compiled._subsets(words, n, found)
     np.testing.assert_array_equal(found, uniform.floyd(words, n))
 
 

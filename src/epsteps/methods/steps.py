@@ -16,7 +16,7 @@ from epsteps.budgets.mechanisms import Mechanism
 from epsteps.plans import covariances, notation
 from epsteps.plans.page import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Plan, Published
-from epsteps.plans.requests import Gradient
+from epsteps.plans.requests import Gradient, Gradients
 from epsteps.problem import limits, validate
 from epsteps.problem.extras import MissingExtraError
 from epsteps.problem.problem import Problem
@@ -242,8 +242,15 @@ class StepsPlan(Plan):
         return Published(path)
 
     def _request(self, t: int, point: np.ndarray) -> Gradient:
-        scale = self.scale_at(t, point) * self.batch
-        return Gradient(self.problem, self.mechanism, point, scale, self.slope_at(point), self.sampling, t)
+        return self._gradients.request(point, self.scale_at(t, point) * self.batch, self.slope_at(point), t)
+
+    @cached_property
+    def _gradients(self) -> Gradients:
+        """What the steps ask for; their scales are known beforehand unless they depend on points."""
+        slope, known = self.problem.loss.slope, {}
+        if self.sensitivity == "global" and isinstance(slope, float) and math.isfinite(slope):
+            known = {"scales": self.scales * self.batch, "bound": slope}
+        return Gradients(self.problem, self.mechanism, self.sampling, **known)
 
     def require_executable(self) -> None:
         """Raise unless the noise of every step can be drawn: a budget of next to nothing has none."""

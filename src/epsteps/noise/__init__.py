@@ -6,7 +6,8 @@ Every exact sampler is a function of infinitely many fair bits. It is first eval
 bound on the error whatever the other bits are. Where that bound leaves an integer or a comparison open, more bits are
 drawn and interval arithmetic decides, at growing precision: no probability of failure is left over to be accounted for.
 
-What this rests on: fair bits (``bits``), numpy's logarithm, and decimal's logarithm and root (``reals``).
+What this rests on: fair bits (``bits``), numpy's logarithm and, where a sampler is compiled, the C library's, and
+decimal's logarithm and root (``reals``).
 Noise never sees data, so that its work cannot depend on data. It depends on the noise only through rare refinements,
 which look at fractional parts rather than sizes, and through the rejections of ``knorm`` and ``shaped``. No promise is
 made about time at the level of microseconds.

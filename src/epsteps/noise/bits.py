@@ -24,8 +24,31 @@ class Bits:
             return self.generator.integers(2**64, size=count, dtype=np.uint64)
         return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
 
+    def short_words(self, count: int) -> np.ndarray:
+        """Return words of fair bits, as few as are worth drawing: 32 from the operating system, which counts them."""
+        if self.generator is not None:
+            return self.words(count)
+        return np.frombuffer(os.urandom(4 * count), dtype=np.uint32)
+
     def more(self, count: int) -> int:
         """Return an integer of ``count`` fair bits, to extend a number that is known too coarsely."""
         size = -(-count // 8)
         raw = os.urandom(size) if self._refining is None else self._refining.bytes(size)
         return int.from_bytes(raw, "little") >> (8 * size - count)
+
+
+class Again(Bits):
+    """Words that were drawn, once more, and after them those of the stream that they are from."""
+
+    def __init__(self, bits: Bits, *drawn: np.ndarray) -> None:
+        self.seed, self.generator, self._bits = bits.seed, bits.generator, bits
+        self._drawn = np.concatenate([words.reshape(-1) for words in drawn])
+
+    def words(self, count: int) -> np.ndarray:
+        """Return words of 64 fair bits."""
+        known, self._drawn = self._drawn[:count], self._drawn[count:]
+        return known if len(known) == count else np.concatenate([known, self._bits.words(count - len(known))])
+
+    def more(self, count: int) -> int:
+        """Return an integer of ``count`` fair bits."""
+        return self._bits.more(count)

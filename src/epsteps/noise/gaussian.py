@@ -4,6 +4,8 @@ Rounding is post-processing when the noise is added to an integer, so that ⌊σ
 Gaussian: exactly Gaussian-DP. The discrete Gaussian (Canonne, Kamath and Steinke 2020) is not.
 """
 
+import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -11,8 +13,8 @@ from functools import partial
 import numpy as np
 from scipy.special import ndtri
 
-from epsteps.noise.bits import Bits
-from epsteps.noise.reals import FLAT, LOG_ULPS, Ball, Point, Uniform, certain_floor, decide, low_part, split
+from epsteps.noise.bits import Again, Bits
+from epsteps.noise.reals import FLAT, HIGH_BITS, LOG_ULPS, Ball, Point, Uniform, certain_floor, decide, low_part, split
 from epsteps.noise.samplers import SAMPLERS, Sampler, Uniforms, as_columns, checked_scale, each_column
 from epsteps.problem.grid import wrapped
 from epsteps.problem.shapes import Ellipsoid, Spherical
@@ -152,8 +154,7 @@ class Gaussians:
         self._columns = np.empty(0, np.int64)
         while len(self._columns) < self._half:
             missing = self._half - len(self._columns)
-            # 4/π points are needed for each in the disc; four roots more make a second round a rarity.
-            words = self._bits.words(2 * (int(1.2733 * missing + 4 * np.sqrt(missing)) + 8)).reshape(2, -1)
+            words = self._bits.words(_words_of_points(missing)).reshape(2, -1)
             seen = self._words.shape[1]
             self._words = np.concatenate([self._words, words], axis=1)
             s = np.square(words.view(np.int64) * 2.0**-63).sum(axis=0)
@@ -170,6 +171,14 @@ class Gaussians:
             first, second = (Uniform(self._bits, int(word) ^ 2**63, 64) for word in self._words[:, column])
             self._points[column] = Point(first, second)
         return self._points[column]
+
+
+def _words_of_points(count: int) -> int:
+    """Return how many words to draw for so many points of the disc.
+
+    4/π points of the square are needed for each; four roots more make a second round a rarity.
+    """
+    return 2 * (int(1.2733 * count + 4 * math.sqrt(count)) + 8) if count else 0
 
 
 def tilted(
@@ -210,7 +219,22 @@ def float_ellipsoid(uniform: Uniforms, shape: Ellipsoid, form: tuple[int, ...]) 
 
 
 def _spherical(bits: Bits, shape: Spherical, scales: np.ndarray) -> np.ndarray:
-    return rounded_gaussian(bits, scales.reshape(-1)).reshape(scales.shape)
+    return quick_gaussian(bits, scales.reshape(-1)).reshape(scales.shape)
+
+
+def quick_gaussian(bits: Bits, sigmas: np.ndarray) -> np.ndarray:
+    """Return what ``rounded_gaussian`` does, compiled where numba is there already."""
+    if "numba" not in sys.modules:
+        return rounded_gaussian(bits, sigmas)
+    from epsteps.noise import _compiled
+
+    found = np.empty(len(sigmas), np.int64)
+    points = bits.words(_words_of_points((len(sigmas) + 1) // 2)).reshape(2, -1)
+    large = len(sigmas) and sigmas.max() >= 2.0**HIGH_BITS
+    low = bits.words(len(sigmas) if large else 0)
+    if _compiled.gaussian(points, low, sigmas, found):
+        return found
+    return rounded_gaussian(Again(bits, points, low), sigmas)
 
 
 def _ellipsoid(bits: Bits, shape: Ellipsoid, scales: np.ndarray) -> np.ndarray:

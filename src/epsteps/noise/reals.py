@@ -214,8 +214,8 @@ def _polar_factor(u: Ball, v: Ball) -> Ball:
 LOG_ULPS = 8
 FLAT = 2.0**-16
 
-_HIGH_BITS = 27
-_THRESHOLD_BITS = 16
+HIGH_BITS = 27
+THRESHOLD_BITS = 16
 
 
 def split(scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -223,7 +223,7 @@ def split(scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if scales.strides == (0,) and len(scales) > 1:  # one scale, broadcast
         reduced, shift = split(scales[:1])
         return np.broadcast_to(reduced, scales.shape), np.broadcast_to(shift, scales.shape)
-    shift = np.maximum(np.frexp(scales)[1].astype(np.int64) - _HIGH_BITS, 0)
+    shift = np.maximum(np.frexp(scales)[1].astype(np.int64) - HIGH_BITS, 0)
     return np.ldexp(scales, -shift), shift
 
 
@@ -233,8 +233,9 @@ def certain_floor(x: np.ndarray, tolerance: np.ndarray, least: float = -np.inf) 
     Tolerances must cover the rounding of ``x ± tolerance``.
     """
     low, high = np.floor(np.maximum(x - tolerance, least)), np.floor(x + tolerance)
-    is_open = ~(low == high)  # also where a logarithm overflowed
-    return np.where(is_open, 0, low).astype(np.int64), np.flatnonzero(is_open)
+    open_at = np.flatnonzero(low != high)  # also where a logarithm overflowed
+    low[open_at] = 0
+    return low.astype(np.int64), open_at
 
 
 def low_part(
@@ -252,12 +253,12 @@ def low_part(
     unless ``steep``: only one threshold in 2^16 has to be looked at. ``widen`` lets tests look at more of them.
     """
     positions = (words & ((np.uint64(1) << shift.astype(np.uint64)) - np.uint64(1))).astype(np.int64)
-    thresholds = words >> np.uint64(64 - _THRESHOLD_BITS)
-    unseen = max(0, 2**_THRESHOLD_BITS - int(widen))
+    thresholds = words >> np.uint64(64 - THRESHOLD_BITS)
+    unseen = max(0, 2**THRESHOLD_BITS - int(widen))
     for i in np.flatnonzero((shift > 0) & ((thresholds >= unseen) | steep)).tolist():
         width = int(shift[i])
         position = Uniform(bits, int(positions[i]), width)
-        threshold = Uniform(bits, int(thresholds[i]), _THRESHOLD_BITS)
+        threshold = Uniform(bits, int(thresholds[i]), THRESHOLD_BITS)
         while not decide(partial(_is_accepted, excess, i, position, threshold)):
             position, threshold = Uniform(bits), Uniform(bits)
         positions[i] = position.leading(width)

@@ -17,6 +17,7 @@ from epsteps.problem.sampling import Sampling
 from epsteps.problem.shapes import RULES, Shape
 
 LARGEST = 2.0**62
+_TINY = 5e-324
 
 # Draws uniform numbers of the open interval (0, 1) of an array's form.
 Uniforms = Callable[[tuple[int, ...]], np.ndarray]
@@ -67,6 +68,8 @@ def checked_shape(mechanism: Mechanism, form: tuple[int, ...], body: Shape | Non
 def checked_scale(scale: np.ndarray | float, least: float = 0.0, name: str = "scale") -> np.ndarray:
     """Return scales as float64, never below what was asked for, or raise."""
     numbers = np.asarray(scale)
+    if numbers.dtype == np.float64 and ((numbers >= (least or _TINY)) & (numbers <= LARGEST)).all():
+        return numbers
     if numbers.dtype.kind not in "iuf":
         raise TypeError(f"{name} must be a number or an array of numbers, got {scale!r}.")
     usable = (numbers > 0) & (numbers >= least) & (numbers <= LARGEST)
@@ -144,8 +147,10 @@ class Source:
         modulo 2^64 to an integer vector of sensitivity Δ they are Δ_1/scale-DP and Δ_2/scale-Gaussian-DP. For the
         shapes of a ``body`` see ``shaped``; "ellipsoid" is gauge(Δ)/scale-Gaussian-DP.
         """
-        body = checked_shape(mechanism, shape, body)
-        return sampler_of(body).integers(self._bits, body, np.broadcast_to(checked_scale(scale), shape))
+        body, scales = checked_shape(mechanism, shape, body), checked_scale(scale)
+        if scales.shape != shape:
+            scales = np.broadcast_to(scales, shape)
+        return sampler_of(body).integers(self._bits, body, scales)
 
     def shaped(self, shape: Shape, t: np.ndarray | float) -> np.ndarray:
         """Return one draw of exact integer noise of this shape and scale: a vector, or a symmetric matrix.

@@ -13,27 +13,36 @@ _HALF = np.uint64(32)
 _LOW = np.uint64(2**32 - 1)
 # Words from which numba is worth importing, where nothing else has imported it yet.
 _WORTH_COMPILING = 10_000_000
+# Up to here few short words leave a value below it open.
+_SHORT = 2**24
+# Marks for each value that is drawn, above which sorting the values is quicker than going through all marks.
+_MARKS = 4096
 
 
 def uniform_below(bits: Bits, words: np.ndarray, bound: int, widen: float = 1.0) -> np.ndarray:
     """Return ⌊bU⌋ for uniform numbers U: uniform on 0, ..., b - 1, modulo 2^64.
 
-    A column of ``words``, one or two, has the first bits of a U. More are drawn where these leave the integer open:
-    with probability b/2^64 for one word, and about 2^-64 for two, whatever the bound. Nothing is rejected. So with
-    two words the work does not tell the bound, which may be secret.
+    A column of ``words``, one or two of 64 bits, or one of 32, has the first bits of a U. More are drawn where these
+    leave the integer open: with probability b/2^64 for one word (b/2^32 if it is short), and about 2^-64 for two,
+    whatever the bound. Nothing is rejected. So with two words the work does not tell the bound, which may be secret.
     """
-    if bound >= 2**64:
+    width = 8 * words.itemsize
+    if bound >= 2**width:
         return np.array([wrapped(integer) for integer in _exact_floors(bits, words, bound)], dtype=np.int64)
-    high, low = _product(words[0], bound)
-    room = bound  # bU is at most this far above the product, in units of 2^-64
+    if width == 32:
+        product = words[0] * np.uint64(bound)
+        high, low = product >> _HALF, product & _LOW
+    else:
+        high, low = _product(words[0], bound)
+    room = bound  # bU is at most this far above the product, in units of 2^-width
     if len(words) == 2:
         second, _ = _product(words[1], bound)
         low += second
         high += low < second  # the carry
         room = 2
     result = high.view(np.int64)
-    open_from = max(0, 2**64 - room * int(widen) + 1)
-    for i in np.flatnonzero(low >= np.uint64(open_from)) if open_from < 2**64 else ():
+    open_from = max(0, 2**width - room * int(widen) + 1)
+    for i in np.flatnonzero(low >= np.uint64(open_from)) if open_from < 2**width else ():
         result[i] = wrapped(_exact_floor(_uniform(bits, words[:, i]), bound))
     return result
 
@@ -50,10 +59,10 @@ def _exact_floors(bits: Bits, words: np.ndarray, bound: int) -> list[int]:
 
 
 def _uniform(bits: Bits, words: np.ndarray) -> Uniform:
-    prefix = 0
+    prefix, width = 0, 8 * words.itemsize
     for word in words.tolist():
-        prefix = prefix << 64 | word
-    return Uniform(bits, prefix, 64 * len(words))
+        prefix = prefix << width | word
+    return Uniform(bits, prefix, width * len(words))
 
 
 def _product(words: np.ndarray, bounds: np.ndarray | int) -> tuple[np.ndarray, np.ndarray]:
@@ -81,26 +90,69 @@ def uniform_subset(bits: Bits, size: int, of: int) -> np.ndarray:
 
     The first distinct values of independent uniform draws. While some are missing, as many are drawn as are missing, so
     that there are never too many. How often values repeat is independent of which values they are. More than half of
-    all values are drawn as the complement of the others.
+    all values are drawn as the complement of the others. With numba and without it the subsets are the same.
     """
     if 2 * size > of:
         rest = np.ones(of, dtype=bool)
         rest[uniform_subset(bits, of - size, of)] = False
         return np.flatnonzero(rest)
-    if 16 * size > of:
-        return _dense_subset(bits, size, of)
-    found = np.empty(0, np.int64)
+    if of > _MARKS * size:
+        return _sorted_subset(bits, size, of)
+    if "numba" in sys.modules:
+        return _marked_subset(bits, size, of)
+    return _dense_subset(bits, size, of) if 16 * size > of else _sorted_subset(bits, size, of)
+
+
+def _words(bits: Bits, count: int, of: int) -> np.ndarray:
+    """Return words for values below n."""
+    return bits.short_words(count) if of <= _SHORT else bits.words(count)
+
+
+def _draws(bits: Bits, count: int, of: int) -> np.ndarray:
+    """Return independent uniform values below n."""
+    return uniform_below(bits, _words(bits, count, of)[None], of)
+
+
+def _sorted_subset(bits: Bits, size: int, of: int) -> np.ndarray:
+    found = np.empty(0, np.int32 if of <= 2**31 else np.int64)  # half as long, half the time
     while len(found) < size:
-        fresh = uniform_below(bits, bits.words(size - len(found))[None], of)
-        found = np.sort(np.concatenate([found, fresh]))
-        found = found[np.concatenate([[True], found[1:] != found[:-1]])]
-    return found
+        fresh = _draws(bits, size - len(found), of)
+        found = np.sort(np.concatenate([found, fresh.astype(found.dtype)]))
+        first = np.empty(len(found), dtype=bool)
+        first[:1] = True
+        np.not_equal(found[1:], found[:-1], out=first[1:])
+        found = found[first]
+    return found.astype(np.int64)
+
+
+def _marked_subset(bits: Bits, size: int, of: int) -> np.ndarray:
+    """Return the subset by a bit for each value, compiled.
+
+    The operating system's words are drawn with some to spare for values that repeat; those left over are dropped.
+    """
+    from epsteps.noise import _compiled
+
+    taken, found, missing = np.zeros(of // 64 + 1, np.uint64), np.empty(size + 2, np.int64), size
+    while missing:
+        spare = 0 if bits.generator is not None else missing * size // of + 8
+        words, at = _words(bits, missing + spare, of), 0
+        lift = 64 - 8 * words.itemsize
+        limits = np.uint64(lift), np.uint64(2**64 - (of << lift) + 1)
+        while missing and at < len(words):
+            at, missing = _compiled.mark(words, at, of, *limits, taken, missing)
+            if missing and at < len(words):
+                word, bit = divmod(_exact_floor(_uniform(bits, words[at : at + 1]), of), 64)
+                missing -= not int(taken[word]) >> bit & 1
+                taken[word] |= np.uint64(1 << bit)
+                at += 1
+    _compiled.marked(taken, found)
+    return found[:size]
 
 
 def _dense_subset(bits: Bits, size: int, of: int) -> np.ndarray:
     chosen, count = np.zeros(of, dtype=bool), 0
     while count < size:
-        chosen[uniform_below(bits, bits.words(size - count)[None], of)] = True
+        chosen[_draws(bits, size - count, of)] = True
         count = int(np.count_nonzero(chosen))
     return np.flatnonzero(chosen)
 
@@ -116,10 +168,10 @@ def quick_subsets(bits: Bits, count: int, size: int, of: int) -> np.ndarray:
     words = bits.words(count * size).reshape(count, size)
     if "numba" not in sys.modules and (words.size < _WORTH_COMPILING or find_spec("numba") is None):
         return floyd(words, of)
-    from epsteps.noise import _floyd
+    from epsteps.noise import _compiled
 
     found = np.empty((count, size), dtype=np.int64)
-    _floyd.subsets(words, of, found)
+    _compiled.subsets(words, of, found)
     return found
 
 

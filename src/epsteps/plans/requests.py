@@ -131,15 +131,7 @@ class Gradient(Request):
     @cached_property
     def costs(self) -> tuple[Cost, ...]:
         """The cost of each column, from the scale and the sensitivity at the bound; refused where they are none."""
-        if self.sampling.n != self.problem.n:
-            raise ValueError(f"the request samples from n={self.sampling.n} records, but there are {self.problem.n}.")
-        for name in ("scale", "bound"):
-            values = np.asarray(getattr(self, name), dtype=float)
-            if not np.all((values > 0) & np.isfinite(values)):
-                raise ValueError(f"{name} must be positive and finite, got {values!r}.")
-        sensitivity = 2 * np.asarray(self.problem.gradient_size(self.bound, self.mechanism.norm))
-        scales = np.asarray(self.scale, dtype=float) / self.sampling.m
-        amounts = self.mechanism.costs(sensitivity, scales, self.sampling)  # pyright: ignore[reportArgumentType]
+        amounts = _amounts(self.problem, self.mechanism, self.scale, self.bound, self.sampling)
         return tuple(map(self.mechanism.kind, np.broadcast_to(amounts, self._columns.shape[1:]).tolist()))
 
     def require_drawable(self) -> None:
@@ -162,13 +154,16 @@ class Gradient(Request):
         noise = source.integers(self.mechanism, self._release.scale, self._columns.shape, self._shape)
         if self.sampling.is_full:
             return {"noise": noise}
-        return {"noise": noise, "subsets": np.stack([source.subset(self.sampling) for _ in self._columns.T])}
+        subsets = [source.subset(self.sampling) for _ in range(noise.shape[1])]
+        return {"noise": noise, "subsets": subsets[0][None] if len(subsets) == 1 else np.stack(subsets)}
 
     def read(self, records: Records, draw: Draw) -> np.ndarray:
         """Return the sum of gradients in integers."""
         points = self._grid.points(self._columns, self.bound)
         if "subsets" not in draw:
             return records.sums(points)
+        if len(draw["subsets"]) == 1:
+            return records.sums(points, draw["subsets"][0])
         columns = [records.sums(points.column(r), rows) for r, rows in enumerate(draw["subsets"])]
         return np.concatenate(columns, axis=1)
 
@@ -181,7 +176,7 @@ class Gradient(Request):
     def _columns(self) -> np.ndarray:
         return self.x.reshape(len(self.x), -1)
 
-    @property
+    @cached_property
     def _grid(self) -> Grid:
         return Grid(self.problem)
 
@@ -192,6 +187,55 @@ class Gradient(Request):
     @cached_property
     def _release(self) -> Release:
         return self._grid.release(self.scale, self.bound, self._shape)
+
+
+def _amounts(
+    problem: Problem,
+    mechanism: Mechanism,
+    scale: np.ndarray | float,
+    bound: np.ndarray | float,
+    sampling: Sampling,
+) -> np.ndarray:
+    """Return what noise of these scales on a sum of gradients costs."""
+    if sampling.n != problem.n:
+        raise ValueError(f"the request samples from n={sampling.n} records, but there are {problem.n}.")
+    for name, value in (("scale", scale), ("bound", bound)):
+        if not np.all((np.asarray(value) > 0) & np.isfinite(value)):
+            raise ValueError(f"{name} must be positive and finite, got {value!r}.")
+    sensitivity: Any = 2 * problem.gradient_size(bound, mechanism.norm)
+    return mechanism.costs(sensitivity, np.asarray(scale, dtype=float) / sampling.m, sampling)
+
+
+@dataclass(frozen=True, eq=False)
+class Gradients:
+    """The gradients that the steps of a plan ask for: what does not depend on their points is computed once.
+
+    ``scales`` of steps whose slopes all have the same ``bound`` are known beforehand, and so are their costs. A step
+    that then has another scale or bound costs what these are worth.
+    """
+
+    problem: Problem
+    mechanism: Mechanism
+    sampling: Sampling
+    scales: np.ndarray | None = None
+    bound: float = 1.0
+
+    def request(self, x: np.ndarray, scale: np.ndarray | float, bound: np.ndarray | float, step: int) -> Gradient:
+        """Return the request of a step."""
+        request = Gradient(self.problem, self.mechanism, x, scale, bound, self.sampling, step)
+        vars(request).update(self._shared)
+        if self.scales is not None and (self.scales[step], self.bound) == (scale, bound):
+            cost = self.mechanism.kind(float(self._amounts[step]))
+            vars(request)["costs"] = (cost,) * request._columns.shape[1]
+        return request
+
+    @cached_property
+    def _shared(self) -> dict[str, Any]:
+        return {"_grid": Grid(self.problem), "_shape": self.mechanism.shape(self.problem)}
+
+    @cached_property
+    def _amounts(self) -> np.ndarray:
+        return _amounts(self.problem, self.mechanism, self.scales, self.bound, self.sampling)  # pyright: ignore[reportArgumentType]
 
 
 class Sum(Request):

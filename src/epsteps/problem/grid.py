@@ -9,12 +9,14 @@ same whatever engine, threads, blocks or order, and one record moves it by what 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from epsteps.problem import levels
 from epsteps.problem.problem import Problem, held_point
-from epsteps.problem.rounding import up
+from epsteps.problem.rounding import down, up
 from epsteps.problem.shapes import Shape
 
 # A feature at the domain's largest value is this many steps.
@@ -27,6 +29,8 @@ ROWS_PER_INT64 = 2**22
 _ROWS_BITS = 22
 # Noise of about so many bits is drawn quickly, and is still spread over billions of integers.
 _NOISE_BITS = 36
+# Squared length of points that are used as they are, far below where they are held.
+_SHORT = 1e150
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,17 +64,29 @@ class Grid:
         ``bound`` is the largest slope at each point, which a step of ``levels`` is a fraction of. Whatever floats x is,
         as a run that diverged does, points and margins are finite.
         """
-        scaled = held_point(x) * self.units[:, None]
-        bits = 53 - _BITS - math.ceil(math.log2(self.problem.dimension))
-        _, exponent = np.frexp(np.max(np.abs(scaled), axis=0))
-        coefficients = np.rint(np.ldexp(scaled, bits - exponent))
-        return Points(
-            coefficients, np.ldexp(1.0, exponent - bits - _BITS), np.broadcast_to(bound, x.shape[1:]).astype(float)
-        )
+        # A point this short has nothing to hold; the comparison is False for NaN as well.
+        scaled = (x if np.vdot(x, x) < _SHORT else held_point(x)) * self._column
+        if x.shape[1] == 1:
+            exponent = math.frexp(np.abs(scaled).max())[1]
+            steps, bounds = np.array([math.ldexp(1.0, exponent - self._bits - _BITS)]), np.array([bound], dtype=float)
+            return Points(np.rint(np.ldexp(scaled, self._bits - exponent)), steps, bounds.reshape(1))
+        _, exponent = np.frexp(np.abs(scaled).max(axis=0))
+        coefficients = np.rint(np.ldexp(scaled, self._bits - exponent))
+        steps = np.ldexp(1.0, exponent - self._bits - _BITS)
+        return Points(coefficients, steps, np.full(x.shape[1:], bound, dtype=float))
+
+    @cached_property
+    def _bits(self) -> int:
+        """Bits of a coefficient, so that sums over all coordinates are exact."""
+        return 53 - _BITS - math.ceil(math.log2(self.problem.dimension))
+
+    @cached_property
+    def _column(self) -> np.ndarray:
+        return self.units[:, None]
 
     def gradient_step(self, bound: np.ndarray | float) -> np.ndarray:
         """Return the real size of one integer of a gradient sum, for each coordinate, where slopes have this bound."""
-        return self.units[:, None] * bound / (STEPS * levels.STEPS)
+        return self._column * bound / (STEPS * levels.STEPS)
 
     def release(self, scale: np.ndarray | float, bound: np.ndarray | float, shape: Shape) -> "Release":
         """Return the integers in which a gradient sum with noise of this shape and real scale is released.
@@ -84,21 +100,55 @@ class Grid:
         Formal guarantee: the rounded sum fits into 62 bits whatever the n records are. The noise is known modulo 2^64,
         and is added to it modulo 2^64: a function of the sum with the whole noise.
         """
+        cells = self._steady_cells(scale, bound, shape) or self._cells(scale, bound, shape)
+        # Samplers draw no finer noise: there is then a little more of it than was paid for.
+        grown = np.maximum(up(scale / cells.unit * (1 + cells.growth)), shape.finest)
+        release = Release(cells.shift, cells.step, grown if shape.stretches else grown[0])
+        vars(release)["_half"] = cells.half
+        return release
+
+    def _cells(self, scale: np.ndarray | float, bound: np.ndarray | float, shape: Shape) -> "Cells":
         step = self.gradient_step(bound)
-        unit = step if shape.stretches else step / self.units[:, None]
-        scales = np.broadcast_to(scale / unit, step.shape)
-        bits = np.frexp(scales)[1].astype(np.int64)
+        unit = step if shape.stretches else step / self._column
+        bits = np.frexp(np.broadcast_to(scale / unit, step.shape))[1].astype(np.int64)
         shift = np.maximum(bits - _NOISE_BITS, max(0, math.ceil(math.log2(self.problem.n)) - _ROWS_BITS))
         if not shape.stretches:
             shift = np.broadcast_to(shift.max(axis=0), shift.shape)
-        coarse = np.ldexp(unit, shift)
-        growth = 0.0
+        coarse, growth = np.ldexp(unit, shift), 0.0
         if shift.any():
             moved = _gauge(shape, np.where(shift > 0, coarse, 0.0)) if shape.stretches else shape.cube * coarse[0]
             growth = moved / (2 * self.problem.gradient_size(bound, shape.norm))
-        # Samplers draw no finer noise: there is then a little more of it than was paid for.
-        grown = np.maximum(up(scale / coarse * (1 + growth)), shape.finest)
-        return Release(shift, np.ldexp(step, shift), grown if shape.stretches else grown[0])
+        cells = Cells(shift, np.ldexp(step, shift), coarse, growth, _half(shift))
+        if isinstance(scale, float) and isinstance(bound, float):
+            # Any scale between these has the same bits in every coordinate, whatever its quotient's rounding.
+            between = up(float(np.max(np.ldexp(unit, bits - 1)))), down(float(np.min(np.ldexp(unit, bits))))
+            vars(self)["_latest"] = bound, shape, between, cells
+        return cells
+
+    def _steady_cells(self, scale: np.ndarray | float, bound: np.ndarray | float, shape: Shape) -> "Cells | None":
+        """Return the latest cells if they are these: one step of a plan has nearly the scale of the step before."""
+        known, body, (low, high), cells = self._latest
+        same = body is shape and isinstance(scale, float) and isinstance(bound, float) and bound == known
+        return cells if same and low <= scale < high else None
+
+    @cached_property
+    def _latest(self) -> tuple[float, Shape | None, tuple[float, float], "Cells | None"]:
+        return 0.0, None, (0.0, 0.0), None
+
+
+class Cells(NamedTuple):
+    """Integers of 2^shift: the real size of those of a sum and of the noise, and what rounding adds to its scale."""
+
+    shift: np.ndarray
+    step: np.ndarray
+    unit: np.ndarray
+    growth: np.ndarray | float
+    half: np.ndarray | None
+
+
+def _half(shift: np.ndarray) -> np.ndarray | None:
+    """Return what is added before sums are shifted, or None where int64 does not hold it with them."""
+    return None if shift.max() >= _ROWS_BITS + 40 else 1 << shift >> 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,14 +165,18 @@ class Release:
 
     def rounded(self, sums: np.ndarray) -> np.ndarray:
         """Return sums in released integers, int64: floor(sum/2^shift + 1/2), in integer arithmetic."""
-        if sums.dtype == object or self.shift.max() >= _ROWS_BITS + 40:
+        if sums.dtype == object or self._half is None:
             shift = self.shift.astype(object)
             return ((sums.astype(object) + (1 << shift >> 1)) >> shift).astype(np.int64)
-        return (sums + (1 << self.shift >> 1)) >> self.shift
+        return (sums + self._half) >> self.shift
+
+    @cached_property
+    def _half(self) -> np.ndarray | None:
+        return _half(self.shift)
 
     def noisy(self, sums: np.ndarray, noise: np.ndarray) -> np.ndarray:
         """Return sums with noise in real units; added modulo 2^64, which is how the noise is known."""
-        return (self.rounded(sums) + noise.astype(np.int64)).astype(float) * self.step
+        return (self.rounded(sums) + noise.astype(np.int64, copy=False)) * self.step
 
 
 def _gauge(shape: Shape, values: np.ndarray) -> np.ndarray:

@@ -263,6 +263,8 @@ class Answers:
         self._reader, self._meter, self._source, self._saved, self._on_step = reader, meter, source, saved, on_step
         self._known = [] if saved is None else saved.answers()
         self._last: np.ndarray | None = None
+        # The problem that the records were last found to be read as: steps ask with one and the same.
+        self._required: Problem | None = None
         self._count = 0
 
     def hold(self, conversation: Conversation) -> Published:
@@ -283,7 +285,9 @@ class Answers:
     def _answer(self, request: Request) -> np.ndarray:
         number, self._count = self._count, self._count + 1
         self._meter.spend(request.costs)
-        self._reader.require(request.problem)
+        if request.problem is not self._required:
+            self._reader.require(request.problem)
+            self._required = request.problem
         if number < len(self._known):
             if request.step is None and self._source.seeded:
                 request.draw(self._source)  # so that later draws follow it as they did

@@ -27,6 +27,8 @@ ROWS_BLOCK = 64
 _TILE_BYTES = 12 * 2**10
 # Multiplications below which parts and threads cost more than they save.
 _WORTH_PARTS = 3_000_000
+# Between these float32 neither overflows nor vanishes.
+_USUAL = (1e-30, 1e30)
 
 
 class FastEngine(DenseEngine, name="fast"):
@@ -194,6 +196,8 @@ class FastEngine(DenseEngine, name="fast"):
         if self._kind is None or (rows is not None and len(rows) == 0) or not (few or d <= LARGE_D):
             return super()._exact_sums(points, rows)
         scales = self._scales(points.bound)
+        if columns == 1 and rows is not None and len(rows) * d < _WORTH_PARTS:
+            return self._exact_of_rows(points, float(scales[0]), rows)
         if not few:
             return self._exact_at_columns(points, scales, rows)
         sums = [self._exact_at_point(points, scales, k, rows) for k in range(columns)]
@@ -205,6 +209,9 @@ class FastEngine(DenseEngine, name="fast"):
 
     def _scales(self, bound: np.ndarray) -> np.ndarray:
         """Return steps per unit of slope, rounded as in ``problem.levels``."""
+        if len(bound) == 1 and _USUAL[0] < bound[0] < _USUAL[1]:
+            kind = np.float32 if self._kernel == "logistic" else float
+            return np.array([kind(levels.STEPS) / kind(bound[0])], dtype=float)
         with np.errstate(all="ignore"):
             if self._kernel == "logistic":
                 return (np.float32(levels.STEPS) / bound.astype(np.float32)).astype(float)
@@ -237,6 +244,18 @@ class FastEngine(DenseEngine, name="fast"):
             return part(0, count)  # the parts do not change an exact sum
         parts = sum_parts(part, count, work, largest)
         return parts[0] if len(parts) == 1 else grid.total(parts, records)
+
+    def _exact_of_rows(self, points: Points, scale: float, rows: np.ndarray) -> np.ndarray:
+        """Return the sum at one point over few rows, in one call of a kernel."""
+        stored, rows, sums = (
+            self._integers,
+            np.ascontiguousarray(rows, dtype=np.int64),
+            np.zeros(points.coefficients.shape, np.int64),
+        )
+        x, step = padded(points.coefficients[:, 0], stored.lanes, stored.kind), float(points.step[0])
+        features, targets = stored.by_row
+        self._rows.sums(features, targets, rows, x, step, scale, self._kind, 0, len(rows), ROWS_BLOCK, sums[:, 0])
+        return sums
 
     def _exact_at_columns(self, points: Points, scales: np.ndarray, rows: np.ndarray | None) -> np.ndarray:
         stored, layouts, wanted = self._integers, self._integers.layouts, points.coefficients.shape[1]
@@ -281,6 +300,11 @@ class _Stored:
     def features(self) -> np.ndarray:
         """Features, row by row."""
         return self.layouts.rows()
+
+    @cached_property
+    def by_row(self) -> tuple[np.ndarray, np.ndarray]:
+        """Features row by row, as one vector, and one number for each row."""
+        return self.layouts.rows().reshape(-1), self.numbers[: self.layouts.n]
 
     @cached_property
     def slopes(self) -> Slopes:
