@@ -119,7 +119,7 @@ def terms_of(problem):
     loss, x = problem.loss, np.random.default_rng(0).standard_normal(problem.dimension)
     factors = np.full(problem.width, 2.0**-10)
     yield from (Slopes(loss, Digits.of(x, problem, fine), fine.limbs) for fine in (ROUGH, FINE, LONG))
-    yield from (Bends(loss, Digits.of(x, problem, ROUGH), factors, whole) for whole in (False, True))
+    yield from (Bends(loss, Digits.of(x, problem, ROUGH), each) for each in (None, factors))
     yield Curvature(loss, Digits.of(x, problem, MIDDLE))
     yield methodcaller("squares")
     yield Blocks(lambda features, targets: (features.T @ features).astype(np.int64))
