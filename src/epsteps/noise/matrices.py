@@ -88,7 +88,7 @@ def _rounded_quickly(factors: list[_Factor], scale: float) -> np.ndarray | None:
     whatever order, within (k + 1) eps of that of |L| |L|'. The difference, its product with the scale and the half that
     is added round by eps of their sizes each. A millionth covers the roundings of the bounds.
     """
-    total, bound, sizes = 0, 0.0, 0.0
+    total, bound, sizes = 0, 0.0, np.zeros(1)
     for sign, factor in zip((1, -1), factors, strict=True):
         found, errors = factor.floats()
         size = np.abs(found).astype(float)
