@@ -15,6 +15,7 @@ from scipy.stats import norm
 
 import epsteps as es
 from epsteps.budgets import Budget, Epsilon, Rho
+from epsteps.data import encoding
 from epsteps.methods.curvature import (
     MATRIX_STEPS,
     MatrixNoise,
@@ -72,6 +73,19 @@ def blocks_of(problem: es.Problem) -> np.ndarray:
     return np.concatenate([features for features, _ in rows.blocks()])
 
 
+def integers_of(problem: es.Problem, rows: np.ndarray) -> np.ndarray:
+    """Return records as sums read them."""
+    return encoding.integers(problem, rows).astype(float)
+
+
+def whitened(request: SecondMoment, rows: np.ndarray) -> np.ndarray:
+    """Return the vectors, with their constant, that records add the outer products of: read off the sums of each."""
+    sums = [request.block(row[None, :], np.ones(1)) for row in integers_of(request.problem, rows)]
+    vectors = np.array([each[-1] / np.sqrt(each[-1, -1]) for each in sums])
+    assert np.array_equal(np.einsum("ij,ik->ijk", vectors, vectors), sums)
+    return vectors
+
+
 def size_of(request: ColumnMeans, moved: np.ndarray) -> np.ndarray:
     """Return the norm, in which the noise is paid for, of each column."""
     mechanism, problem = request.statistic.mechanism, request.statistic.problem
@@ -83,12 +97,12 @@ def size_of(request: ColumnMeans, moved: np.ndarray) -> np.ndarray:
 def test_no_record_moves_a_moment_by_more_than_its_noise_is_scaled_for(name, kind):
     problem = problem_of(DOMAINS[name])
     plan = es.plan(problem, budget_of(kind), "curvature")
-    features = blocks_of(problem)
+    features = integers_of(problem, extreme_rows())
     requests = column_means(problem, plan.columns, plan.statistics)
     assert len(requests) == 1 + (name != "categories")
     for request in requests:
         integers = request.encode(features)
-        assert integers.dtype == np.int64
+        assert np.all(integers == np.rint(integers))
         moved = (integers[:, None] - integers[None]).reshape(-1, integers.shape[1]).T.astype(float)
         allowed = STEPS * request.statistic.problem.sensitivity(request.statistic.mechanism.norm)
         largest = size_of(request, moved).max()
@@ -100,7 +114,7 @@ def test_no_record_moves_a_moment_by_more_than_its_noise_is_scaled_for(name, kin
 def test_no_record_moves_the_second_moment_by_more_than_its_noise_is_scaled_for(name):
     problem = problem_of(DOMAINS[name])
     whitening = Whitening(np.array([0, 2, 4]), np.array([0.1, -0.2, 0.3]), np.array([2.0, 30.0, 2.0]), 2.0)
-    a = SecondMoment(problem, whitening, Epsilon, 1.0).encode(blocks_of(problem))
+    a = whitened(SecondMoment(problem, whitening, Epsilon, 1.0), extreme_rows())
     assert np.all(a == np.rint(a))
     nuclear, frobenius = [], []
     for u, v in itertools.combinations(np.unique(a, axis=0)[::5], 2):
@@ -117,9 +131,8 @@ def test_two_records_can_use_all_of_the_second_moments_sensitivity():
     problem = problem_of(es.Box(-1, 1), n=2, d=2)
     whitening = Whitening(np.arange(2), np.zeros(2), np.full(2, 10.0), 1.0)
     angle = np.arccos(-1 / 3)
-    rows = es.Rows(problem, np.array([[1.0, 0.0], [np.cos(angle), np.sin(angle)]]), np.ones(2))
-    (features, _), *_ = rows.blocks()
-    u, v = SecondMoment(problem, whitening, Epsilon, 1.0).encode(features)
+    rows = np.array([[1.0, 0.0], [np.cos(angle), np.sin(angle)]])
+    u, v = whitened(SecondMoment(problem, whitening, Epsilon, 1.0), rows)
     values = np.linalg.eigvalsh(np.outer(u, u) - np.outer(v, v))
     assert 1.99 * MATRIX_STEPS**2 < np.abs(values).sum() <= 2 * MATRIX_STEPS**2
     assert 1.99 * MATRIX_STEPS**4 < np.sum(values**2) <= 2 * MATRIX_STEPS**4

@@ -131,7 +131,6 @@ from epsteps.data.engine import require_exact
 from epsteps.methods import ObjectivePlan, OutputPlan, minima, plan_objective
 from epsteps.methods import curvature as designs
 from epsteps.methods import minimum as minimised
-from epsteps.methods.curvature import sums as curvature_sums
 from epsteps.methods.curvature.sums import ColumnMeans, SecondMoment
 from epsteps.methods.minimum import Minimised, Minimum, Tilt
 from epsteps.methods.smoothness import Eigenvalue
@@ -889,8 +888,8 @@ def smaller_off_the_diagonal(patch):
 def unshortened_records(patch):
     def encode(self, features):
         whitening = self.whitening
-        a = np.full((len(features), self.k), whitening.constant)
-        a[:, :-1] = (features[:, whitening.columns] - whitening.mean) * whitening.weights
+        real = (features * (self.problem.units / 2**20))[:, whitening.columns]
+        a = (real - whitening.mean) * whitening.weights
         return np.rint(a * (designs.MATRIX_STEPS / np.sqrt(whitening.whole)))
 
     patch.setattr(SecondMoment, "encode", encode)
@@ -1201,8 +1200,8 @@ def votes_outside_of_their_domain(patch):
 
 
 def columns_outside_of_their_domain(patch):
-    right = curvature_sums._encode_means
-    patch.setattr(curvature_sums, "_encode_means", lambda columns, features: 3 * right(columns, features))
+    right = ColumnMeans.encode
+    patch.setattr(ColumnMeans, "encode", lambda self, features: 3 * right(self, features))
 
 
 def requests_for_a_clip(trusting):

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from epsteps.budgets.mechanisms import named
-from epsteps.noise import Source
+from epsteps.noise import Source, matrices
 from epsteps.noise.bits import Bits
 from epsteps.noise.gaussian import Means, rounded_product, tilted
 from epsteps.noise.matrices import _Factor, wishart_difference
@@ -427,7 +427,40 @@ def test_wishart_differences_do_not_depend_on_the_precision(k, c, digits, monkey
     """With six digits nothing is certain at first, with two hundred everything is; and the integers are the same."""
     expected = wishart_difference(Finite(23), k, c)
     monkeypatch.setattr(decide, "__defaults__", (digits,))
+    monkeypatch.setattr(matrices, "_IS_LONG", False)
     np.testing.assert_array_equal(wishart_difference(Finite(23), k, c), expected)
+
+
+@pytest.mark.skipif(not matrices._IS_LONG, reason="long doubles are doubles here")
+@pytest.mark.parametrize(("k", "c", "decided"), [(1, 0.7, 40), (5, 2.0**20, 40), (12, 2.0**34, 8), (12, 2.0**50, 0)])
+def test_long_doubles_tell_the_integers_of_a_wishart_difference_or_leave_them_open(k, c, decided):
+    """Coarse noise is decided by them in nearly all draws, fine noise hardly ever: both come out the same."""
+    count, made = max(decided, 5), 0
+    for seed in range(count):
+        factors = [_Factor(bits, k) for bits in [Bits(seed)] for _ in range(2)]
+        found = matrices._rounded_quickly(factors, c)
+        if found is not None:
+            made += 1
+            np.testing.assert_array_equal(found, decide(partial(matrices._rounded, factors, c)))
+    assert made == decided
+
+
+@pytest.mark.skipif(not matrices._IS_LONG, reason="long doubles are doubles here")
+def test_entries_of_a_wishart_factor_in_long_doubles_are_within_their_bounds():
+    """And not far within: a tenth of a bound is exceeded somewhere."""
+    k, nearest = 12, 0.0
+    for seed in range(20):
+        factor = _Factor(Bits(seed), k)
+        found, bounds = factor.floats()
+        assert np.all(bounds < 2.0**-50)
+        exact, error = decide(lambda factor=factor: factor.integers(33))
+        for i, j in zip(*np.tril_indices(k), strict=True):
+            numerator, denominator = found[i, j].as_integer_ratio()
+            gap = abs(Fraction(numerator, denominator) - Fraction(exact[i, j], 10**33)) + Fraction(error, 10**33)
+            assert gap <= Fraction(bounds[i, j])
+            nearest = max(nearest, float(gap) / bounds[i, j])
+        assert not np.triu(found, 1).any()
+    assert nearest > 0.1
 
 
 @pytest.mark.parametrize("places", [33, 34, 35])

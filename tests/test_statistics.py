@@ -14,6 +14,7 @@ from scipy.sparse import csr_array
 
 import epsteps as es
 from epsteps.budgets import gaussian_mu
+from epsteps.data import encoding
 from epsteps.methods.statistics import solved, uncentred
 from epsteps.noise import Source
 from epsteps.problem.grid import STEPS
@@ -90,7 +91,7 @@ def test_the_longest_vector_is_that_of_a_corner_of_the_domain(domain):
     plan = es.plan(problem_of(domain), es.Pure(1.0), "statistics")
     ends = [(-1e9, 1e9)] * 5 if domain in ("cube", "box") else [(0.0,)] * 5
     corners = np.array([*itertools.product(*ends), *(1e9 * np.eye(5)), *(-1e9 * np.eye(5))])
-    features = plan.problem.domain.project(corners)
+    features = plan.problem.domain.integers(corners, STEPS)
     vectors = asked(plan).encode(features, np.full(len(corners), 2.5)).astype(int).astype(object)
     longest = max(sum(entry**2 for entry in vector) for vector in vectors * np.array(plan.weights, object))
     assert plan.vectors.square * (1 - 1e-5) < longest <= plan.vectors.square
@@ -151,8 +152,8 @@ def test_sums_are_exact_and_do_not_depend_on_order_or_layout():
     found = reading(request, es.Rows(problem, X, y))
     order = rng.permutation(5000)
     assert np.all(found == reading(request, es.Rows(problem, np.asfortranarray(X[order]), y[order])))
-    features, targets = next(iter(es.Rows(problem, X, y).blocks()))
-    vectors = request.encode(features[:, :5], targets).astype(int).astype(object) * np.array(plan.weights, object)
+    features, targets = encoding.integers(problem, X)[:, :5], problem.loss.encode(y)
+    vectors = request.encode(features, targets).astype(int).astype(object) * np.array(plan.weights, object)
     exact = vectors.T.dot(vectors)
     assert np.all(found == (exact + 2 ** (plan.shift - 1)) // 2**plan.shift)
     assert max(sum(entry**2 for entry in vector) for vector in vectors) <= plan.vectors.square

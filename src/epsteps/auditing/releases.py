@@ -21,10 +21,11 @@ from epsteps.auditing.steps import gaussian_total
 from epsteps.auditing.worst_case import Stated, noise_norm, records_of, widest_matrices, widest_vectors, worst_pair
 from epsteps.budgets import Cost
 from epsteps.budgets.mechanisms import Mechanism
+from epsteps.data import encoding
 from epsteps.data.rows import Rows
 from epsteps.methods import OutputPlan
 from epsteps.methods.curvature import MATRIX_STEPS
-from epsteps.methods.curvature.sums import ColumnMeans, SecondMoment
+from epsteps.methods.curvature.sums import CONSTANT_STEPS, ColumnMeans, SecondMoment
 from epsteps.methods.minimum import Minimum
 from epsteps.methods.statistics import SecondMoments
 from epsteps.noise import Source
@@ -240,7 +241,7 @@ def _(request: ColumnMeans, claimed: Cost, plan: Plan) -> Part:
     """Return a mean of the columns, or of their squares."""
     statistic = request.statistic
     features, targets = records_of(request.problem)
-    encoded = request.encode(features).astype(float)
+    encoded = request.encode(encoding.integers(request.problem, features).astype(float))
     chosen, _ = widest_vectors(encoded, partial(noise_norm, statistic.mechanism, statistic.problem))
     attack = Attack.on(statistic.mechanism, statistic.problem, encoded[chosen[1]] - encoded[chosen[0]])
     sums = partial(_chosen_sums, request, features, targets, chosen)
@@ -259,7 +260,8 @@ def _(request: SecondMoments, claimed: Cost, plan: Plan) -> Part:
     """Return second moments of the whole records: two of them nearly at right angles."""
     statistics = request.plan
     features, targets = records_of(statistics.problem)
-    vectors = request.encode(features, targets) * np.array(statistics.weights, dtype=float)
+    integers = encoding.integers(statistics.problem, features)[:, : statistics.problem.d]
+    vectors = request.encode(integers, targets) * np.array(statistics.weights, dtype=float)
     law = Traces(len(statistics.weights) + 1) if claimed.is_pure else Gaussians()
     sums = partial(_chosen_sums, request, features, targets, widest_matrices(vectors))
     return _matrix(request, law, claimed.ratio, statistics.scale / statistics.step, sums)
@@ -275,7 +277,9 @@ def _(request: SecondMoment, claimed: Cost, plan: Plan) -> Part:
     whitening, cost = request.whitening, claimed.amount
     lengths = np.sum(((features[:, whitening.columns] - whitening.mean) * whitening.weights) ** 2, axis=1)
     request = replace(request, whitening=replace(whitening, length=min(whitening.length, float(lengths.max()))))
-    sums = partial(_chosen_sums, request, features, targets, widest_matrices(request.encode(features)))
+    others = request.encode(encoding.integers(request.problem, features).astype(float))
+    vectors = np.column_stack([others, np.full(len(others), CONSTANT_STEPS)])
+    sums = partial(_chosen_sums, request, features, targets, widest_matrices(vectors))
     law = Traces(request.k + 1) if claimed.is_pure else Gaussians()
     scale = MATRIX_STEPS**2 / (cost if claimed.is_pure else math.sqrt(cost))
     return _matrix(request, law, claimed.ratio, scale, sums)

@@ -129,7 +129,7 @@ class Gaussians:
         self._points: dict[int, Point] = {}
         self._draw_points(widen)
         with np.errstate(all="ignore"):
-            u = self._words[:, self._columns].view(np.int64) * 2.0**-63
+            u = self.words.view(np.int64) * 2.0**-63
             s = np.square(u).sum(axis=0)
             log = -np.log(s)
             g = np.sqrt(2 * log / s)
@@ -147,6 +147,11 @@ class Gaussians:
     def pairs(self) -> list[tuple[Ball, Ball]]:
         """Return all of them, as precisely as the context allows: for each point its two values."""
         return [self._point(int(column)).gaussians() for column in self._columns]
+
+    @property
+    def words(self) -> np.ndarray:
+        """The first words of the points' two coordinates, whose others are drawn when they are needed."""
+        return self._words[:, self._columns]
 
     def _draw_points(self, widen: float) -> None:
         """Draw words of points of the square until enough of them lie in the disc."""

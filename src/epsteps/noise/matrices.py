@@ -9,11 +9,16 @@ import numpy as np
 from epsteps.noise.bits import Bits
 from epsteps.noise.gaussian import Gaussians, rounded_gaussian
 from epsteps.noise.knorm import WORDS, Tape, gamma
-from epsteps.noise.reals import Ball, Undecided, decide
+from epsteps.noise.reals import LOG_ULPS, Ball, Undecided, decide
 from epsteps.noise.samplers import SAMPLERS, Sampler
 from epsteps.problem.shapes import Frobenius, Nuclear
 
 _LARGEST_WISHART = 2.0**60
+
+# The widest floats that processors compute with. Doubles, as which some platforms have them, leave all entries open.
+_LONG = np.longdouble
+_EPS = float(np.finfo(_LONG).eps)
+_IS_LONG = np.finfo(_LONG).nmant in (63, 112)
 
 
 def wishart_difference(bits: Bits, k: int, scale: float) -> np.ndarray:
@@ -23,7 +28,8 @@ def wishart_difference(bits: Bits, k: int, scale: float) -> np.ndarray:
     chi-squared variables of k + 1, k, ..., 2 degrees of freedom (Bartlett 1933).
     """
     factors = [_Factor(bits, k) for _ in range(2)]
-    return decide(partial(_rounded, factors, scale))
+    found = _rounded_quickly(factors, scale) if _IS_LONG else None
+    return decide(partial(_rounded, factors, scale)) if found is None else found
 
 
 class _Factor:
@@ -45,10 +51,57 @@ class _Factor:
                 found[i, j], error = int(entry.midpoint.scaleb(places)), max(error, entry.radius)
         return found, int(error.scaleb(places)) + 2  # both integer parts lose less than 1
 
+    def floats(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return L in long doubles, and bounds on the errors of its entries, from the bits that are drawn already.
+
+        Bounds of Gaussians are those of ``Gaussians``, for floats of another width: words are known to 2^-63 as there,
+        and are converted without rounding. Near the disc's edge and its middle an entry is left open.
+        """
+        found, bounds = np.zeros((self._k,) * 2, dtype=_LONG), np.zeros((self._k,) * 2)
+        u = self._gaussians.words.view(np.int64).astype(_LONG) * _LONG(2.0**-63)
+        with np.errstate(all="ignore"):
+            s = u[0] * u[0] + u[1] * u[1]
+            log = -np.log(s)
+            g = np.sqrt(2 * log / s)
+            size = s.astype(float)
+            of_z = 0.5 * (4 * _EPS + 2.0**-60 / np.sqrt(size)) * (1 + 1 / log.astype(float)) + (LOG_ULPS + 8) * _EPS
+            of_z[~((size > 2.0**-40) & (size < 1 - 2.0**-30))] = np.inf
+            z = u * g
+            errors = np.abs(z.astype(float)) * of_z + 2.0**-62 * g.astype(float)
+        below = np.tril_indices(self._k, -1)
+        found[below], bounds[below] = (each.T.ravel()[: len(below[0])] for each in (z, errors))
+        roots = decide(lambda: [self._root(i) for i in range(self._k)])
+        np.fill_diagonal(found, [_LONG(str(root.midpoint)) for root in roots])
+        np.fill_diagonal(bounds, [float(root.radius) + 4 * _EPS * float(root.midpoint) for root in roots])
+        return found, bounds
+
     def _root(self, i: int) -> Ball:
         """Return the root of a chi-squared variable of k + 1 - i degrees of freedom."""
         self._tapes[i].rewind()
         return (Ball.exact(2) * gamma(self._tapes[i], self._k + 1 - i)).sqrt()
+
+
+def _rounded_quickly(factors: list[_Factor], scale: float) -> np.ndarray | None:
+    """Return the integers as long doubles tell them, or None if their errors leave one of them open.
+
+    With errors of at most e, an entry of L L' is within that of |L| e' + e |L|' + e e', and its sum of k products, in
+    whatever order, within (k + 1) eps of that of |L| |L|'. The difference, its product with the scale and the half that
+    is added round by eps of their sizes each. A millionth covers the roundings of the bounds.
+    """
+    total, bound, sizes = 0, 0.0, np.zeros(1)
+    for sign, factor in zip((1, -1), factors, strict=True):
+        found, errors = factor.floats()
+        size = np.abs(found).astype(float)
+        crossed = size @ errors.T
+        total = total + sign * (found @ found.T)
+        bound = bound + crossed + crossed.T + errors @ errors.T
+        sizes = sizes + size @ size.T
+    middle = total * _LONG(scale) + _LONG(0.5)
+    margin = (1 + 1e-6) * (scale * (bound + (len(sizes) + 5) * _EPS * sizes) + 4 * _EPS)
+    low, high = np.floor(middle - margin), np.floor(middle + margin)
+    if not (np.all(low == high) and np.all(np.abs(low) < 2.0**62)):
+        return None
+    return low.astype(np.int64).astype(object)
 
 
 def _rounded(factors: list[_Factor], scale: float) -> np.ndarray:

@@ -109,7 +109,8 @@ class Box(Domain, name="Box"):
         centre, half = (low + high) / 2, (high - low) / 2
         for start, stop in self.one_hot:
             centre[start:stop], half[start:stop] = 0.0, 1.0
-        return Columns(Box(-1, 1, one_hot=self.one_hot), centre, half, squares=Box(-1, 1), factor=2, offset=1)
+        unit = Box(-1, 1, one_hot=self.one_hot)
+        return Columns(unit, centre, half, squares=Box(-1, 1), factor=2, offset=1, clipped=True)
 
     def largest_square(self, centre: Sequence[int], weights: Sequence[int], steps: int) -> int:
         """Return the sum at its largest corner, for it is convex. Those of a block are its indicators, and 0."""

@@ -152,7 +152,8 @@ class Columns:
     """The columns of a domain, without the intercept's: u = centre + half z, with z in ``domain``.
 
     Columns of a category are not shifted, and their half is 1; ``numeric`` lists the others. Of their squares,
-    factor z² - offset is released, which lies in the domain ``squares``.
+    factor z² - offset is released, which lies in the domain ``squares``. ``clipped`` says that each of the others may
+    be anything in [-1, 1], whatever the rest of a record is.
     """
 
     domain: Domain
@@ -161,6 +162,7 @@ class Columns:
     squares: Domain
     factor: int
     offset: int
+    clipped: bool = False
 
     @property
     def d(self) -> int:
@@ -184,6 +186,22 @@ class Columns:
     def largest_variance(self) -> float:
         """No direction of length 1 has a larger variance than this."""
         return float(np.sum(self.half**2))
+
+    def integers(self, features: np.ndarray, units: np.ndarray, steps: int) -> np.ndarray:
+        """Return z of records that are integers, ``steps`` of which are one unit: integers, which are floats.
+
+        They lie inside ``steps`` times ``domain``, exactly, if the records lie inside their own: where no column is
+        moved, these are those; and columns that are clipped each by itself stay in [-1, 1].
+        """
+        scale, shift = units / self.half, self.centre / self.half * steps
+        if np.all(scale == 1) and not np.any(shift):
+            return features
+        if not self.clipped:
+            return self.domain.integers((features * (units / steps) - self.centre) / self.half, steps)
+        z = features * scale
+        z -= shift
+        np.rint(z, out=z)
+        return np.clip(z, -steps, steps, out=z)
 
 
 def checked_norm(norm: float) -> float:

@@ -25,6 +25,8 @@ _WIDEN = range(40, 129)
 # Rows in a block of a subset, and bytes of records and margins in a tile for many points (first-level cache).
 ROWS_BLOCK = 64
 _TILE_BYTES = 12 * 2**10
+# Passes over all records that read them row by row, as they lie: to make tiles takes as long as 15 to 50 of them.
+_PASSES_IN_PLACE = 15
 # Multiplications below which parts and threads cost more than they save.
 _WORTH_PARTS = 3_000_000
 # Between these float32 neither overflows nor vanishes.
@@ -49,6 +51,7 @@ class FastEngine(DenseEngine, name="fast"):
         from epsteps.data.fast import _chunks, _columns, _rows, _slopes, _tiles
 
         super().__init__(problem, features, targets)
+        self._passes = 0
         self._columns, self._rows, self._tiles, self._slopes = _columns, _rows, _tiles, _slopes
         self._chunks = _chunks
         self._kernel = kernel_of(problem.loss) if problem.clip is None else None
@@ -188,6 +191,19 @@ class FastEngine(DenseEngine, name="fast"):
         gradient, totals = _summed(part, count, points.size)
         return gradient[:, :wanted] / count, totals[:wanted] / count
 
+    def sums(self, points: Points, rows: np.ndarray | None = None) -> np.ndarray:
+        """Return the exact sum of slope x record over all records, or over these rows; one column per point."""
+        self._passes += rows is None
+        return super().sums(points, rows)
+
+    @property
+    def _in_place(self) -> bool:
+        """Whether all records are read row by row: tiles are faster, but have to be made.
+
+        Sums that nobody asked for, as the test before private sums does, are those of tiles.
+        """
+        return 0 < self._passes <= _PASSES_IN_PLACE
+
     def _exact_sums(self, points: Points, rows: np.ndarray | None = None) -> np.ndarray:
         d, columns = points.coefficients.shape
         if d != self._problem.width:
@@ -219,7 +235,7 @@ class FastEngine(DenseEngine, name="fast"):
 
     def _exact_at_point(self, points: Points, scales: np.ndarray, k: int, rows: np.ndarray | None) -> np.ndarray:
         stored, layouts, step, scale = self._integers, self._integers.layouts, float(points.step[k]), float(scales[k])
-        if rows is None:
+        if rows is None and not self._in_place:
             x, tiles, size = points.coefficients[:, k].copy(), layouts.tiles().reshape(-1), layouts.tile_size
             count, records, work = layouts.tile_count, layouts.n, size * layouts.d
             largest = grid.ROWS_PER_INT64 // size
@@ -231,8 +247,9 @@ class FastEngine(DenseEngine, name="fast"):
 
         else:
             x, features = padded(points.coefficients[:, k], stored.lanes, stored.kind), layouts.rows().reshape(-1)
-            targets, drawn = stored.numbers[: layouts.n], np.ascontiguousarray(rows, dtype=np.int64)
-            count = records = len(drawn)
+            targets = stored.numbers[: layouts.n]
+            drawn = np.ascontiguousarray(() if rows is None else rows, dtype=np.int64)  # none stand for all
+            count = records = layouts.n if rows is None else len(drawn)
             work, largest, block = layouts.d, grid.ROWS_PER_INT64, ROWS_BLOCK
 
             def part(start: int, stop: int) -> np.ndarray:

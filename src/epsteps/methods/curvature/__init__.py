@@ -4,6 +4,7 @@ Everything here sees public numbers and numbers that were released with noise, n
 """
 
 from epsteps.methods.curvature.covariance import (
+    CONSTANT,
     MATRIX_ROWS,
     MATRIX_STEPS,
     Definite,
@@ -31,6 +32,7 @@ from epsteps.methods.curvature.division import (
 from epsteps.methods.curvature.model import Model, surrogate_of, typical_curvature
 
 __all__ = [
+    "CONSTANT",
     "LEAST_SHARE",
     "MATRIX_ROWS",
     "MATRIX_STEPS",

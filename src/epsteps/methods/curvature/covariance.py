@@ -6,9 +6,11 @@ moves it nearer to the true one. Off the diagonal it is shrunk where noise domin
 """
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import cho_factor, cho_solve
 
 from epsteps.budgets import Cost, mechanisms
 from epsteps.budgets.mechanisms import Mechanism
@@ -226,6 +228,42 @@ class Definite:
     def solved(self, b: np.ndarray) -> np.ndarray:
         """Return the solution of matrix @ x = b; finite where no eigenvalue is 0."""
         return self.vectors @ ((self.vectors.T @ b) / self.values)
+
+
+@dataclass(frozen=True, eq=False)
+class Factored:
+    """A positive definite matrix by its Cholesky factor, as SciPy has it."""
+
+    factor: tuple[np.ndarray, bool]
+
+    @property
+    def inverse(self) -> np.ndarray:
+        """The inverse in full."""
+        return self.solved(np.eye(len(self.factor[0])))
+
+    def solved(self, b: np.ndarray) -> np.ndarray:
+        """Return the solution of matrix @ x = b."""
+        return cho_solve(self.factor, b, check_finite=False)
+
+
+def steep(matrix: np.ndarray, least: float) -> Definite | Factored:
+    """Return a finite symmetric matrix with its eigenvalues held above a positive number; most are so as they are.
+
+    Two Cholesky factors, the first of which tells that, take a fraction of the time of eigenvalues.
+    """
+    if is_positive(matrix - least * np.eye(len(matrix))):
+        with suppress(np.linalg.LinAlgError):
+            return Factored(cho_factor(matrix, check_finite=False))
+    return definite(matrix, least)
+
+
+def is_positive(matrix: np.ndarray) -> bool:
+    """Whether a symmetric matrix has a Cholesky factor: no eigenvalue of it is negative, to rounding."""
+    try:
+        np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        return False
+    return True
 
 
 def definite(matrix: np.ndarray, least: float, largest: float = np.inf) -> Definite:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
 
-from epsteps.methods.curvature.covariance import Definite, definite, held
+from epsteps.methods.curvature.covariance import Definite, Factored, held, is_positive, steep
 from epsteps.problem.losses import Loss, Surrogate
 
 _NODES, _WEIGHTS = hermegauss(41)
@@ -70,13 +70,13 @@ class Model:
         weights = bend_at * _WEIGHTS
         flat, tilt, bend = weights.sum(), weights @ _NODES / np.sqrt(size), weights @ (_NODES**2 - 1) / size
         gradient = (slope @ _WEIGHTS) * m + flat * spread + extra @ x
-        cross = np.outer(m, spread)
-        hessian = flat * (self.covariance + np.outer(m, m)) + tilt * (cross + cross.T) + bend * np.outer(spread, spread)
-        return gradient, hessian + extra
+        directions = np.stack([m, spread])
+        core = np.array([[flat, tilt], [tilt, bend]])
+        return gradient, flat * self.covariance + extra + directions.T @ (core @ directions)
 
-    def curvature(self, x: np.ndarray) -> Definite:
+    def curvature(self, x: np.ndarray) -> Definite | Factored:
         """Return the Hessian at x, nowhere flatter than the ridge, which F is not."""
-        return self._steep(self.derivatives(x)[1])
+        return steep(self.derivatives(x)[1], self.ridge)
 
     def noise_cost(self, x: np.ndarray, noise: np.ndarray) -> float:
         """Return how far above its minimum F is expected where a gradient at x with noise of this covariance leads."""
@@ -92,7 +92,7 @@ class Model:
         correction = gradient - own
         residual = gradient
         for _ in range(_STEPS):
-            step, size = self._steep(hessian).solved(residual), np.linalg.norm(residual)
+            step, size = steep(hessian, self.ridge).solved(residual), np.linalg.norm(residual)
             for halving in range(_HALVINGS):
                 trial = held(x - 0.5**halving * step, 2 * self.radius)
                 own, curvature = self.derivatives(trial)
@@ -122,13 +122,10 @@ class Model:
         if not (self._is_possible(step, seen) and self._is_possible(step, own)):
             return self
         update = np.outer(seen, seen) / (step @ seen) - np.outer(own, own) / (step @ own)
-        if np.linalg.eigvalsh(self.derivatives(after)[1] + update)[0] <= 0:
+        if not is_positive(self.derivatives(after)[1] + update):
             return self
         return replace(self, correction=self.correction + update)
 
     def _is_possible(self, step: np.ndarray, change: np.ndarray) -> bool:
         """Whether a convex function of this largest curvature L can have it: |change|² <= L step'change (Nesterov)."""
         return bool(change @ change <= self.largest * (step @ change))
-
-    def _steep(self, hessian: np.ndarray) -> Definite:
-        return definite(hessian, self.ridge)

@@ -1,20 +1,19 @@
 """The sums that curvature first asks for: moments of the columns, and the second moment of whitened records."""
 
-from collections.abc import Callable
+import math
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from epsteps.budgets import Cost, mechanisms
-from epsteps.methods.curvature import MATRIX_STEPS, Statistic, Whitening
+from epsteps.methods.curvature import CONSTANT, MATRIX_STEPS, Statistic, Whitening
 from epsteps.plans.requests import Draw, Sum
-from epsteps.problem.ball import Ball
 from epsteps.problem.domain import Columns
 from epsteps.problem.grid import STEPS
 from epsteps.problem.problem import Problem
-from epsteps.problem.rounding import up
+from epsteps.problem.rounding import down, up
 from epsteps.problem.shapes import Frobenius, Nuclear
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class ColumnMeans(Sum):
-    """The mean of a statistic, to be released with integer noise; ``encode`` returns each record's in integers.
+    """The mean of the columns, or of their squares, to be released with integer noise.
 
     Formal guarantee: every record is an integer vector inside 2^20 times the statistic's domain, whatever it holds, so
     that the sum moves by 2^20 times that problem's sensitivity at most, for which the noise is scaled.
@@ -31,7 +30,8 @@ class ColumnMeans(Sum):
 
     problem: Problem
     statistic: Statistic
-    encode: Callable[[np.ndarray], np.ndarray]
+    columns: Columns
+    squared: bool
 
     @cached_property
     def costs(self) -> tuple[Cost, ...]:
@@ -47,37 +47,46 @@ class ColumnMeans(Sum):
         return {"noise": source.integers(mechanism, scale, (problem.d,), mechanism.shape(problem))}
 
     def block(self, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """Return the sum over a block, UNPROTECTED, in integers."""
-        return self.encode(features * real_units(self.problem)).sum(axis=0)
+        """Return the sum over a few records, UNPROTECTED, in integers."""
+        encoded = self.encode(features)
+        return (np.ones(len(encoded)) @ encoded).astype(np.int64)  # a double adds 2^13 integers within 2^20 exactly
+
+    @np.errstate(all="ignore")  # a warning would tell something about a record
+    def encode(self, features: np.ndarray) -> np.ndarray:
+        """Return what each record adds, from its integers on the problem's grid: integers, which are floats.
+
+        That is z of all columns, or of the numeric ones z² in a ball and 2z² - 1 in a box. Squares are rounded down,
+        which keeps a ball's within their sum.
+        """
+        columns = self.columns
+        z = columns.integers(features[:, : columns.d], self.problem.units[: columns.d], STEPS)
+        if not self.squared:
+            return z
+        z = z if len(columns.numeric) == columns.d else z[:, columns.numeric]
+        squares = z * z
+        squares *= 1 / STEPS
+        np.floor(squares, out=squares)
+        if columns.factor != 1:
+            squares *= columns.factor
+        if columns.offset:
+            squares -= columns.offset * STEPS
+        return squares
 
     def publish(self, reading: np.ndarray, draw: Draw) -> np.ndarray:
         """Return the released mean."""
         return (reading + draw["noise"]).astype(float) / (STEPS * self.statistic.problem.n)
 
 
-def real_units(problem: Problem) -> np.ndarray:
-    """Return the real size of one integer of each feature."""
-    return problem.units[: problem.width] / STEPS
-
-
 def column_means(problem: Problem, columns: Columns, statistics: tuple[Statistic, ...]) -> list[ColumnMeans]:
     """Return the requests for the means and, where columns are numeric, for the squares."""
-    encoders = (partial(_encode_means, columns), partial(_encode_squares, columns))
-    return [ColumnMeans(problem, *pair) for pair in zip(statistics, encoders, strict=False)]
+    return [
+        ColumnMeans(problem, each, columns, squared) for each, squared in zip(statistics, (False, True), strict=False)
+    ]
 
 
-@np.errstate(all="ignore")  # a warning would tell something about a record
-def _encode_means(columns: Columns, features: np.ndarray) -> np.ndarray:
-    """Return the columns z of each record, in units of their half-widths."""
-    z = (features[:, : columns.d] - columns.centre) / columns.half
-    return columns.domain.integers(z, STEPS).astype(np.int64)
-
-
-def _encode_squares(columns: Columns, features: np.ndarray) -> np.ndarray:
-    """Return z² of a ball's columns and 2z² - 1 of a box's; rounded down, which keeps a ball's within their sum."""
-    z = _encode_means(columns, features)[:, columns.numeric]
-    squares = z * z // STEPS
-    return columns.factor * squares - columns.offset * STEPS
+# The constant coordinate of a whitened record in integers, and the largest squared norm of the others.
+CONSTANT_STEPS = math.floor(MATRIX_STEPS * math.sqrt(CONSTANT / (1 + CONSTANT)))
+_LENGTH = MATRIX_STEPS**2 - CONSTANT_STEPS**2
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,18 +122,42 @@ class SecondMoment(Sum):
         return {"noise": source.integers(mechanisms.of_matrices(self.kind), scale, shape.array, shape)}
 
     def block(self, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """Return the sum over a few records, UNPROTECTED, in integers."""
-        a = self.encode(features * real_units(self.problem))
-        return (a.T @ a).astype(np.int64)
+        """Return the sum over a few records, UNPROTECTED, in integers: doubles hold those of 2^20 records."""
+        a, sums = self.encode(features), np.empty((self.k, self.k))
+        sums[:-1, :-1] = a.T @ a
+        sums[-1, :-1] = sums[:-1, -1] = CONSTANT_STEPS * (np.ones(len(a)) @ a)
+        sums[-1, -1] = CONSTANT_STEPS**2 * len(a)
+        return sums.astype(np.int64)
 
     @np.errstate(all="ignore")  # a warning would tell something about a record
     def encode(self, features: np.ndarray) -> np.ndarray:
-        """Return each whitened record in integers, which are floats, of norm at most 2^16, exactly."""
-        whitening = self.whitening
-        a = np.full((len(features), self.k), whitening.constant)
-        a[:, :-1] = (features[:, whitening.columns] - whitening.mean) * whitening.weights
-        a[:, :-1] *= np.minimum(1.0, np.sqrt(whitening.length / np.sum(a[:, :-1] ** 2, axis=1)))[:, None]
-        return Ball(np.sqrt(whitening.whole)).integers(a, MATRIX_STEPS)
+        """Return each whitened record but its constant, from its integers on the problem's grid: integers, as floats.
+
+        With the constant their norm is at most 2^16, exactly. They are rounded to the nearest; where a record is then
+        too long, it is shortened and rounded toward 0. Squares add up to less than 2^53, in whatever order.
+        """
+        columns, scale, shift = self._affine
+        a = features[:, columns] * scale
+        a -= shift
+        np.rint(a, out=a)
+        most = 2.0 ** ((52 - self.k.bit_length()) // 2)
+        if not np.max(np.abs(scale) * STEPS + np.abs(shift)) < most:
+            np.clip(a, -most, most, out=a)
+        square = np.einsum("ij,ij->i", a, a)
+        if len(too_long := np.flatnonzero(~(square <= _LENGTH))):
+            shortened = np.trunc(a[too_long] * down(np.sqrt(_LENGTH / square[too_long]))[:, None])
+            outside = ~(np.einsum("ij,ij->i", shortened, shortened) <= _LENGTH)
+            shortened[outside] = 0.0  # cannot happen, and would not harm
+            a[too_long] = shortened
+        return a
+
+    @cached_property
+    def _affine(self) -> tuple[np.ndarray | slice, np.ndarray, np.ndarray]:
+        """Which columns are taken, and scale and shift: scale x (integer of the grid) - shift is the whitened one."""
+        whitening, steps = self.whitening, MATRIX_STEPS / np.sqrt(self.whitening.whole)
+        scale, every = whitening.weights * steps, np.array_equal(whitening.columns, np.arange(self.problem.d))
+        grid = scale * self.problem.units[whitening.columns] / STEPS
+        return slice(self.problem.d) if every else whitening.columns, grid, scale * whitening.mean
 
     def publish(self, reading: np.ndarray, draw: Draw) -> np.ndarray:
         """Return the released mean in real units."""
