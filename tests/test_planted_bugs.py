@@ -1314,7 +1314,7 @@ BUGS = {
     "second moment's Wishart noise of half its scale": (smaller_scale(0.5, Nuclear), audit_curvature, COSTS_MORE),
     "Gaussian matrix with half its noise off the diagonal": (smaller_off_the_diagonal, audit_matrix, COSTS_MORE),
     "records not shortened": (unshortened_records, replay_published, MOVES_TOO_FAR),
-    "whitening fitted to the data": (whitening_by_the_data, replay_published, DIFFERS),
+    "whitening fitted to the data": (whitening_by_the_data, replay_published, "differs on"),
     "shares of the curvature's budget add up above 1": (generous_shares, replay_published, ASKS_FOR_MORE),
     "noise on the columns' moments of half its scale": (smaller_moments_noise, replay_published, MOVES_TOO_FAR),
     "inverted sharpness of the hinge": (
