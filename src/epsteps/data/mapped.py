@@ -1,12 +1,14 @@
 """Records in arrays, .npy files and memory maps. Maps are copied in blocks, and the pages given back after each."""
 
 import mmap
+import os
 import tokenize
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -95,6 +97,9 @@ class ArrayReader:
             else:
                 yield partial(self._rows, rows[start : start + size])
 
+    def forget(self, start: int, stop: int) -> None:
+        """Do nothing: what is in memory stays there."""
+
     def _slice(self, block: slice) -> tuple[np.ndarray, np.ndarray]:
         """Return neighbouring rows."""
         return self._features[block], self._targets[block]
@@ -121,12 +126,14 @@ class MappedReader(ArrayReader):
     def _rows(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return single rows. The system maps some pages around each, so that only a few are read at a time."""
         self._require_same()
-        places = 1 if self._features.flags.c_contiguous else self.shape[1]
-        at_once = max(1, _WINDOW // (places * _AROUND + self.shape[1] * self._features.itemsize))
-        features = np.empty((len(rows), self.shape[1]), dtype=self.feature_kind)
-        for start in range(0, len(rows), at_once):
-            features[start : start + at_once] = _copied(self._features, rows[start : start + at_once])
-        return features, _copied(self._targets, rows)
+        return _taken(self._features, rows), _taken(self._targets, rows)
+
+    def forget(self, start: int, stop: int) -> None:
+        """Let the system's own cache of files go of these rows, where they lie side by side in a file."""
+        features, path = self._features, _path(self._features)
+        if path is not None and isinstance(features, np.memmap) and features.flags.c_contiguous:
+            size = features.strides[0]
+            forget(path, features.offset + start * size, features.offset + stop * size)
 
     def _require_same(self) -> None:
         """Raise if a file changed: reading a map beyond the end of its file would end the process."""
@@ -134,11 +141,33 @@ class MappedReader(ArrayReader):
             stamp.require_same()
 
 
+def forget(path: Path, start: int, stop: int) -> None:
+    """Tell the system that it need not keep these bytes of a file in memory: a hint, which it may leave aside."""
+    if hasattr(os, "posix_fadvise"):
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), start, stop - start, os.POSIX_FADV_DONTNEED)
+
+
 def _path(array: np.ndarray) -> Path | None:
     """Return the file of a read-only map, if it has a name."""
     if isinstance(array, np.memmap) and array.mode == "r" and array.filename is not None:
         return Path(array.filename)
     return None
+
+
+def _taken(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return a copy of sorted rows, in parts that each bring a bounded piece of a map into memory.
+
+    A run of neighbouring rows brings itself and what lies around it; where columns lie apart, each column does.
+    """
+    columns = int(np.prod(array.shape[1:]))
+    brought = np.full(len(rows), columns * array.itemsize)
+    brought[np.diff(rows, prepend=-2) > 1] += _AROUND * (1 if array.flags.c_contiguous else columns)
+    edges = np.flatnonzero(np.diff(np.cumsum(brought) // _WINDOW)) + 1
+    result = np.empty((len(rows), *array.shape[1:]), dtype=array.dtype)
+    for start, stop in pairwise([0, *edges.tolist(), len(rows)]):
+        result[start:stop] = _copied(array, rows[start:stop])
+    return result
 
 
 def _copied(array: np.ndarray, index: slice | np.ndarray) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -40,6 +40,8 @@ class FastEngine(DenseEngine, name="fast"):
     """
 
     several_outputs = False
+    # Whether all records are read row by row as they lie, for one pass: tiles are faster, but have to be made.
+    _in_place = False
 
     def __init__(self, problem: Problem, features: np.ndarray, targets: np.ndarray) -> None:
         extras.require("numba", "fast", "The fast engine")
@@ -50,6 +52,13 @@ class FastEngine(DenseEngine, name="fast"):
         self._kernel = kernel_of(problem.loss) if problem.clip is None else None
         kinds = {"logistic": _slopes.LOGISTIC, "squared": _slopes.SQUARED}
         self._kind = None if self._kernel is None else kinds.get(self._kernel)
+
+    @classmethod
+    def of_prepared(cls, problem: Problem, integers: np.ndarray, targets: np.ndarray) -> Self:
+        """Return an engine over records that were prepared before, for exact sums: it prepares and copies nothing."""
+        engine = super().of_prepared(problem, integers, targets)
+        engine._in_place = True
+        return engine
 
     def _stored(self, features: np.ndarray, targets: np.ndarray, units: np.ndarray, *, exact: bool) -> Any:
         return _Stored(self._problem, features, kernel_targets(self._kernel, targets), units, exact=exact)
@@ -200,7 +209,7 @@ class FastEngine(DenseEngine, name="fast"):
 
     def _exact_at_point(self, points: Points, scales: np.ndarray, k: int, rows: np.ndarray | None) -> np.ndarray:
         stored, layouts, step, scale = self._integers, self._integers.layouts, float(points.step[k]), float(scales[k])
-        if rows is None:
+        if rows is None and not self._in_place:
             x, tiles, size = points.coefficients[:, k].copy(), layouts.tiles().reshape(-1), layouts.tile_size
             count, records, work = layouts.tile_count, layouts.n, size * layouts.d
             largest = grid.ROWS_PER_INT64 // size
@@ -212,8 +221,9 @@ class FastEngine(DenseEngine, name="fast"):
 
         else:
             x, features = padded(points.coefficients[:, k], stored.lanes, stored.kind), layouts.rows().reshape(-1)
-            targets, drawn = stored.numbers[: layouts.n], np.ascontiguousarray(rows, dtype=np.int64)
-            count = records = len(drawn)
+            targets = stored.numbers[: layouts.n]
+            drawn = np.ascontiguousarray([] if rows is None else rows, dtype=np.int64)  # none stand for all
+            count = records = layouts.n if rows is None else len(drawn)
             work, largest, block = layouts.d, grid.ROWS_PER_INT64, ROWS_BLOCK
 
             def part(start: int, stop: int) -> np.ndarray:

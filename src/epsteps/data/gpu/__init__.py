@@ -33,6 +33,7 @@ class TorchEngine(ArrayEngine, name="gpu"):
     """
 
     several_outputs = False
+    in_threads = False
 
     def __init__(
         self,
