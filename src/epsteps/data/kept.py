@@ -7,6 +7,7 @@ else finds it, and it is gone when it is closed, or when the process ends, howev
 import mmap
 import shutil
 import tempfile
+import weakref
 from collections.abc import Iterable
 from contextlib import ExitStack
 from os import PathLike
@@ -37,6 +38,8 @@ class KeptReader(MappedReader):
         features = np.memmap(files[0], _ITEM, "r", shape=shape)
         super().__init__(features, np.memmap(files[1], _ITEM, "r", shape=shape[:1]))
         self._files = files
+        for file in files:
+            weakref.finalize(self, file.close)
 
     def _slice(self, block: slice) -> tuple[np.ndarray, np.ndarray]:
         """Return neighbouring rows: not copied, but mapped by themselves, so that they leave memory with the arrays."""

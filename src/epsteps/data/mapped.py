@@ -16,8 +16,9 @@ import numpy as np
 
 from epsteps.data.stream import Block
 
-# Bytes that single rows may bring into memory before their pages are given back, and what one of them may bring.
-_WINDOW, _AROUND = 2**25, 2**16
+# Bytes that single rows may bring into memory before their pages are given back, and what one of them may bring: the
+# system maps what lies around it, and caches of files consist of pieces of up to 2 MB (Linux).
+_WINDOW, _AROUND = 2**26, 2**21
 # What NumPy raises for .npy and .npz files that are not whole.
 DAMAGED = (
     ValueError,
@@ -124,7 +125,7 @@ class MappedReader(ArrayReader):
         return _copied(self._features, block), _copied(self._targets, block)
 
     def _rows(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return single rows. The system maps some pages around each, so that only a few are read at a time."""
+        """Return single rows."""
         self._require_same()
         return _taken(self._features, rows), _taken(self._targets, rows)
 
