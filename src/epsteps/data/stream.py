@@ -6,7 +6,7 @@ user allows a file for them, prepared records are kept there: the first pass wri
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache, partial
+from functools import cache
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -22,7 +22,7 @@ BLOCK = 2**20
 # Times as many are in a block of prepared records, which are neither converted nor copied.
 _PREPARED = 4
 
-# A block of raw features and targets, read when it is called: by a thread, if that helps.
+# A block of features and targets, read when it is called: by a thread, if that helps.
 Block = Callable[[], tuple[np.ndarray, np.ndarray]]
 # All records as integers on the grid, row by row, and encoded targets: block by block, in order.
 Prepared = Iterator[tuple[np.ndarray, np.ndarray]]
@@ -106,27 +106,21 @@ class StreamEngine(Engine):
 
     def _ready(self) -> Reader:
         """Return what exact sums read."""
-        require_exact(self._kind, self._kind.name)
+        require_exact(_of_prepared(self._kind), self._kind.name)
         if self._exact is not None:
             return self._exact
         if self._keep is None:
-            for block in self._raw_blocks(None):
-                block()
+            for _ in _ahead(lambda block: len(block()), self._raw_blocks(None)):
+                pass
             self._exact = self._reader
         else:
-            require_exact(_of_prepared(self._kind), self._kind.name)
             self._exact = self._keep(self._prepared())
         return self._exact
 
     def _prepared(self) -> Prepared:
         """Yield all records as integers and encoded targets; those that were written need no memory as they were."""
-
-        def prepared(block: Block) -> tuple[np.ndarray, np.ndarray]:
-            features, targets = block()
-            return self._kind._rounded(self._problem, features), self._problem.loss.encode(targets)
-
         start = 0
-        for integers, targets in _ahead(prepared, self._raw_blocks(None)):
+        for integers, targets in _ahead(self._rounded, self._raw_blocks(None)):
             yield integers, targets
             stop = start + len(targets)
             self._reader.forget(start, stop)
@@ -134,7 +128,7 @@ class StreamEngine(Engine):
 
     def _mean(self, term: _Term, rows: np.ndarray | None = None) -> np.ndarray:
         total, count = np.zeros(()), 0
-        for size, part in self._parts(term, self._raw_blocks(rows), partial(self._engine, exact=False)):
+        for size, part in self._parts(term, self._raw_blocks(rows), self._float_engine):
             total = total + size * part
             count += size
         return total / count
@@ -165,21 +159,24 @@ class StreamEngine(Engine):
             with one_blas_thread():
                 yield from _ahead(lambda block: part(engine_of(block)), blocks)
 
-    def _engine(self, block: Block, *, exact: bool) -> ArrayEngine:
+    def _float_engine(self, block: Block) -> ArrayEngine:
         features, targets = block()
-        return self._kind(self._problem, features, self._problem.loss.encode(targets)).only(exact=exact)
+        return self._kind(self._problem, features, self._problem.loss.encode(targets)).only(exact=False)
 
     def _exact_engine(self, block: Block) -> ArrayEngine:
-        if self._keep is None:
-            return self._engine(block, exact=True)
-        return self._kind.of_prepared(self._problem, *block())
+        return self._kind.of_prepared(self._problem, *(block() if self._keep else self._rounded(block)))
+
+    def _rounded(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
+        features, targets = block()
+        return self._kind._rounded(self._problem, features), self._problem.loss.encode(targets)
 
     def _raw_blocks(self, rows: np.ndarray | None) -> Iterator[Block]:
         return self._reader.blocks(block_rows(self._reader.shape[1]), rows)
 
     def _exact_blocks(self, rows: np.ndarray | None) -> Iterator[Block]:
-        reader, numbers = self._ready(), BLOCK if self._keep is None else _PREPARED * BLOCK
-        return reader.blocks(block_rows(reader.shape[1], numbers), rows)
+        reader = self._ready()
+        size = block_rows(reader.shape[1], _PREPARED if self._keep else 1)
+        return reader.blocks(size, rows)
 
 
 def _ahead(work: Callable[[Block], Result], blocks: Iterable[Block]) -> Iterator[Result]:
@@ -199,6 +196,6 @@ def _of_prepared(kind: type[ArrayEngine]) -> Callable[[Problem, np.ndarray, np.n
     return lambda problem, features, targets: kind.of_prepared(problem, features * np.float32(STEPS), targets)
 
 
-def block_rows(d: int, numbers: int | None = None) -> int:
-    """Return how many records make a block of so many numbers: few enough for sums in 64 bits."""
-    return max(1, min((BLOCK if numbers is None else numbers) // d, ROWS_PER_INT64))
+def block_rows(d: int, blocks: int = 1) -> int:
+    """Return how many records make a block, or several blocks as one: few enough for sums in 64 bits."""
+    return max(1, min(blocks * BLOCK // d, ROWS_PER_INT64))
