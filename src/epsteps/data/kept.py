@@ -1,7 +1,7 @@
 """Prepared records in a file, for those that do not fit in memory: written once, and mapped at every pass after.
 
-Whoever reads the file reads the records. It has no name, or loses it at once: its owner alone could open it, nobody
-else finds it, and it is gone when it is closed, or when the process ends, however it ends.
+Whoever reads the file reads the records. It has no name, or loses it at once, where the system can do that (all but
+Windows): its owner alone may open it, nobody finds it, and it is gone when it is closed or the process ends, however.
 """
 
 import mmap

@@ -91,7 +91,7 @@ class ArrayReader:
 
     def blocks(self, size: int, rows: np.ndarray | None = None) -> Iterator[Block]:
         """Yield all records, or these rows in order, in blocks of at most ``size``."""
-        rows = None if rows is None else np.sort(rows)
+        rows = None if rows is None else np.sort(rows, kind="stable")  # quick where they are sorted already
         for start in range(0, self.shape[0] if rows is None else len(rows), size):
             if rows is None:
                 yield partial(self._slice, slice(start, start + size))
@@ -156,24 +156,35 @@ def _path(array: np.ndarray) -> Path | None:
     return None
 
 
+def _copied(array: np.ndarray, rows: slice) -> np.ndarray:
+    """Return a copy of neighbouring rows."""
+    copy = np.array(array[rows], subok=False)
+    _give_back(array)
+    return copy
+
+
 def _taken(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Return a copy of sorted rows, in parts that each bring a bounded piece of a map into memory.
 
     A run of neighbouring rows brings itself and what lies around it; where columns lie apart, each column does.
     """
-    columns = int(np.prod(array.shape[1:]))
+    if len(rows) and not 0 <= rows[0] <= rows[-1] < len(array):
+        raise IndexError("a row is not one of the records")
+    columns, contiguous = int(np.prod(array.shape[1:])), array.flags.c_contiguous
     brought = np.full(len(rows), columns * array.itemsize)
-    brought[np.diff(rows, prepend=-2) > 1] += _AROUND * (1 if array.flags.c_contiguous else columns)
+    brought[np.diff(rows, prepend=-2) > 1] += _AROUND * (1 if contiguous else columns)
     edges = np.flatnonzero(np.diff(np.cumsum(brought) // _WINDOW)) + 1
     result = np.empty((len(rows), *array.shape[1:]), dtype=array.dtype)
     for start, stop in pairwise([0, *edges.tolist(), len(rows)]):
-        result[start:stop] = _copied(array, rows[start:stop])
+        if contiguous:  # of others NumPy would copy everything first
+            np.take(array, rows[start:stop], axis=0, out=result[start:stop], mode="clip")
+        else:
+            result[start:stop] = array[rows[start:stop]]
+        _give_back(array)
     return result
 
 
-def _copied(array: np.ndarray, index: slice | np.ndarray) -> np.ndarray:
-    """Return a copy of these rows; a map's pages leave memory again, unless they hold changes of this process."""
-    copy = np.array(array[index], subok=False)
+def _give_back(array: np.ndarray) -> None:
+    """Let a map's pages leave memory again, unless they hold changes of this process."""
     if isinstance(array, np.memmap) and array.mode != "c" and hasattr(mmap, "MADV_DONTNEED"):
         array._mmap.madvise(mmap.MADV_DONTNEED)  # pyright: ignore[reportAttributeAccessIssue]
-    return copy
