@@ -165,7 +165,8 @@ def main() -> None:
     for source in options.releases:
         for name, found in measure("release", source, size, options.steps, options.folder).items():
             table.add_row(source, name, f"{found['seconds']:.1f}", f"{found['cpu']:.1f}", f"{found['rss'] / 1e6:.0f}")
-    console.print(table)
+    if options.releases:
+        console.print(table)
 
 
 if __name__ == "__main__":
