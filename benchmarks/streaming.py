@@ -2,7 +2,8 @@
 
 It writes files of that size into a temporary folder, which it removes, and trains in a process of its own each, so that
 the largest resident set (mapped pages included) is that of one source. The operating system's cache of files is warm
-where the files fit it. Records in memory need three times their size: leave them out with `--sources memmap parquet`.
+where the files fit it. A source "+cache" keeps what is prepared in a file: the first pass writes it, steps read it.
+Records in memory need three times their size: leave them out with `--sources memmap memmap+cache`.
 """
 
 import argparse
@@ -12,7 +13,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from machine import peak_memory
@@ -22,6 +25,8 @@ from rich.table import Table
 import epsteps as es
 
 D = 20
+STREAMED = ("memmap", "memmap+cache", "parquet", "parquet+cache")
+LOGISTIC = ("descent", "curvature", "smoothness", "objective", "sequential", "output")
 # Rows written at a time, which is also the size of a Parquet row group.
 ROWS = 1_000_000
 # Disk that stays free.
@@ -62,65 +67,98 @@ def write_parquet(folder: Path, n: int) -> None:
             writer.write_table(pa.table([*features.T, labels], schema=schema))
 
 
-def train(source: str, folder: Path, n: int, steps: int) -> None:
-    """Train, and print the seconds of a step and the largest resident set: runs in a process of its own."""
+def rows_of(source: str, folder: Path, problem: es.Problem) -> es.Rows:
+    """Return the records; a source whose name ends in "+cache" keeps what is prepared in a file."""
+    kind, _, cached = source.partition("+")
+    cache = folder if cached else None
+    if kind == "parquet":
+        return es.Rows(problem, folder / "table.parquet", "label", cache=cache)
+    if kind == "memmap":
+        return es.Rows(problem, np.load(folder / "X.npy", mmap_mode="r"), folder / "y.npy", cache=cache)
+    return es.Rows(problem, np.load(folder / "X.npy"), np.load(folder / "y.npy"))
+
+
+def train(source: str, folder: Path, n: int, steps: int) -> dict[str, float]:
+    """Return the seconds of the first pass and of a step, and the largest resident set."""
     problem = problem_of(n)
-    if source == "parquet":
-        data = es.Rows(problem, folder / "table.parquet", "label")
-    elif source == "memmap":
-        data = es.Rows(problem, np.load(folder / "X.npy", mmap_mode="r"), folder / "y.npy")
-    else:
-        data = es.Rows(problem, np.load(folder / "X.npy"), np.load(folder / "y.npy"))
+    data = rows_of(source, folder, problem)
     plan = es.plan(problem, es.Pure(1.0), es.nesterov, iterations=steps)
-    marks = [time.perf_counter()]
-    es.run(plan, data, on_step=lambda _: marks.append(time.perf_counter()))
-    exact = (marks[-1] - marks[1]) / max(1, steps - 1)
+    begin = time.perf_counter()
+    data.prepare()
+    first = time.perf_counter() - begin
+    marks, used = [], []
+
+    def mark(_: int) -> None:
+        marks.append(time.perf_counter())
+        used.append(time.process_time())
+
+    es.run(plan, data, on_step=mark)
+    exact, cpu = ((times[-1] - times[0]) / (steps - 1) for times in (marks, used))
     data.gradient(np.zeros(D))  # whatever is made once is made now
     begin = time.perf_counter()
     data.gradient(np.ones(D))
-    answer = {
-        "exact": exact,
-        "float": time.perf_counter() - begin,
-        "rss": peak_memory(),
-    }
-    print(json.dumps(answer))
+    means = time.perf_counter() - begin
+    return {"first": first, "exact": exact, "cpu": cpu, "float": means, "rss": peak_memory()}
 
 
-def measure(source: str, gigabytes: float, steps: int, folder: Path) -> dict:
-    n = int(gigabytes * 1e9 / (4 * D))
-    if shutil.disk_usage(folder).free < gigabytes * 1.1e9 + SPARE:
-        raise SystemExit(f"{folder} has no room for {gigabytes} GB.")
-    {"parquet": write_parquet}.get(source, write_npy)(folder, n)
-    command = [sys.executable, __file__, "--child", source, str(folder), str(n), str(steps)]
-    answer = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    for file in folder.iterdir():
-        file.unlink()
-    return json.loads(answer)
+def release(source: str, folder: Path, n: int, steps: int) -> dict[str, dict[str, float]]:
+    """Return the seconds of every release, and the largest resident set after it; each private, and not seeded."""
+    found = {}
+    for loss, names in ((es.Logistic(), LOGISTIC), (es.Squared(bound=1.0), ("statistics",))):
+        problem = replace(problem_of(n), loss=loss)
+        data = rows_of(source, folder, problem)
+        data.prepare()
+        for name in names:
+            begin, used = time.perf_counter(), time.process_time()
+            if name == "smoothness":
+                es.estimate_smoothness(data, es.Pure(1.0))
+            else:
+                options = {"iterations": steps} if name == "descent" else {}
+                es.run(es.plan(problem, es.Pure(1.0), name, **options), data)
+            seconds, cpu = time.perf_counter() - begin, time.process_time() - used
+            found[name] = {"seconds": seconds, "cpu": cpu, "rss": peak_memory()}
+        data.close()
+    return found
+
+
+def measure(what: str, source: str, gigabytes: float, steps: int, where: Path | None) -> dict[str, Any]:
+    """Return what a process of its own finds, with files that are removed after it."""
+    n, kind = int(gigabytes * 1e9 / (4 * D)), source.partition("+")[0]
+    with tempfile.TemporaryDirectory(dir=where) as folder:
+        room = gigabytes * (2.2e9 if kind != source else 1.1e9) + SPARE
+        if shutil.disk_usage(folder).free < room:
+            raise SystemExit(f"{folder} has no room for {gigabytes} GB as {source}.")
+        {"parquet": write_parquet}.get(kind, write_npy)(Path(folder), n)
+        command = [sys.executable, __file__, "--child", what, source, folder, str(n), str(steps)]
+        return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--gigabytes", type=float, default=1.0, help="size of the features in float32")
     parser.add_argument("--steps", type=int, default=4)
-    parser.add_argument("--sources", nargs="+", default=["memory", "memmap", "parquet"])
-    parser.add_argument("--folder", type=Path, help="where the temporary folder is made")
-    parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--sources", nargs="*", default=["memory", *STREAMED])
+    parser.add_argument("--releases", nargs="*", default=["memmap+cache"], help="sources for every release")
+    parser.add_argument("--folder", type=Path, help="where temporary folders are made")
+    parser.add_argument("--child", nargs=5, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        source, folder, n, steps = options.child
-        return train(source, Path(folder), int(n), int(steps))
-    table = Table("source", "exact step, s", "GB/s", "float gradient, s", "GB/s", "peak RSS, MB")
-    table.title = f"{options.gigabytes:g} GB of float32, d = {D}"
+        what, source, folder, n, steps = options.child
+        return print(json.dumps({"train": train, "release": release}[what](source, Path(folder), int(n), int(steps))))
+    size, console = options.gigabytes, Console()
+    table = Table("source", "first pass, s", "exact step, s", "GB/s", "CPU s", "float gradient, s", "peak RSS, MB")
+    table.title = f"{size:g} GB of float32, d = {D}"
     for source in options.sources:
-        with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-            found = measure(source, options.gigabytes, options.steps, Path(folder))
-        speeds = [
-            f"{value:.{digits}f}"
-            for name in ("exact", "float")
-            for value, digits in ((found[name], 2), (options.gigabytes / found[name], 2))
-        ]
-        table.add_row(source, *speeds, f"{found['rss'] / 1e6:.0f}")
-    Console().print(table)
+        found = measure("train", source, size, options.steps, options.folder)
+        exact = [f"{found['exact']:.2f}", f"{size / found['exact']:.2f}", f"{found['cpu']:.2f}"]
+        table.add_row(source, f"{found['first']:.1f}", *exact, f"{found['float']:.2f}", f"{found['rss'] / 1e6:.0f}")
+    console.print(table)
+    table = Table("source", "release", "s", "CPU s", "peak RSS so far, MB", title="after the first pass")
+    for source in options.releases:
+        for name, found in measure("release", source, size, options.steps, options.folder).items():
+            table.add_row(source, name, f"{found['seconds']:.1f}", f"{found['cpu']:.1f}", f"{found['rss'] / 1e6:.0f}")
+    if options.releases:
+        console.print(table)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,14 @@
 """Records in files: the same sums as in memory however they are cut, little memory, and structure that raises early."""
 
+import gc
 import os
+import shutil
+import stat
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,8 +20,11 @@ from laws import runs
 import epsteps as es
 from epsteps.data import sources as records_from
 from epsteps.data import stream
+from epsteps.data.chunks import Chunk
 from epsteps.data.dense import DenseEngine
 from epsteps.data.tables import read_table
+from epsteps.methods import choice
+from epsteps.methods.smoothness import SmoothnessPlan
 from epsteps.problem.grid import ROWS_PER_INT64, Grid
 
 LOSSES = [es.Logistic(), es.Squared(bound=1.5)]
@@ -136,9 +144,6 @@ def test_sums_of_many_records_do_not_overflow():
                 yield lambda: (np.broadcast_to(0.0, (ROWS_PER_INT64 // 2, 1)), np.broadcast_to(0, ROWS_PER_INT64 // 2))
 
     class Part(DenseEngine):
-        def only(self, *, exact):
-            return self
-
         def sums(self, points, rows=None):
             return np.array([2**61, -(2**61)])
 
@@ -158,6 +163,124 @@ def test_a_run_from_files_is_that_from_memory(tmp_path, cut):
         for features, targets in sources(folder, X, y):
             found = es.run(plan, es.Rows(problem, features, targets), seed=3).path
             np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("clip", [None, 0.5])
+def test_kept_records_are_the_integers_of_memory(tmp_path, cut, engine, clip):
+    cut(60)
+    problem = es.Problem(es.Squared(bound=1.5), es.Ball(2.5), ridge=0.1, n=301, d=4, intercept=True, clip=clip)
+    X, y = messy(problem)
+    memory = es.Rows(problem, X, y, engine=engine)
+    rng, store = np.random.default_rng(0), tmp_path / "kept"
+    store.mkdir()
+    points, subset = Grid(problem).points(rng.standard_normal((5, 3)), 1.0), rng.integers(0, 301, 80)
+    for features, targets in sources(tmp_path, X, y):
+        found = es.Rows(problem, features, targets, engine=engine, cache=store)
+        for part in (points, points.column(0)):
+            np.testing.assert_array_equal(found.sums(part), memory.sums(part))
+            np.testing.assert_array_equal(found.sums(part, subset), memory.sums(part, subset))
+        np.testing.assert_array_equal(found._engine.second_moment(), memory._engine.second_moment())
+        for rows in (None, subset, subset[:0]):
+            np.testing.assert_array_equal(found.total(Chunk.squares, rows), memory.total(Chunk.squares, rows))
+        for ours, theirs in zip(zip(*found.blocks(), strict=True), zip(*memory.blocks(), strict=True), strict=True):
+            np.testing.assert_array_equal(np.concatenate(ours), np.concatenate(theirs))
+        np.testing.assert_allclose(found.gradient(np.ones(5)), memory.gradient(np.ones(5)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("method", [*choice.METHODS, "batch", "smoothness"])
+def test_every_release_is_that_from_memory(tmp_path, cut, method):
+    """Blocks are those of a few records, and the solver's samples are not all of them."""
+    cut(4000)
+    loss = es.Squared(bound=1.0) if method == "statistics" else es.Logistic()
+    problem = es.Problem(loss, es.Ball(1, norm=np.inf), ridge=0.1, n=2**14 + 700, d=3)
+    X, y = messy(problem)
+    np.save(tmp_path / "X.npy", X)
+    budget, options = es.Pure(1.0), {"iterations": 4} if method in ("descent", "batch") else {}
+    if method == "smoothness":
+        plan = SmoothnessPlan(problem, budget, 0.9)
+    elif method == "batch":
+        plan = es.plan(problem, budget, es.nesterov, batch=50, **options)
+    else:
+        plan = es.plan(problem, budget, method, **options)
+    expected = es.run(plan, es.Rows(problem, X, y, engine="numpy"), seed=3, arithmetic="exact")
+    for cache in (None, tmp_path):
+        found = es.Rows(problem, tmp_path / "X.npy", y, cache=cache)
+        runs.same(es.run(plan, found, seed=3, arithmetic="exact"), expected)
+
+
+def open_files(folder):
+    """Return the modes and numbers of links of this process's files in a folder, with a name or without."""
+    links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    found = [link.stat() for link in links if os.readlink(link).startswith(f"{folder}{os.sep}")]
+    return [(stat.S_IMODE(each.st_mode), each.st_nlink, each.st_size) for each in found]
+
+
+@pytest.fixture
+def kept(tmp_path, cut):
+    """Return records of a file, with a folder for what is prepared of them."""
+    cut(30)
+    problem = small_problem(n=100)
+    X, y = records(problem)
+    np.save(tmp_path / "X.npy", X)
+    (tmp_path / "kept").mkdir()
+    return es.Rows(problem, tmp_path / "X.npy", y, cache=tmp_path / "kept")
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs the list of open files that Linux has")
+def test_the_file_of_kept_records_is_private_and_goes_with_them(kept, tmp_path):
+    store, points = tmp_path / "kept", Grid(kept.problem).points(np.ones((3, 1)), 1.0)
+    assert open_files(store) == []
+    before = kept.sums(points)
+    assert set(open_files(store)) == {(0o600, 0, 1200), (0o600, 0, 400)}  # no name at all: nobody can open them
+    assert list(store.iterdir()) == []
+    kept.close()
+    gc.collect()
+    assert open_files(store) == []
+    np.testing.assert_array_equal(kept.sums(points), before)
+    assert len(open_files(store)) > 0
+    del kept._engine, kept._records
+    gc.collect()
+    assert open_files(store) == []
+
+
+def test_later_passes_read_the_kept_records_alone(kept, tmp_path):
+    points = Grid(kept.problem).points(np.ones((3, 1)), 1.0)
+    before = kept.sums(points)
+    (tmp_path / "X.npy").unlink()
+    np.testing.assert_array_equal(kept.sums(points), before)
+    kept.close()
+    with pytest.raises(FileNotFoundError):
+        kept.sums(points)
+
+
+@pytest.mark.parametrize("method", ["descent", "objective"])
+def test_too_little_disk_is_refused_before_the_charge(kept, tmp_path, monkeypatch, method):
+    """The numbers that are named are public: those of the problem, and of the disk."""
+    account, plan = runs.Account(), es.plan(kept.problem, es.Pure(5.0), method)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1599))
+    with pytest.raises(OSError, match=r"take 1600 bytes in .*kept, which has 1599 free"):
+        es.run(plan, kept, ledger=account)
+    assert account.charges == []
+    assert list((tmp_path / "kept").iterdir()) == []
+
+
+def test_cache_is_a_folder_of_this_machine(kept, tmp_path):
+    y = np.ones(100)
+    with pytest.raises(NotADirectoryError, match=r"cache must be a folder that is there, got .*X\.npy"):
+        es.Rows(kept.problem, tmp_path / "X.npy", y, cache=tmp_path / "X.npy")
+    with pytest.raises(ValueError, match="cache is for records that this process reads"):
+        es.Rows(kept.problem, tmp_path / "X.npy", y, engine="dask", cache=tmp_path)
+
+
+def test_records_under_another_loss_are_kept_as_well(kept, tmp_path):
+    problem = replace(kept.problem, clip=0.3)
+    points = Grid(problem).points(np.ones((3, 1)), 1.0)
+    expected = es.Rows(problem, np.load(tmp_path / "X.npy"), records(problem)[1]).sums(points)
+    other = kept.restated(problem)
+    np.testing.assert_array_equal(other.sums(points), expected)
+    (tmp_path / "X.npy").unlink()
+    np.testing.assert_array_equal(other.sums(points), expected)
 
 
 def test_few_records_are_read_once(tmp_path):
@@ -302,8 +425,9 @@ def test_structure_raises_in_one_line_before_anything_is_charged(tmp_path):
         es.Rows(small_problem(n=21), tmp_path / "good.npy", np.ones(21))
 
 
+@pytest.mark.parametrize("cached", [False, True])
 @pytest.mark.parametrize("method", ["descent", "curvature", "objective"])
-def test_a_file_that_is_damaged_in_its_middle_is_refused_before_the_charge(cut, tmp_path, method):
+def test_a_file_that_is_damaged_in_its_middle_is_refused_before_the_charge(cut, tmp_path, method, cached):
     problem = small_problem(n=400, ridge=0.1)
     path, account = write_table(tmp_path / "t.parquet", *records(problem), groups=50), runs.Account()
     content = bytearray(path.read_bytes())
@@ -311,9 +435,12 @@ def test_a_file_that_is_damaged_in_its_middle_is_refused_before_the_charge(cut, 
     path.write_bytes(content)
     cut(30)
     plan = es.plan(problem, es.Pure(5.0), method)
+    (tmp_path / "kept").mkdir()
+    rows = es.Rows(problem, path, "label", cache=tmp_path / "kept" if cached else None)
     with pytest.raises(OSError, match=r"cannot read .*t\.parquet"):
-        es.run(plan, es.Rows(problem, path, "label"), ledger=account)
+        es.run(plan, rows, ledger=account)
     assert account.charges == []
+    assert list((tmp_path / "kept").iterdir()) == []
 
 
 def test_pyarrow_is_asked_for_by_name(tmp_path, monkeypatch):
@@ -384,8 +511,9 @@ points = Grid(problem).points(np.ones((10, 1)), 1.0)
 few.sums(points), few.gradient(np.ones(10))
 peak = lambda: int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
 before = peak()
-data = es.Rows(problem, X, y, engine="numpy")
-data.sums(points), data.gradient(np.ones(10)), data.sums(points, np.arange(0, n, 50))
+for cache in [None, *sys.argv[4:]]:
+    data = es.Rows(problem, X, y, engine="numpy", cache=cache)
+    data.sums(points), data.gradient(np.ones(10)), data.sums(points, np.arange(0, n, 50))
 print(peak() - before)
 """
 
@@ -404,5 +532,7 @@ def test_the_working_set_is_bounded(tmp_path, kind):
     else:
         paths = [write_table(tmp_path / "X.parquet", X, y, groups=n), "label"]
     del X
-    done = subprocess.run([sys.executable, "-c", MEASURED, str(n), *paths], capture_output=True, text=True, check=True)
+    caches = [tmp_path] if kind == "npy" else []
+    command = [sys.executable, "-c", MEASURED, str(n), *paths, *caches]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert float(done.stdout) < 256

@@ -7,9 +7,11 @@ declares a name can be asked for by this name: an engine is one file.
 
 import math
 import os
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from functools import cache, cached_property
 from importlib.util import find_spec
 from typing import Any, ClassVar, Self, TypeVar
@@ -41,6 +43,8 @@ _WORTH_THREADS = 1_000_000
 # Margins below which BLAS uses no threads of its own, which would spin while they wait.
 _WORTH_LIMITING = 5_000
 _NAMED: dict[str, type["ArrayEngine"]] = {}
+# What a thread knows of itself: those of the pool that they are of it.
+_thread = threading.local()
 
 
 class Engine(ABC):
@@ -104,6 +108,8 @@ class ArrayEngine(Engine):
     name: ClassVar[str]
     # Whether it computes losses with several margins per record.
     several_outputs: ClassVar[bool] = True
+    # Whether several of them, over blocks of records, may compute at the same time, each in a thread.
+    in_threads: ClassVar[bool] = True
     _projected: ClassVar[Callable[..., Any]] = staticmethod(encoding.projected)
     _rounded: ClassVar[Callable[..., Any]] = staticmethod(encoding.integers)
 
@@ -134,6 +140,17 @@ class ArrayEngine(Engine):
     def _chunk(self, rows: slice | np.ndarray) -> Chunk:
         """Return a few prepared records."""
 
+    @classmethod
+    def of_prepared(cls, problem: Problem, integers: np.ndarray, targets: np.ndarray) -> Self:
+        """Return an engine over records that were prepared before, for exact sums: it prepares and copies nothing.
+
+        ``integers`` are what ``_rounded`` returned, row by row in float32, and encoded targets are float32 too.
+        """
+        engine = cls(problem, integers, targets)
+        engine._integers = engine._stored(integers, targets, _real_units(problem), exact=True)
+        del engine._raw
+        return engine
+
     @cached_property
     def _floats(self) -> Any:
         """The records for float means."""
@@ -145,8 +162,7 @@ class ArrayEngine(Engine):
     def _integers(self) -> Any:
         """The records for exact sums."""
         features, targets = self._raw
-        units = Grid(self._problem).units[: self._problem.width] / STEPS
-        return self._stored(self._rounded(self._problem, features), targets, units, exact=True)
+        return self._stored(self._rounded(self._problem, features), targets, _real_units(self._problem), exact=True)
 
     def sums(self, points: Points, rows: np.ndarray | None = None) -> np.ndarray:
         """Return the exact sum of slope x record over all records, or over these rows; one column per point."""
@@ -181,8 +197,7 @@ class ArrayEngine(Engine):
     def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield all prepared records in order, UNPROTECTED: real features with the intercept, and encoded targets."""
         self.prepare()
-        units = Grid(self._problem).units[: self._problem.width] / STEPS
-        size = chunks.size_of(self._problem.width)
+        units, size = _real_units(self._problem), chunks.size_of(self._problem.width)
         for start in range(0, len(self), size):
             chunk = self._chunk(slice(start, min(start + size, len(self))))
             yield chunk.features * units, chunk.targets.astype(float)
@@ -203,6 +218,11 @@ class ArrayEngine(Engine):
             _ = self._floats
         del self._raw
         return self
+
+
+def _real_units(problem: Problem) -> np.ndarray:
+    """Return the real size of one step of the grid, for each column."""
+    return Grid(problem).units[: problem.width] / STEPS
 
 
 def kernel_of(loss: Loss) -> str | None:
@@ -296,15 +316,16 @@ def _expected(loss: Loss, features: np.ndarray, targets: np.ndarray, points: Poi
 def map_parts(part: Callable[[int, int], Result], count: int, *, work: int, largest: int | None = None) -> list[Result]:
     """Return ``part(start, stop)`` for parts of the records, in threads where ``work`` per record makes it pay.
 
-    No part is larger than ``largest``. BLAS keeps to one thread: its own would spin, or wait for each other.
+    No part is larger than ``largest``. BLAS keeps to one thread: its own would spin, or wait for each other. A thread
+    of the pool takes all parts itself: if every one of them waited for others, none would be left to compute.
     """
     worth = count * work >= _WORTH_THREADS
     parts = max(PARTS if worth else 1, -(-count // largest) if largest else 1)
     edges = np.linspace(0, count, parts + 1).astype(int).tolist()
-    if count * work < _WORTH_LIMITING:
+    if count * work < _WORTH_LIMITING or getattr(_thread, "is_of_pool", False):
         return list(map(part, edges[:-1], edges[1:]))
     run = pool().map if worth and allowed() > 1 else map
-    with _blas().limit(limits=1, user_api="blas"):
+    with one_blas_thread():
         return list(run(part, edges[:-1], edges[1:]))
 
 
@@ -315,6 +336,11 @@ def allowed() -> int:
     return min([cores, *(int(limit) for limit in limits if limit.isdigit() and int(limit) > 0)])
 
 
+def one_blas_thread() -> AbstractContextManager[Any]:
+    """Return a context in which BLAS starts no threads, wherever it is called from."""
+    return _blas().limit(limits=1, user_api="blas")
+
+
 @cache
 def _blas() -> ThreadpoolController:
     return ThreadpoolController()
@@ -323,7 +349,11 @@ def _blas() -> ThreadpoolController:
 @cache
 def pool() -> ThreadPoolExecutor:
     """Return the threads that all engines share."""
-    return ThreadPoolExecutor(allowed(), thread_name_prefix="epsteps")
+    return ThreadPoolExecutor(allowed(), thread_name_prefix="epsteps", initializer=_join)
+
+
+def _join() -> None:
+    _thread.is_of_pool = True
 
 
 if hasattr(os, "register_at_fork"):

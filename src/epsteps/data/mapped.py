@@ -1,12 +1,14 @@
 """Records in arrays, .npy files and memory maps. Maps are copied in blocks, and the pages given back after each."""
 
 import mmap
+import os
 import tokenize
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -14,8 +16,9 @@ import numpy as np
 
 from epsteps.data.stream import Block
 
-# Bytes that single rows may bring into memory before their pages are given back, and what one of them may bring.
-_WINDOW, _AROUND = 2**25, 2**16
+# Bytes that single rows may bring into memory before their pages are given back, and what one of them may bring: the
+# system maps what lies around it, and caches of files consist of pieces of up to 2 MB (Linux).
+_WINDOW, _AROUND = 2**26, 2**21
 # What NumPy raises for .npy and .npz files that are not whole.
 DAMAGED = (
     ValueError,
@@ -88,12 +91,15 @@ class ArrayReader:
 
     def blocks(self, size: int, rows: np.ndarray | None = None) -> Iterator[Block]:
         """Yield all records, or these rows in order, in blocks of at most ``size``."""
-        rows = None if rows is None else np.sort(rows)
+        rows = None if rows is None else np.sort(rows, kind="stable")  # quick where they are sorted already
         for start in range(0, self.shape[0] if rows is None else len(rows), size):
             if rows is None:
                 yield partial(self._slice, slice(start, start + size))
             else:
                 yield partial(self._rows, rows[start : start + size])
+
+    def forget(self, start: int, stop: int) -> None:
+        """Do nothing: what is in memory stays there."""
 
     def _slice(self, block: slice) -> tuple[np.ndarray, np.ndarray]:
         """Return neighbouring rows."""
@@ -119,19 +125,28 @@ class MappedReader(ArrayReader):
         return _copied(self._features, block), _copied(self._targets, block)
 
     def _rows(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return single rows. The system maps some pages around each, so that only a few are read at a time."""
+        """Return single rows."""
         self._require_same()
-        places = 1 if self._features.flags.c_contiguous else self.shape[1]
-        at_once = max(1, _WINDOW // (places * _AROUND + self.shape[1] * self._features.itemsize))
-        features = np.empty((len(rows), self.shape[1]), dtype=self.feature_kind)
-        for start in range(0, len(rows), at_once):
-            features[start : start + at_once] = _copied(self._features, rows[start : start + at_once])
-        return features, _copied(self._targets, rows)
+        return _taken(self._features, rows), _taken(self._targets, rows)
+
+    def forget(self, start: int, stop: int) -> None:
+        """Let the system's own cache of files go of these rows, where they lie side by side in a file."""
+        features, path = self._features, _path(self._features)
+        if path is not None and isinstance(features, np.memmap) and features.flags.c_contiguous:
+            size = features.strides[0]
+            forget(path, features.offset + start * size, features.offset + stop * size)
 
     def _require_same(self) -> None:
         """Raise if a file changed: reading a map beyond the end of its file would end the process."""
         for stamp in self._stamps:
             stamp.require_same()
+
+
+def forget(path: Path, start: int, stop: int) -> None:
+    """Tell the system that it need not keep these bytes of a file in memory: a hint, which it may leave aside."""
+    if hasattr(os, "posix_fadvise"):
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), start, stop - start, os.POSIX_FADV_DONTNEED)
 
 
 def _path(array: np.ndarray) -> Path | None:
@@ -141,9 +156,35 @@ def _path(array: np.ndarray) -> Path | None:
     return None
 
 
-def _copied(array: np.ndarray, index: slice | np.ndarray) -> np.ndarray:
-    """Return a copy of these rows; a map's pages leave memory again, unless they hold changes of this process."""
-    copy = np.array(array[index], subok=False)
+def _copied(array: np.ndarray, rows: slice) -> np.ndarray:
+    """Return a copy of neighbouring rows."""
+    copy = np.array(array[rows], subok=False)
+    _give_back(array)
+    return copy
+
+
+def _taken(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return a copy of sorted rows, in parts that each bring a bounded piece of a map into memory.
+
+    A run of neighbouring rows brings itself and what lies around it; where columns lie apart, each column does.
+    """
+    if len(rows) and not 0 <= rows[0] <= rows[-1] < len(array):
+        raise IndexError("a row is not one of the records")
+    columns, contiguous = int(np.prod(array.shape[1:])), array.flags.c_contiguous
+    brought = np.full(len(rows), columns * array.itemsize)
+    brought[np.diff(rows, prepend=-2) > 1] += _AROUND * (1 if contiguous else columns)
+    edges = np.flatnonzero(np.diff(np.cumsum(brought) // _WINDOW)) + 1
+    result = np.empty((len(rows), *array.shape[1:]), dtype=array.dtype)
+    for start, stop in pairwise([0, *edges.tolist(), len(rows)]):
+        if contiguous:  # of others NumPy would copy everything first
+            np.take(array, rows[start:stop], axis=0, out=result[start:stop], mode="clip")
+        else:
+            result[start:stop] = array[rows[start:stop]]
+        _give_back(array)
+    return result
+
+
+def _give_back(array: np.ndarray) -> None:
+    """Let a map's pages leave memory again, unless they hold changes of this process."""
     if isinstance(array, np.memmap) and array.mode != "c" and hasattr(mmap, "MADV_DONTNEED"):
         array._mmap.madvise(mmap.MADV_DONTNEED)  # pyright: ignore[reportAttributeAccessIssue]
-    return copy

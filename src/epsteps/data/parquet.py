@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from epsteps.data.mapped import Stamp
+from epsteps.data.mapped import Stamp, forget
 from epsteps.data.stream import Block
 from epsteps.problem.extras import require
 
@@ -72,6 +72,14 @@ class _File:
     def rows(self) -> int:
         return int(self.groups.sum())
 
+    def forget(self, start: int, stop: int) -> None:
+        """Let the system's cache of files go of the row groups that end between these rows."""
+        ends = np.concatenate(([0], np.cumsum(self.groups)))
+        first, last = (ends[np.searchsorted(ends, max(0, row), side="right") - 1] for row in (start, stop))
+        if first < last:
+            size = self.stamp.size / self.rows
+            forget(self.stamp.path, int(first * size), int(last * size))
+
 
 class ParquetReader:
     """Feature columns and a target column of Parquet files.
@@ -116,6 +124,12 @@ class ParquetReader:
             elif len(here := _between(rows, first, last)):
                 yield from self._blocks(file, size, here)
             first = last
+
+    def forget(self, start: int, stop: int) -> None:
+        """Let the system's cache of files go of these rows, once whole row groups of them were read."""
+        for file in self._files:
+            file.forget(start, stop)
+            start, stop = start - file.rows, stop - file.rows
 
     def _blocks(self, file: _File, size: int, rows: np.ndarray | None) -> Iterator[Block]:
         """Yield a file's blocks; of its row groups only those that hold one of the rows."""

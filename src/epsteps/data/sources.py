@@ -6,6 +6,7 @@ anything is charged. Values are nobody's business until an engine projects them.
 
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
+from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,8 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.sparse import issparse
 
-from epsteps.data import cluster, encoding, engine, stream, values
-from epsteps.data.engine import Engine
+from epsteps.data import cluster, encoding, engine, kept, stream, values
+from epsteps.data.engine import ArrayEngine, Engine
 from epsteps.data.mapped import ArrayReader, MappedReader, open_npy
 from epsteps.data.parquet import ParquetReader
 from epsteps.data.sparse import SparseEngine
@@ -67,24 +68,43 @@ class Records(Protocol):
 class ReadRecords(Records):
     """What a reader reads in blocks; few records are kept in memory, many of a file are read for every step."""
 
-    def __init__(self, problem: Problem, reader: ArrayReader | ParquetReader, name: str) -> None:
+    def __init__(
+        self, problem: Problem, reader: ArrayReader | ParquetReader, name: str, cache: str | PathLike[str] | None = None
+    ) -> None:
         _require_structure(problem, reader.shape, reader.feature_kind, reader.target_shape, reader.target_kind)
         self._problem, self._reader, self._name = problem, reader, name
+        self._folder = kept.folder_of(cache)
 
     def engine(self) -> Engine:
         """Return the named engine over the records, or over one block of them after the other."""
-        problem, numbers = self._problem, self._problem.n * self._problem.d
-        kind = engine.chosen(self._name, problem.loss, numbers)
-        if numbers > KEPT and not self._reader.in_memory:
-            return StreamEngine(problem, self._reader, kind)
-        blocks = [block() for block in self._reader.blocks(problem.n)]
+        if self._numbers > KEPT and not self._reader.in_memory:
+            return self._stream
+        problem, blocks = self._problem, [block() for block in self._reader.blocks(self._problem.n)]
         features, targets = blocks[0] if len(blocks) == 1 else map(np.concatenate, zip(*blocks, strict=True))
-        return kind(problem, features, problem.loss.encode(targets))
+        return self._kind(problem, features, problem.loss.encode(targets))
+
+    @cached_property
+    def _stream(self) -> StreamEngine:
+        keep = None if self._folder is None else partial(kept.keep, self._folder, self._problem)
+        return StreamEngine(self._problem, self._reader, self._kind, keep)
+
+    @property
+    def _numbers(self) -> int:
+        return self._problem.n * self._problem.d
+
+    @property
+    def _kind(self) -> type[ArrayEngine]:
+        return engine.chosen(self._name, self._problem.loss, self._numbers)
 
     def check(self) -> Check:
         """Count what would be projected."""
         blocks = self._reader.blocks(stream.block_rows(self._problem.d))
         return sum((_counted(self._problem, *block()) for block in blocks), start=Check(0, 0, 0, 0))
+
+    def close(self) -> None:
+        """Let go of the file of prepared records."""
+        if "_stream" in vars(self):
+            self._stream.close()
 
 
 class SparseRecords(Records):
@@ -118,20 +138,23 @@ def open_records(
     columns: Sequence[str] | None = None,
     name: str = "auto",
     scheduler: Any = None,
+    cache: str | PathLike[str] | None = None,
 ) -> Records:
     """Return the records of whatever X and y are, or raise if they do not have the problem's structure.
 
-    ``name`` is the engine that will compute with them.
+    ``name`` is the engine that will compute with them, ``cache`` a folder for a file of those that are streamed.
     """
     engine.require_outputs(name, problem.loss)
     if name == "dask":
+        if cache is not None:
+            raise ValueError("cache is for records that this process reads: dask workers keep theirs. Leave it out.")
         return cluster.open_records(problem, X, y, scheduler=scheduler, columns=columns)
     if scheduler is not None:
         raise ValueError(f"scheduler is for engine='dask', got engine={name!r}. Leave it out.")
     if isinstance(X, str | PathLike):
         path = Path(X)
         if path.suffix.lower() == ".parquet" or path.is_dir():
-            return ReadRecords(problem, ParquetReader(path, y, columns), name)
+            return ReadRecords(problem, ParquetReader(path, y, columns), name, cache)
         X = open_npy("X", path)
     if columns is not None:
         raise ValueError("columns are for Parquet files: X is none. Leave them out.")
@@ -139,11 +162,11 @@ def open_records(
     if not isinstance(targets, np.memmap):
         targets = encoding.declared_targets(problem, values.column(targets))
     if isinstance(X, np.memmap):
-        return ReadRecords(problem, MappedReader(X, targets), name)
+        return ReadRecords(problem, MappedReader(X, targets), name, cache)
     features, targets = values.matrix(X), np.asarray(targets)
     if issparse(features):
         return SparseRecords(problem, features, targets, name)
-    return ReadRecords(problem, ArrayReader(features, targets), name)
+    return ReadRecords(problem, ArrayReader(features, targets), name, cache)
 
 
 @np.errstate(all="ignore")  # a warning would tell something about a record

@@ -1,28 +1,32 @@
 """Records that do not fit in memory: any engine, given one block of them after the other.
 
-Float means are combined by weight; exact sums are sums of integers, so that blocks make no difference at all.
+Float means are combined by weight; exact sums are sums of integers, so that blocks make no difference at all. Where the
+user allows a file for them, prepared records are kept there: the first pass writes it, and the others read it alone.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
-from functools import cached_property
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from epsteps.data.chunks import ROWS_PER_INT64, Term
-from epsteps.data.engine import ArrayEngine, Engine, pool, require_exact
+from epsteps.data.engine import PARTS, ArrayEngine, Engine, allowed, one_blas_thread, pool, require_exact
 from epsteps.problem import grid
-from epsteps.problem.grid import Points
+from epsteps.problem.grid import STEPS, Points
 from epsteps.problem.problem import Problem
 
 # Numbers in a block. A few blocks exist at a time, each as read, as converted and as an engine holds it.
 BLOCK = 2**20
-# Blocks that are read and converted by other threads while one is computed with.
-_AHEAD = 2
+# Times as many are in a block of prepared records, which are neither converted nor copied.
+_PREPARED = 4
 
-# A block of raw features and targets, read when it is called: by a thread, if that helps.
+# A block of features and targets, read when it is called: by a thread, if that helps.
 Block = Callable[[], tuple[np.ndarray, np.ndarray]]
+# All records as integers on the grid, row by row, and encoded targets: block by block, in order.
+Prepared = Iterator[tuple[np.ndarray, np.ndarray]]
+Result = TypeVar("Result")
 _Term = Callable[[ArrayEngine], np.ndarray]
 
 
@@ -38,12 +42,27 @@ class Reader(Protocol):
         """Yield all records, or these rows in any order, in blocks of at most ``size``."""
         ...
 
+    def forget(self, start: int, stop: int) -> None:
+        """Leave these records, which are not needed soon, to their disk: the system's memory is for others."""
+        ...
+
 
 class StreamEngine(Engine):
-    """Sums over records that are read anew for every call; ``kind`` is the engine that computes with a block."""
+    """Sums over records that are read in blocks for every call; ``kind`` is the engine that computes with a block.
 
-    def __init__(self, problem: Problem, reader: Reader, kind: type[ArrayEngine]) -> None:
-        self._problem, self._reader, self._kind = problem, reader, kind
+    ``keep`` stores prepared records and returns what reads them: then exact sums read these, from when they are
+    prepared until ``close`` is called or the engine is collected.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        reader: Reader,
+        kind: type[ArrayEngine],
+        keep: Callable[[Prepared], Reader] | None = None,
+    ) -> None:
+        self._problem, self._reader, self._kind, self._keep = problem, reader, kind, keep
+        self._exact: Reader | None = None  # what exact sums read, once every record has been read
 
     def mean_gradient(self, x: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
         """Return the mean loss gradient over all records, or over these rows; one per column of x."""
@@ -71,58 +90,112 @@ class StreamEngine(Engine):
 
     def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield all prepared records in order, UNPROTECTED: real features with the intercept, and encoded targets."""
-        for _, engine in self._engines(None, exact=True):
-            yield from engine.blocks()
+        for block in self._exact_blocks(None):
+            yield from self._exact_engine(block).blocks()
 
     def prepare(self) -> None:
-        """Test the engine that computes with blocks, and read every record once: what cannot be read fails here."""
-        require_exact(self._kind, self._kind.name)
-        _ = self._is_readable
+        """Test the engine that computes with blocks, and read every record once: what cannot be read fails here.
 
-    @cached_property
-    def _is_readable(self) -> bool:
-        """Whether every block can be read; what is damaged raises."""
-        for block in self._reader.blocks(block_rows(self._reader.shape[1])):
-            block()
-        return True
+        Where prepared records are kept, they are written now.
+        """
+        self._ready()
+
+    def close(self) -> None:
+        """Let go of prepared records that are kept: the next exact sum would prepare them again."""
+        self._exact = None
+
+    def _ready(self) -> Reader:
+        """Return what exact sums read."""
+        require_exact(_of_prepared(self._kind), self._kind.name)
+        if self._exact is not None:
+            return self._exact
+        if self._keep is None:
+            for _ in _ahead(lambda block: len(block()), self._raw_blocks(None)):
+                pass
+            self._exact = self._reader
+        else:
+            self._exact = self._keep(self._prepared())
+        return self._exact
+
+    def _prepared(self) -> Prepared:
+        """Yield all records as integers and encoded targets; those that were written need no memory as they were."""
+        start = 0
+        for integers, targets in _ahead(self._rounded, self._raw_blocks(None)):
+            yield integers, targets
+            stop = start + len(targets)
+            self._reader.forget(start, stop)
+            start = stop
 
     def _mean(self, term: _Term, rows: np.ndarray | None = None) -> np.ndarray:
         total, count = np.zeros(()), 0
-        for size, engine in self._engines(rows, exact=False):
-            total = total + size * term(engine)
+        for size, part in self._parts(term, self._raw_blocks(rows), self._float_engine):
+            total = total + size * part
             count += size
         return total / count
 
     def _total(self, term: _Term, rows: np.ndarray | None = None, largest: int = grid.ROWS_PER_INT64) -> np.ndarray:
-        self.prepare()
         parts: list[np.ndarray] = []
         count = room = 0
-        for size, engine in self._engines(rows, exact=True):
+        for size, part in self._parts(term, self._exact_blocks(rows), self._exact_engine):
             if size > room:
-                parts.append(term(engine))
+                parts.append(part)
                 room = largest
             else:
-                parts[-1] = parts[-1] + term(engine)
+                parts[-1] = parts[-1] + part
             room, count = room - size, count + size
         return grid.total(parts, count, largest)
 
-    def _engines(self, rows: np.ndarray | None, *, exact: bool) -> Iterator[tuple[int, ArrayEngine]]:
-        """Yield an engine for each block and its number of records; the next ones are prepared meanwhile."""
+    def _parts(
+        self, term: _Term, blocks: Iterable[Block], engine_of: Callable[[Block], ArrayEngine]
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield the number of records of each block, and the term; the next blocks are read meanwhile."""
 
-        def prepared(block: Block) -> tuple[int, ArrayEngine]:
-            features, targets = block()
-            engine = self._kind(self._problem, features, self._problem.loss.encode(targets))
-            return len(targets), engine.only(exact=exact)
+        def part(engine: ArrayEngine) -> tuple[int, np.ndarray]:
+            return len(engine), term(engine)
 
-        pending = deque()
-        for block in self._reader.blocks(block_rows(self._reader.shape[1]), rows):
-            pending.append(pool().submit(prepared, block))
-            if len(pending) > _AHEAD:
-                yield pending.popleft().result()
-        while pending:
+        if not self._kind.in_threads:
+            yield from map(part, _ahead(engine_of, blocks))
+        else:
+            with one_blas_thread():
+                yield from _ahead(lambda block: part(engine_of(block)), blocks)
+
+    def _float_engine(self, block: Block) -> ArrayEngine:
+        features, targets = block()
+        return self._kind(self._problem, features, self._problem.loss.encode(targets)).only(exact=False)
+
+    def _exact_engine(self, block: Block) -> ArrayEngine:
+        return self._kind.of_prepared(self._problem, *(block() if self._keep else self._rounded(block)))
+
+    def _rounded(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
+        features, targets = block()
+        return self._kind._rounded(self._problem, features), self._problem.loss.encode(targets)
+
+    def _raw_blocks(self, rows: np.ndarray | None) -> Iterator[Block]:
+        return self._reader.blocks(block_rows(self._reader.shape[1]), rows)
+
+    def _exact_blocks(self, rows: np.ndarray | None) -> Iterator[Block]:
+        reader = self._ready()
+        size = block_rows(reader.shape[1], _PREPARED if self._keep else 1)
+        return reader.blocks(size, rows)
+
+
+def _ahead(work: Callable[[Block], Result], blocks: Iterable[Block]) -> Iterator[Result]:
+    """Yield what threads make of each block, in order; a few are always on their way."""
+    pending = deque()
+    for block in blocks:
+        pending.append(pool().submit(work, block))
+        if len(pending) > min(allowed(), PARTS):
             yield pending.popleft().result()
+    while pending:
+        yield pending.popleft().result()
 
 
-def block_rows(d: int) -> int:
-    """Return how many records make a block: few enough for sums in 64 bits."""
-    return max(1, min(BLOCK // d, ROWS_PER_INT64))
+@cache
+def _of_prepared(kind: type[ArrayEngine]) -> Callable[[Problem, np.ndarray, np.ndarray], ArrayEngine]:
+    """Return what makes an engine of raw records on a grid of unit size as if they had been kept: for its test."""
+    return lambda problem, features, targets: kind.of_prepared(problem, features * np.float32(STEPS), targets)
+
+
+def block_rows(d: int, blocks: int = 1) -> int:
+    """Return how many records make a block, or several blocks as one: few enough for sums in 64 bits."""
+    return max(1, min(blocks * BLOCK // d, ROWS_PER_INT64))

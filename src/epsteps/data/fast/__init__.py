@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -51,7 +51,7 @@ class FastEngine(DenseEngine, name="fast"):
         from epsteps.data.fast import _chunks, _columns, _rows, _slopes, _tiles
 
         super().__init__(problem, features, targets)
-        self._passes = 0
+        self._passes, self._is_given = 0, False
         self._columns, self._rows, self._tiles, self._slopes = _columns, _rows, _tiles, _slopes
         self._chunks = _chunks
         self._kernel = kernel_of(problem.loss) if problem.clip is None else None
@@ -63,6 +63,13 @@ class FastEngine(DenseEngine, name="fast"):
         from epsteps.data.fast import _prepare
 
         return _prepare.integers(problem, features)
+
+    @classmethod
+    def of_prepared(cls, problem: Problem, integers: np.ndarray, targets: np.ndarray) -> Self:
+        """Return an engine over records that were prepared before, for exact sums: it prepares and copies nothing."""
+        engine = super().of_prepared(problem, integers, targets)
+        engine._is_given = True
+        return engine
 
     def _stored(self, features: np.ndarray, targets: np.ndarray, units: np.ndarray, *, exact: bool) -> Any:
         return _Stored(self._problem, features, kernel_targets(self._kernel, targets), units, exact=exact)
@@ -202,7 +209,7 @@ class FastEngine(DenseEngine, name="fast"):
 
         Sums that nobody asked for, as the test before private sums does, are those of tiles.
         """
-        return 0 < self._passes <= _PASSES_IN_PLACE
+        return self._is_given or 0 < self._passes <= _PASSES_IN_PLACE
 
     def _exact_sums(self, points: Points, rows: np.ndarray | None = None) -> np.ndarray:
         d, columns = points.coefficients.shape

@@ -41,6 +41,8 @@ class TorchEngine(ArrayEngine, name="gpu"):
         Bytes that the records may take on the card; most of what is free by default.
     """
 
+    in_threads = False
+
     def __init__(
         self,
         problem: Problem,
