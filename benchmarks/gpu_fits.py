@@ -78,7 +78,7 @@ def parts(problem: es.Problem, X: np.ndarray, y: np.ndarray) -> list[Row]:
     sample = np.arange(0, problem.n, 16)
     rows += [(name, seconds(lambda term=term: engine.total(term), 5)) for name, term in terms.items()]
     rows.append(("pass, middle, of 1/16", seconds(lambda: engine.total(terms["pass, middle"], sample), 5)))
-    bends = Bends(loss, rough, np.full(problem.width, 2.0**-10), whole=True)
+    bends = Bends(loss, rough, np.full(problem.width, 2.0**-10))
     rows.append(("rough Hessian of 1/16", seconds(lambda: engine.total(bends, sample), 5)))
     rows.append(("copy records back", seconds(lambda: engine.total(Blocks(_nothing)), 3)))
     usual = cards._ROWS
