@@ -193,8 +193,8 @@ class Parts:
         def once() -> np.ndarray:
             self._load()
             pieces = self._pieces(chosen)
-            sent = [self._sent(question, len(pieces))] * len(pieces)
             with _without_size_warnings():
+                sent = [self._sent(question, len(pieces))] * len(pieces)
                 answers = self._client.map(answer, [p.part for p in pieces], sent, [p.rows for p in pieces], pure=False)
             return self._reduced(answers, [piece.count for piece in pieces], add)
 
