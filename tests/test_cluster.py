@@ -255,7 +255,7 @@ class Listener:
 
 
 def told(sent, secrets):
-    """Return which of many numbers are among bytes, as floats or, if they are whole, as integers, but for small ones."""
+    """Return which of many numbers are among bytes, as floats or, if whole, as integers; small ones are anywhere."""
     found = []
     for value in np.concatenate([np.ravel(secret) for secret in secrets]).tolist():
         whole = value == int(value)
