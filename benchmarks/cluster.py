@@ -27,6 +27,7 @@ from rich.table import Table
 import epsteps as es
 from epsteps.data import cluster, engine
 from epsteps.data.cluster import parts
+from epsteps.data.cluster.workers import FAN
 from epsteps.data.engine import ArrayEngine
 from epsteps.methods.smoothness import SmoothnessPlan
 from epsteps.problem.grid import Grid
@@ -52,7 +53,7 @@ class Model:
     def seconds(self, n: float, d: int, workers: int, c: float, answer: float = ANSWER) -> dict[str, float]:
         """Return the terms: records, client and scheduler, levels of the tree, bytes of questions and answers."""
         tasks, depth = tree(workers)
-        sent = workers * QUESTION + answer * (parts._FAN * (depth - 1) + parts._FEW)
+        sent = workers * QUESTION + answer * (FAN * (depth - 1) + parts._FEW)
         return {
             "records": n * d * c / workers,
             "client": self.fixed + self.task * tasks,
@@ -65,7 +66,7 @@ def tree(answers: int) -> tuple[int, int]:
     """Return the tasks of a pass with so many answers, and how many follow one another."""
     tasks, depth = answers, 1
     while answers > parts._FEW:
-        answers = -(-answers // parts._FAN)
+        answers = -(-answers // FAN)
         tasks, depth = tasks + answers, depth + 1
     return tasks, depth
 
@@ -269,7 +270,7 @@ def extrapolated(model: Model, constants: dict[str, float], count: dict[str, Cou
     search = constants["fast, search" if "fast, search" in constants else "numpy, search"]
     for n, d, workers in ((1e8, 20, 10), (1e9, 20, 100), (1e10, 100, 1000), (1e11, 20, 1000), (1e11, 100, 1000)):
         terms = model.seconds(n, d, workers, c)
-        best = math.sqrt(n * d * c / (model.task * parts._FAN / (parts._FAN - 1)))
+        best = math.sqrt(n * d * c / (model.task * FAN / (FAN - 1)))
         whole = count["objective"]["all"] * sum(model.seconds(n, d, workers, search).values())
         sample = count["objective"]["sample"] * sum(model.seconds(n / 16, d, workers, search).values())
         seconds = (f"{each:.2g}" for each in (*terms.values(), sum(terms.values())))

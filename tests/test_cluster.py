@@ -74,7 +74,7 @@ def every_partition_by_itself(owners, counts, threads):
 )
 def test_results_are_those_of_one_process_however_records_are_divided(client, monkeypatch, loss, chunks, engine):
     if len(chunks) > 5:  # a tree of three levels
-        monkeypatch.setattr(cluster_parts, "_FAN", 3)
+        monkeypatch.setattr(cluster_parts, "FAN", 3)
         monkeypatch.setattr(cluster_parts, "shared", every_partition_by_itself)
     problem = problem_of(loss)
     X, y = records(problem)
@@ -350,6 +350,7 @@ def test_sums_beyond_64_bits_are_exact(client):
 def test_small_and_large_parts_are_joined_exactly(monkeypatch, apart):
     """Sums of at most 16 records fit 64 bits here: those of larger parts are Python's integers."""
     monkeypatch.setattr(chunks, "ROWS_PER_INT64", 16)
+    monkeypatch.setattr(workers, "FAN", 2)
     counts, add = (10, 40, 16, 17, 3), partial(grid.total, rows=16)
     problem = small_problem(n=sum(counts), d=2)
     X, y = records(problem)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from epsteps.data.cluster.workers import (
+    FAN,
     Partition,
     PartitionError,
     Question,
@@ -105,8 +106,8 @@ def require_workers(client: Any) -> None:
 PURPOSE = "The dask engine"
 # How often a question is put to the workers before giving up on them.
 _ATTEMPTS = 3
-# Answers that the client adds itself. Of more, workers add so many at a time first: a tree of few levels.
-_FEW, _FAN = 2, 16
+# Answers that the client adds itself. More are added by workers first, in a tree of few levels.
+_FEW = 2
 # Bytes of a question, in all tasks together, from which it is sent once and handed on between workers.
 _LARGE = 2**20
 
@@ -277,9 +278,9 @@ class Parts:
     def _reduced(self, answers: list[Any], counts: list[int], add: Callable) -> np.ndarray:
         """Add the answers, in workers first if there are more than a few."""
         while len(answers) > _FEW:
-            starts = range(0, len(answers), _FAN)
-            groups = [answers[i : i + _FAN] for i in starts]
-            counts = [sum(counts[i : i + _FAN]) for i in starts]
+            starts = range(0, len(answers), FAN)
+            groups = [answers[i : i + FAN] for i in starts]
+            counts = [sum(counts[i : i + FAN]) for i in starts]
             answers = self._client.map(add, groups, counts, pure=False)
         return add(self._client.gather(answers), sum(counts))
 

@@ -4,7 +4,7 @@ import pickle
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from epsteps.data import engine as engines
 from epsteps.data.engine import Engine, SelfTestError
 from epsteps.problem.extras import MissingExtraError
 from epsteps.problem.problem import Problem
+
+# Answers that a worker adds up at a time.
+FAN = 16
 
 Arrays = tuple[np.ndarray, np.ndarray]
 
@@ -116,7 +119,8 @@ def trouble(part: Part | Refused) -> Exception | None:
     return part.error if isinstance(part, Refused) else None
 
 
-class Runs(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Runs:
     """Rows that lie side by side, as the first of each run and how many there are."""
 
     first: np.ndarray
@@ -158,6 +162,8 @@ def answer(part: Part | Refused, question: Question, rows: np.ndarray | Runs | N
         found = getattr(engine, question.what)(*arguments, *own)
         answers.append(found * count if question.weighted else found)
         total += count
+        if len(answers) == FAN:  # no more of them are in memory at a time
+            answers = [question.add(answers, total)]
     return question.add(answers, total)
 
 
