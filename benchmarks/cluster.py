@@ -76,7 +76,9 @@ def cluster_of(workers: int) -> Iterator[Client]:
     """Start workers as epsteps does: one thread each, and memory that is kept."""
     with (
         dask.config.set({"distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None}),
-        LocalCluster(workers, threads_per_worker=1, dashboard_address=":0", env={"OMP_NUM_THREADS": "1"}) as started,
+        LocalCluster(
+            n_workers=workers, threads_per_worker=1, dashboard_address=":0", env={"OMP_NUM_THREADS": "1"}
+        ) as started,
         Client(started, set_as_default=False) as client,
     ):
         yield client
@@ -137,21 +139,20 @@ class Zeros:
 
 def overhead(client: Client, rounds: int, latency: float, bandwidth: float) -> tuple[Model, Table]:
     """Return what passes cost that add up next to nothing, with 1 to 128 tasks, and the model fitted to that."""
-    table = Table(
-        "parts", "tasks", "levels", "clock ms", "client ms", "worker ms", title="A pass over 10 records a part"
-    )
+    columns = ("parts", "tasks", "levels", "clock ms", "worker ms", "client ms", "model ms")
+    table = Table(*columns, title="A pass over 10 records a part")
     found, points = [], Grid(problem_of(10)).points(np.full((D, 1), 0.05), 1.0)
     for count in TASKS:
         with mock.patch.object(parts, "shared", apart):
             there = opened(client, 10, count)
-        clock, here, worker = cost(client, lambda there=there: there.sums(points), rounds)
-        tasks, depth = tree(count)
-        found.append((tasks, depth, clock, here, worker))
-        table.add_row(*map(str, (count, tasks, depth)), *(f"{1e3 * each:.1f}" for each in (clock, here, worker)))
+        found.append(cost(client, lambda there=there: there.sums(points), rounds))
         there.close()
-    tasks, _, _, here, worker = np.array(found).T
+    tasks, here = np.array([tree(count)[0] for count in TASKS]), np.array([each.client for each in found])
     task, fixed = np.polyfit(tasks, here, 1, w=1 / here)
-    return Model(fixed, task, float(worker[0]), latency, bandwidth), table
+    for count, each, modelled in zip(TASKS, found, fixed + task * tasks, strict=True):
+        times = (each.clock, each.worker, each.client, modelled)
+        table.add_row(str(count), *map(str, tree(count)), *(f"{1e3 * seconds:.1f}" for seconds in times))
+    return Model(fixed, task, found[0].worker, latency, bandwidth), table
 
 
 def constants(rows: int, rounds: int) -> tuple[dict[str, float], Table]:
@@ -172,31 +173,31 @@ def constants(rows: int, rounds: int) -> tuple[dict[str, float], Table]:
     return found, table
 
 
-def check(clients: dict[int, Client], model: Model, rounds: int) -> Table:
-    """Compare passes with what the model says: CPU seconds of the client, then of the fullest worker.
+def check(clients: dict[int, Client], rounds: int) -> Table:
+    """Compare passes with the model: CPU seconds of the client, then of the fullest worker.
 
-    A worker's share of the records is timed in this process, in turns with the passes.
+    A pass over next to nothing, and a worker's share of the records in this process, are timed in turns with the whole.
     """
-    table = Table(
-        "records", "workers", "share ms", "predicted ms", "found ms", "error", "clock ms", title="The model, checked"
-    )
+    columns = ("records", "workers", "empty ms", "share ms", "predicted ms", "found ms", "error", "clock ms")
+    table = Table(*columns, title="The model, checked")
     points = Grid(problem_of(2)).points(np.full((D, 1), 0.05), 1.0)
-    for rows in (10_000, 100_000, 500_000):
+    for n in (20_000, 200_000, 1_000_000):
         for workers, client in clients.items():
-            there, share = opened(client, 2 * rows // 8, 8), 2 * rows // workers
+            there, empty, share = opened(client, n // 8, 8), opened(client, 10, 8), n // workers
             X = np.random.default_rng(0).uniform(-1, 1, (share, D)).astype(np.float32)
             here: ArrayEngine = engine.chosen("numpy", es.Logistic(), 1)(problem_of(share), X, np.ones(share))
-            found, local = [], []
+            whole, nothing, local = [], [], []
             for _ in range(rounds):
-                found.append(cost(client, lambda there=there: there.sums(points), 2))
+                whole.append(cost(client, lambda there=there: there.sums(points), 2))
+                nothing.append(cost(client, lambda empty=empty: empty.sums(points), 2))
                 local.append(least(lambda here=here: here.sums(points), 2))
-            fastest = Cost(*np.min(found, axis=0).tolist())
-            terms = model.seconds(2 * rows, D, workers, min(local) / share / D)
-            predicted, total = terms["records"] + terms["client"] + model.hop, fastest.client + fastest.worker
-            numbers = (f"{1e3 * each:.1f}" for each in (min(local), predicted, total))
-            error = f"{100 * (predicted / total - 1):+.0f} %"
-            table.add_row(f"{2 * rows} x {D}", str(workers), *numbers, error, f"{1e3 * fastest.clock:.1f}")
+            found, overhead = Cost(*np.min(whole, axis=0).tolist()), Cost(*np.min(nothing, axis=0).tolist())
+            predicted, total = overhead.client + overhead.worker + min(local), found.client + found.worker
+            numbers = (overhead.client + overhead.worker, min(local), predicted, total)
+            written = (*(f"{1e3 * each:.1f}" for each in numbers), f"{100 * (predicted / total - 1):+.0f} %")
+            table.add_row(f"{n} x {D}", str(workers), *written, f"{1e3 * found.clock:.1f}")
             there.close()
+            empty.close()
     return table
 
 
@@ -298,7 +299,7 @@ def main() -> None:
             f"client and scheduler: {1e3 * model.fixed:.1f} ms + {1e3 * model.task:.2f} ms a task; "
             f"worker: {1e3 * model.hop:.1f} ms for one"
         )
-        console.print(check({1: one, 2: two}, model, options.rounds))
+        console.print(check({1: one, 2: two}, options.rounds))
         console.print(large_answers(two, max(3, options.rounds // 5)))
     count, table = passes(100_000)
     console.print(table)
