@@ -1,24 +1,33 @@
 """The dask engine: the same integers however records are divided and whichever worker dies; only sums come back."""
 
+import copy
 import gc
 import os
+import pickle
 import signal
 import sys
 import threading
 import time
+from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from conftest import records, small_problem
 
 import epsteps as es
-from epsteps.data import cluster, engine
+from epsteps.data import chunks, cluster, engine
 from epsteps.data.cluster import parts as cluster_parts
-from epsteps.data.cluster import parts as connection
+from epsteps.data.cluster import workers
+from epsteps.data.cluster.workers import Question, Runs
 from epsteps.data.dense import DenseEngine
 from epsteps.data.engine import SelfTestError
+from epsteps.methods.smoothness import SmoothnessPlan
+from epsteps.problem import grid
 from epsteps.problem.grid import Grid
 from epsteps.problem.losses import Softmax
+from epsteps.running import taps
+from epsteps.running.run import Reader
 
 distributed = pytest.importorskip("distributed", reason="the dask engine needs distributed")
 da = pytest.importorskip("dask.array", reason="the dask engine needs dask")
@@ -50,6 +59,11 @@ def points_of(problem, columns=3):
     return x, Grid(problem).points(x, problem.slope_at(x))
 
 
+def every_partition_by_itself(owners, counts, threads):
+    """Keep partitions apart, as if each were in a thread of its own."""
+    return [cluster_parts.Thread(worker, [i], counts[i]) for i, worker in owners.items()]
+
+
 @pytest.mark.parametrize(
     "loss", [es.Logistic(), es.Squared(bound=1.5), Softmax((-1, 0, 1))], ids=["logistic", "squared", "softmax"]
 )
@@ -59,7 +73,9 @@ def points_of(problem, columns=3):
     ids=["two", "one", "uneven", "many"],
 )
 def test_results_are_those_of_one_process_however_records_are_divided(client, monkeypatch, loss, chunks, engine):
-    monkeypatch.setattr(cluster_parts, "_FEW", 3)  # ten partitions are many then
+    if len(chunks) > 5:  # a tree of three levels
+        monkeypatch.setattr(cluster_parts, "FAN", 3)
+        monkeypatch.setattr(cluster_parts, "shared", every_partition_by_itself)
     problem = problem_of(loss)
     X, y = records(problem)
     X[::50, 0], X[1::50, 1] = np.nan, 1e9
@@ -80,7 +96,7 @@ def test_results_are_those_of_one_process_however_records_are_divided(client, mo
     np.testing.assert_allclose(found.engine().mean_loss(x), expected.mean_loss(x), **close)
     np.testing.assert_allclose(found.engine().hessian(x[:, 0]), expected.hessian(x[:, 0]), **close)
     with pytest.raises(ValueError, match="records in dask workers are not brought here"):
-        found.blocks()
+        found.engine().blocks()
     found.close()
     with pytest.raises(RuntimeError, match=r"these records are closed\. Open them again"):
         found.engine().sums(points)
@@ -90,8 +106,15 @@ def test_a_subset_keeps_its_order_and_repetitions(client):
     problem = small_problem(n=10, d=2)
     X, y = records(problem)
     found = cluster.open_records(problem, da.from_array(X, chunks=(4, 2)), da.from_array(y, chunks=3), scheduler=client)
-    pieces = found.engine()._integers._pieces(np.array([9, 1, 5, 1, 4, 8]))
-    assert [(i, rows.tolist()) for i, rows in pieces] == [(0, [1, 1]), (1, [1, 0]), (2, [1, 0])]
+    parts = found.engine()._integers
+    for rows, expected in (
+        ([9, 1, 5, 1, 4, 8], [[1, 1], [1, 0], [1, 0]]),
+        ([1, 1, 4, 5, 8, 9], [[1, 1], [0, 1], [0, 1]]),
+        ([5], [[], [1], []]),
+    ):
+        assert [part.tolist() for part in parts._by_partition(np.array(rows))] == expected
+        pieces = parts._pieces(parts._by_partition(np.array(rows)))
+        assert sum(piece.count for piece in pieces) == len(rows)
     _, points = points_of(problem)
     assert not found.engine().sums(points, np.array([], dtype=int)).any()
     for wrong in ([10], [-1]):
@@ -169,6 +192,216 @@ def test_frames(client):
         cluster.open_records(problem, frame, frame["y"], scheduler=client)
 
 
+# Partitions of odd sizes, of which each worker keeps several.
+SIZES = (1, 7001, 2, 4099, 8900, 8)
+LOSSES = {
+    "logistic": es.Logistic(),
+    "pseudo-Huber": es.PseudoHuber(bound=1.5),
+    "hinge": es.SmoothedHinge(),
+    "softmax": Softmax((-1, 0, 1)),
+    "squared": es.Squared(bound=1.5),
+}
+# Every kind of release, and the losses that have it.
+RELEASES = {
+    "steps": (partial(es.plan, method=es.nesterov, iterations=5), set(LOSSES)),
+    "batches": (partial(es.plan, method=es.gd, iterations=5, batch=500), set(LOSSES)),
+    "curvature": (partial(es.plan, method="curvature"), {"logistic", "squared"}),
+    "objective": (partial(es.plan, method="objective"), set(LOSSES)),
+    "sequential": (partial(es.plan, method="sequential"), set(LOSSES)),
+    "output": (partial(es.plan, method="output"), set(LOSSES) - {"squared"}),
+    "statistics": (partial(es.plan, method="statistics"), {"squared"}),
+    "smoothness": (partial(SmoothnessPlan, confidence=0.999), set(LOSSES)),
+}
+OPTIONS = {"seed": 3, "arithmetic": "exact"}
+
+
+def both(client, loss):
+    """Return the same records in this process and, in odd partitions, in workers."""
+    problem = problem_of(loss, n=sum(SIZES))
+    X, y = records(problem)
+    X[::50, 0], X[1::50, 1] = np.nan, 1e9
+    there = es.Rows(problem, da.from_array(X, chunks=(SIZES, 2)), y, engine="dask", scheduler=client)
+    return es.Rows(problem, X, y, engine="numpy"), there
+
+
+def assert_same_release(found, expected):
+    np.testing.assert_array_equal(found.path, expected.path)
+    assert found.extras.keys() == expected.extras.keys()
+    for name, published in expected.extras.items():
+        np.testing.assert_array_equal(found.extras[name], published)
+
+
+class Listener:
+    """Counts what is drawn and read, and keeps the noise."""
+
+    def __init__(self):
+        self.draws, self.readings, self.noise = 0, 0, []
+
+    def source(self, source):
+        heard = copy.copy(source)
+        for name in ("integers", "shaped", "subset"):
+            setattr(heard, name, partial(self._drawn, getattr(source, name)))
+        heard.at_step = lambda t: self.source(source.at_step(t))
+        return heard
+
+    def _drawn(self, draw, *args):
+        self.draws += 1
+        return draw(*args)
+
+    def reading(self, request, records, draw):
+        self.readings += 1
+        self.noise += [value for name, value in draw.items() if name != "subsets"]
+        return request.read(records, draw)
+
+
+def told(sent, secrets):
+    """Return which of many numbers are among bytes, as floats or, if whole, as integers; small ones are anywhere."""
+    found = []
+    for value in np.concatenate([np.ravel(secret) for secret in secrets]).tolist():
+        whole = value == int(value)
+        kinds = (np.float64, np.longdouble, np.int64) if whole else (np.float64, np.longdouble)
+        if not whole or 2**24 < abs(value) < 2**63:
+            found += [value for kind in kinds if kind(value).tobytes()[:10] in sent]  # a long double has ten bytes
+    return found
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_every_release_is_that_of_one_process_and_noise_stays_here(client, monkeypatch, loss):
+    here, there = both(client, LOSSES[loss])
+    listener, pickled, minimum = Listener(), cluster_parts._pickled, Reader.minimum
+    sent, tilts = [], [np.zeros(0)]
+    monkeypatch.setattr(cluster_parts, "_pickled", lambda question: sent.append(pickled(question)) or sent[-1])
+    monkeypatch.setattr(Reader, "minimum", lambda self, goal, tilt: tilts.append(tilt) or minimum(self, goal, tilt))
+    for planned, losses in RELEASES.values():
+        if loss in losses:
+            plan = planned(here.problem, budget=es.Pure(1.0))
+            with taps.listening(listener):
+                found = es.run(plan, there, **OPTIONS)
+            assert_same_release(found, es.run(plan, here, **OPTIONS))
+    there.close()
+    assert len(sent) > 10
+    assert len(listener.noise) >= listener.readings > 10
+    assert told(b"".join(sent), listener.noise) == []
+    assert told(b"".join(sent), tilts) == []
+    assert told(pickle.dumps(listener.noise[0]), listener.noise)  # it would be seen
+
+
+def dying(folder, moment, part, question, rows):
+    """Answer in a worker; the call with this number, among those of all workers, ends the process instead."""
+    found = workers.answer(part, question, rows)
+    with open(f"{folder}/calls", "ab", buffering=0) as calls:
+        calls.write(b".")
+        if calls.tell() == moment:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return found
+
+
+@pytest.mark.parametrize(
+    "release",
+    [name if name == "objective" else pytest.param(name, marks=pytest.mark.slow) for name in RELEASES],
+)
+def test_a_worker_that_dies_in_the_middle_of_a_release_loses_nothing(client, monkeypatch, tmp_path, release):
+    """It has read, computed and not answered: same numbers, one charge, and no draw more than without its death."""
+    planned, losses = RELEASES[release]
+    here, there = both(client, LOSSES["logistic" if "logistic" in losses else "squared"])
+    plan, ledger = planned(here.problem, budget=es.Pure(1.0)), es.Ledger(tmp_path / "ledger.db")
+    ledger.create("people", es.Pure(3.0))
+    expected, listeners, calls = es.run(plan, here, **OPTIONS), [], 0
+    processes = set(client.run(os.getpid).values())
+    for attempt, moment in enumerate(("never", "middle"), start=1):
+        folder = tmp_path / moment
+        folder.mkdir()
+        middle = calls // 2 + 1 if moment == "middle" else -1
+        monkeypatch.setattr(cluster_parts, "answer", partial(dying, str(folder), middle))
+        listeners.append(Listener())
+        with taps.listening(listeners[-1]):
+            assert_same_release(es.run(plan, there, **OPTIONS, ledger=ledger.account("people")), expected)
+        assert len(ledger.history("people")) == attempt
+        calls, before = (folder / "calls").stat().st_size, calls
+    assert calls > before  # what was lost was asked again
+    assert listeners[0].draws == listeners[1].draws > 0
+    assert listeners[0].readings == listeners[1].readings > 0
+    client.wait_for_workers(2, timeout=60)
+    assert len(processes & set(client.run(os.getpid).values())) == 1
+    there.close()
+
+
+class Heavy:
+    """A term of which 2^20 records fill 63 bits."""
+
+    def __call__(self, chunk):
+        return np.array([1, -1, 3]) * (len(chunk) * (2**41 - 1))
+
+
+def test_sums_beyond_64_bits_are_exact(client):
+    counts = (2**20 + 5, 3, 2**20 + 1, 2**19)
+    problem = small_problem(n=sum(counts), d=1)
+    X = da.zeros((problem.n, 1), chunks=(counts, 1), dtype=np.float32)
+    y = da.ones(problem.n, chunks=(counts,))
+    found = cluster.open_records(problem, X, y, scheduler=client, engine="numpy").engine()
+    few, every = found.total(Heavy(), np.arange(10)), found.total(Heavy())
+    assert few.tolist() == [10 * part * (2**41 - 1) for part in (1, -1, 3)]
+    assert every.tolist() == [problem.n * part * (2**41 - 1) for part in (1, -1, 3)]
+    assert (few.dtype, every.dtype) == (np.int64, object)
+    assert every[2] > 2**63
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_small_and_large_parts_are_joined_exactly(monkeypatch, apart):
+    """Sums of at most 16 records fit 64 bits here: those of larger parts are Python's integers."""
+    monkeypatch.setattr(chunks, "ROWS_PER_INT64", 16)
+    monkeypatch.setattr(workers, "FAN", 2)
+    counts, add = (10, 40, 16, 17, 3), partial(grid.total, rows=16)
+    problem = small_problem(n=sum(counts), d=2)
+    X, y = records(problem)
+    edges = np.cumsum([0, *counts]).tolist()
+    parts = [
+        workers.make_part(problem, "numpy", True, i, high - low, lambda low=low, high=high: (X[low:high], y[low:high]))
+        for i, (low, high) in enumerate(pairwise(edges))
+    ]
+    question = Question("total", add, False, pickle.dumps((Uneven(),)))
+    groups = parts if apart else [workers.hold(parts[:2]), workers.hold(parts[2:])]
+    answers = [pickle.loads(pickle.dumps(workers.answer(part, question, None))) for part in groups]
+    assert {answer.dtype for answer in answers} == ({np.dtype(int), np.dtype(object)} if apart else {np.dtype(object)})
+    features = np.concatenate([block.features for block in map(whole_chunk, parts)])
+    expected = [sum(int(u) * 2**38 + 1 for u in column) for column in features.T]
+    assert add(answers, problem.n).tolist() == expected
+    assert add([add(answers[:1], 10), add(answers[1:], 76)], problem.n).tolist() == expected
+
+
+class Uneven:
+    """Sums of records times 2^38, and of ones."""
+
+    def __call__(self, chunk):
+        return chunk.gather(np.ones((len(chunk), 1)))[:, 0] * 2**38 + len(chunk)
+
+
+def whole_chunk(part):
+    return part.engines[0]._chunk(slice(None))
+
+
+@pytest.mark.parametrize("rows", [[], [4], [1, 2, 3, 4, 5], [7, 8, 9, 1, 2, 3, 9, 9], [5, 4, 3, 2, 1, 0], [3, 3, 3]])
+def test_runs_of_rows_are_those_rows(rows):
+    rows = np.array(rows, dtype=int)
+    packed = Runs.of(rows)
+    np.testing.assert_array_equal(packed.rows if isinstance(packed, Runs) else packed, rows)
+    assert isinstance(Runs.of(np.arange(100, 400)), Runs)
+
+
+@pytest.mark.parametrize("threads", [{"a": 1, "b": 1}, {"a": 3, "b": 1, "c": 2}, {}])
+@pytest.mark.parametrize("owners", ["a", "ab", [None, "gone"]])
+def test_every_partition_is_kept_once_and_none_has_much_more_than_its_share(threads, owners):
+    counts = np.random.default_rng(0).integers(1, 50, 60).tolist()
+    kept = cluster_parts.shared({i: owners[i % len(owners)] for i in range(60)}, counts, threads)
+    assert sorted(i for thread in kept for i in thread.partitions) == list(range(60))
+    assert all(thread.rows == sum(counts[i] for i in thread.partitions) for thread in kept)
+    assert len(kept) == (sum(threads.values()) or 1)
+    share = sum(counts) / len(kept)
+    assert max(thread.rows for thread in kept) <= share + max(counts)
+    if owners == "ab" and threads == {"a": 1, "b": 1}:  # nearly all stays where it is
+        assert sum(owners[i % 2] == thread.worker for thread in kept for i in thread.partitions) > 55
+
+
 def test_a_worker_lost_in_the_middle_changes_nothing(client, tmp_path):
     """One worker is killed between two calls, the other one during a step: same sums, same path, one charge."""
     problem = small_problem(n=4000, d=3)
@@ -203,7 +436,7 @@ def test_parts_are_made_again_from_sources_and_sources_that_vanished_end_in_an_e
     _, points = points_of(problem)
     expected = found.engine().sums(points)
     (tmp_path / "t.parquet").rename(tmp_path / "away")
-    client.cancel(found.engine()._integers._futures, force=True)
+    client.cancel([held.future for held in found.engine()._integers._held], force=True)
     with pytest.raises(
         ValueError, match=r"partition 0 of the records could not be read by a worker \(FileNotFoundError\)"
     ):
@@ -242,11 +475,13 @@ def test_nothing_but_sums_reaches_the_client(client, monkeypatch):
     found.engine().mean_gradient(x, np.arange(150))
     found.engine().mean_loss(x)
     answers = [answer for batch in seen for answer in batch if answer is not None]
-    assert len(answers) == 5 + 5 + 2 + 5
+    assert len(answers) == 2 + 2 + 2 + 1  # one of each worker, and one where these were added by workers
     assert {answer.shape for answer in answers} == {(3, 2), (3, 3), (2,)}
     sizes = client.run_on_scheduler(lambda dask_scheduler: {k: t.nbytes for k, t in dask_scheduler.tasks.items()})
-    held = [sizes[future.key] for future in found.engine()._integers._futures]
-    assert min(held) >= 4 * 100 * 4  # dask knows that the parts are the large things, and leaves them where they are
+    held = [sizes[part.future.key] for part in found.engine()._integers._held]
+    assert (
+        min(held) >= 2 * 4 * 100 * 4
+    )  # dask knows that the parts are the large things, and leaves them where they are
 
 
 def test_an_engine_is_tested_in_the_process_that_adds(monkeypatch):
@@ -254,13 +489,16 @@ def test_an_engine_is_tested_in_the_process_that_adds(monkeypatch):
         raise SelfTestError("it does not add")
 
     problem = small_problem(n=8, d=2)
-    part = cluster_parts.make_part(problem, "numpy", True, 0, 8, lambda: (np.zeros((8, 2)), np.ones(8)))
+    part = workers.make_part(problem, "numpy", True, 0, 8, lambda: (np.zeros((8, 2)), np.ones(8)))
     _, points = points_of(problem)
-    assert not cluster_parts.exact_sum("sums", part, (points,), None).any()
+    questions = [Question("sums", grid.total, False, pickle.dumps((points,)))]
+    questions.append(Question("second_moment", grid.total, False, pickle.dumps(())))
+    questions.append(Question("total", grid.total, False, pickle.dumps((chunks.Chunk.squares,))))
+    assert not any(workers.answer(part, question, None).any() for question in questions)
     monkeypatch.setattr(engine, "require_exact", fails)
-    for what, arguments in (("sums", (points,)), ("second_moment", ())):
+    for question in questions:
         with pytest.raises(SelfTestError, match="it does not add"):
-            cluster_parts.exact_sum(what, part, arguments, None)
+            workers.answer(part, question, None)
 
 
 @pytest.mark.parametrize(
@@ -314,11 +552,11 @@ def test_errors_of_workers_do_not_quote_records(client):
         cluster.open_records(problem, leaking, np.ones(8), scheduler=client).engine().prepare()
     assert caught.value.__suppress_context__
     with pytest.raises(ValueError, match="partitions must have the problem's n = 8 rows, got 0"):
-        cluster.ClusterEngine(problem, [], "numpy", connection.Connection(client)).prepare()
+        cluster.ClusterEngine(problem, [], "numpy", cluster_parts.Connection(client)).prepare()
 
 
 def test_a_scheduler_that_does_not_answer(monkeypatch):
-    monkeypatch.setattr(connection, "_SECONDS", 0.5)
+    monkeypatch.setattr(cluster_parts, "_SECONDS", 0.5)
     for address in ("tcp://127.0.0.1:1", "nonsense://x"):
         with pytest.raises(OSError, match=f"no dask scheduler answers at '{address}'"):
             cluster.open_records(small_problem(n=8, d=2), ARRAY, np.ones(8), scheduler=address)

@@ -8,6 +8,7 @@ from conftest import records, small_problem
 
 import epsteps as es
 from epsteps.data import engine, sources, stream
+from epsteps.data.chunks import Chunk
 from epsteps.data.engine import ArrayEngine, kernel_of
 from epsteps.data.slopes import Slopes
 from epsteps.problem.grid import STEPS, Grid
@@ -44,8 +45,9 @@ def toy(monkeypatch):
                 total += (u.T @ slope.levels(u @ points.coefficients, points)).astype(np.int64)
             return total
 
-        def _exact_second_moment(self):
-            return sum((u.T @ u).astype(np.int64) for u, _ in self._records(self._integers))
+        def _chunk(self, rows):
+            features, slopes = self._integers
+            return Chunk(features[rows], slopes.targets[rows])
 
     monkeypatch.setattr(engine, "_ROWS", 1000)  # one record after the other takes its time
     engine.require_exact.cache_clear()
@@ -63,6 +65,9 @@ def test_an_engine_is_one_class(toy, loss):
         plan = es.plan(problem, es.Pure(2.0), method, iterations=8, **options)
         paths = [es.run(plan, rows, seed=5, arithmetic="exact").path for rows in (ours, reference)]
         np.testing.assert_array_equal(*paths)
+    if np.isfinite(loss.slope):
+        plan = es.plan(problem, es.Pure(2.0), "objective")
+        np.testing.assert_array_equal(*(es.run(plan, rows, seed=5).path for rows in (ours, reference)))
     x = np.array([0.3, -0.2, 0.5, 0.1])
     for what in ("gradient", "value", "hessian"):
         np.testing.assert_allclose(getattr(ours, what)(x), getattr(reference, what)(x), rtol=1e-12)

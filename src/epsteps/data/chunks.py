@@ -16,12 +16,13 @@ from epsteps.problem import grid
 
 # One more than the integers of a limb may be: their products with a record's are added exactly.
 LIMB = float(2**20)
-# Rows whose products with integers within 2^20 a double adds exactly.
-LARGEST = grid.ROWS_PER_DOUBLE
-# Bytes of a chunk in doubles: about half of a core's second-level cache.
-_BYTES = 2**19
-# The fewest rows of a chunk: for fewer, calling NumPy costs more than computing.
-_FEWEST = 256
+# Rows whose products with integers within 2^20 a double adds exactly: a run.
+RUN = grid.ROWS_PER_DOUBLE
+# Rows of a chunk: for fewer, calling NumPy costs more than computing, and terms may count on there being no more.
+_FEWEST, LARGEST = 256, 2**16
+# Bytes of a chunk in doubles: about half of a core's second-level cache for a few threads. Many would wait for each
+# other before each call of NumPy, and take more at a time.
+_BYTES, _FEW_THREADS, _BYTES_OF_MANY = 2**19, 4, 2**23
 
 # What makes numbers of records from their margins and targets: of each from its own alone.
 Elementwise = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -30,7 +31,7 @@ Block = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 class Chunk:
-    """At most 2^13 dense records, the intercept's column included, and their targets.
+    """At most 2^16 dense records, the intercept's column included, and their targets.
 
     A card's chunks have more. So a term that adds up by itself, from ``features``, is an ``apply``.
     """
@@ -52,7 +53,7 @@ class Chunk:
 
     def gather(self, numbers: np.ndarray) -> np.ndarray:
         """Return the sum of number x record for each column of integers within 2^20: exact, in int64."""
-        return (self.features.T @ numbers).astype(np.int64)
+        return in_runs(lambda run: self.features[run].T @ numbers[run], len(self))
 
     def margins(self, limbs: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Return the records' margins at a point in fixed point, one column for each output.
@@ -79,12 +80,16 @@ class Chunk:
         return self.gather(limbs.reshape(len(self), -1))
 
     def apply(self, block: Block) -> np.ndarray:
-        """Return the sum of a block function of at most 2^13 records' integers and targets."""
+        """Return the sum of a block function of at most 2^16 records' integers and targets."""
         return block(self.features, self.targets)
 
     def squares(self) -> np.ndarray:
         """Return the sums of each column's squares, exact."""
-        return np.einsum("ij,ij->j", self.features, self.features).astype(np.int64)
+        return in_runs(lambda run: np.einsum("ij,ij->j", self.features[run], self.features[run]), len(self))
+
+    def moment(self) -> np.ndarray:
+        """Return the matrix of sums of products of columns, exact."""
+        return in_runs(lambda run: self.features[run].T @ self.features[run], len(self))
 
     def scaled(self, factors: np.ndarray, most: int) -> Any:
         """Return the records with each column multiplied, rounded and clipped: integers within ``most``."""
@@ -99,7 +104,7 @@ class Chunk:
     @staticmethod
     def weighted_products(left: Any, weights: np.ndarray, right: Any) -> np.ndarray:
         """Return the matrix of sums of weight x product, for records as ``scaled`` or ``halves`` return them."""
-        return (left.T @ (right * weights[:, None])).astype(np.int64)
+        return in_runs(lambda run: left[run].T @ (right[run] * weights[run, None]), len(weights))
 
 
 class SparseChunk(Chunk):
@@ -133,6 +138,14 @@ class SparseChunk(Chunk):
         entries, d = self._rows.data, self._rows.shape[1]
         sums = np.bincount(self._rows.indices, entries * entries, minlength=d)
         return np.append(sums, [] if self._one is None else len(self) * self._one**2).astype(np.int64)
+
+    def moment(self) -> np.ndarray:
+        """Return the matrix of sums of products of columns, exact and dense."""
+        products = (self._rows.T @ self._rows).toarray()
+        if self._one is not None:
+            sums = self._one * self._rows.sum(axis=0)[:, None]
+            products = np.block([[products, sums], [sums.T, np.full((1, 1), self._one**2 * len(self))]])
+        return products.astype(np.int64)
 
     def scaled(self, factors: np.ndarray, most: int) -> Any:
         """Return the records with each column multiplied, rounded and clipped: integers within ``most``, sparse."""
@@ -186,9 +199,15 @@ def combined(products: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return margins
 
 
-def size_of(width: int) -> int:
-    """Return how many records of this width make a chunk."""
-    return min(LARGEST, max(_FEWEST, _BYTES // (8 * width)))
+def in_runs(part: Callable[[slice], np.ndarray], count: int) -> np.ndarray:
+    """Return the sum of ``part`` over runs of records, each of them exact in doubles, in int64."""
+    return sum((part(slice(i, i + RUN)).astype(np.int64) for i in range(0, count, RUN)), start=np.int64(0))
+
+
+def size_of(width: int, threads: int) -> int:
+    """Return how many records of this width make a chunk, where so many threads take one each."""
+    size = _BYTES if threads <= _FEW_THREADS else _BYTES_OF_MANY
+    return min(LARGEST, max(_FEWEST, size // (8 * width)))
 
 
 def _with_one(features: np.ndarray, one: float | None, count: int) -> np.ndarray:

@@ -101,19 +101,6 @@ class DenseEngine(ArrayEngine, name="numpy"):
         stored = self._integers
         return Chunk(stored.features[rows], stored.slopes.targets[rows])
 
-    def _exact_second_moment(self) -> np.ndarray:
-        features = self._integers.features
-
-        def part(start: int, stop: int) -> np.ndarray:
-            total = np.zeros((features.shape[1],) * 2, dtype=np.int64)
-            for i in range(start, stop, grid.ROWS_PER_DOUBLE):
-                block = features[i : min(i + grid.ROWS_PER_DOUBLE, stop)].astype(float)
-                total += (block.T @ block).astype(np.int64)
-            return total
-
-        parts = map_parts(part, len(features), work=features.shape[1], largest=grid.ROWS_PER_INT64)
-        return grid.total(parts, len(features))
-
 
 def _taken(stored: Stored, rows: np.ndarray | None) -> tuple[np.ndarray, Slopes]:
     """Return these rows, or all records."""

@@ -71,10 +71,6 @@ class Engine(ABC):
         """Return the exact sum of slope x record over all records, or over these rows; one column per point."""
 
     @abstractmethod
-    def second_moment(self) -> np.ndarray:
-        """Return the exact sum of u u' over all records."""
-
-    @abstractmethod
     def total(self, term: Term, rows: np.ndarray | None = None) -> np.ndarray:
         """Return the exact sum of a term over chunks of the prepared records, or of these rows."""
 
@@ -133,10 +129,6 @@ class ArrayEngine(Engine):
         """Return what ``sums`` does."""
 
     @abstractmethod
-    def _exact_second_moment(self) -> np.ndarray:
-        """Return what ``second_moment`` does."""
-
-    @abstractmethod
     def _chunk(self, rows: slice | np.ndarray) -> Chunk:
         """Return a few prepared records."""
 
@@ -169,11 +161,6 @@ class ArrayEngine(Engine):
         self.prepare()
         return self._exact_sums(points, rows)
 
-    def second_moment(self) -> np.ndarray:
-        """Return the exact sum of u u' over all records."""
-        self.prepare()
-        return self._exact_second_moment()
-
     def total(self, term: Term, rows: np.ndarray | None = None) -> np.ndarray:
         """Return the exact sum of a term over chunks of the prepared records, or of these rows."""
         self.prepare()
@@ -192,12 +179,12 @@ class ArrayEngine(Engine):
 
     def _chunk_size(self, term: Term) -> int:
         """Return how many records a term gets at a time."""
-        return chunks.size_of(self._problem.width)
+        return chunks.size_of(self._problem.width, allowed())
 
     def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield all prepared records in order, UNPROTECTED: real features with the intercept, and encoded targets."""
         self.prepare()
-        units, size = _real_units(self._problem), chunks.size_of(self._problem.width)
+        units, size = _real_units(self._problem), chunks.size_of(self._problem.width, 1)
         for start in range(0, len(self), size):
             chunk = self._chunk(slice(start, min(start + size, len(self))))
             yield chunk.features * units, chunk.targets.astype(float)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from operator import methodcaller
 from os import PathLike
 from typing import Any
 
@@ -124,7 +125,7 @@ class Rows:
 
     def second_moment(self) -> np.ndarray:
         """Return the UNPROTECTED mean of u u' over the records, from exact sums: for releases that add noise to it."""
-        moment = self._engine.second_moment().astype(float)
+        moment = self._engine.total(methodcaller("moment")).astype(float)
         units = Grid(self.problem).units[: len(moment)] / STEPS
         return moment * np.outer(units, units) / self.problem.n
 

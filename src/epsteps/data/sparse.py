@@ -7,8 +7,8 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from epsteps.data import encoding
-from epsteps.data.chunks import Blocks, SparseChunk, Term, size_of
-from epsteps.data.engine import ArrayEngine, map_parts, require_exact
+from epsteps.data.chunks import RUN, Blocks, SparseChunk, Term, size_of
+from epsteps.data.engine import ArrayEngine, allowed, map_parts, require_exact
 from epsteps.data.slopes import Slopes, outer, side_by_side, stacked, steepest_sparse
 from epsteps.problem import grid
 from epsteps.problem.grid import STEPS, Points
@@ -90,13 +90,10 @@ class SparseEngine(ArrayEngine):
     def _chunk_size(self, term: Term) -> int:
         if isinstance(term, Blocks):  # its chunks become dense
             return super()._chunk_size(term)
-        return size_of(self._integers.entries * self._problem.loss.outputs)
+        return min(RUN, size_of(self._integers.entries * self._problem.loss.outputs, allowed()))
 
     def _chunk(self, rows: slice | np.ndarray) -> SparseChunk:
         return self._integers.chunk(rows)
-
-    def _exact_second_moment(self) -> np.ndarray:
-        return grid.total(self._integers.products(), len(self._integers))
 
 
 def _of_dense(problem: Problem, features: np.ndarray, targets: np.ndarray) -> SparseEngine:
@@ -178,27 +175,6 @@ class _SparseRows:
             return products
         sums = self._one * (block.T @ weights)[:, None]
         return np.block([[products, sums], [sums.T, np.full((1, 1), self._one**2 * weights.sum())]])
-
-    def products(self) -> list[np.ndarray]:
-        """Return sums of u u' over parts of the rows: integers."""
-        _require_few("the second moment", self._features.shape[1])
-        return [self._products(start) for start in range(0, len(self), grid.ROWS_PER_INT64)]
-
-    def _products(self, start: int) -> np.ndarray:
-        """Return the sum over the rows that follow ``start`` and fit 64 bits, the intercept's products included."""
-        d, one = self._features.shape[1], self._one
-        total = np.zeros((d + (one is not None),) * 2, dtype=np.int64)
-        last = min(start + grid.ROWS_PER_INT64, len(self))
-        for i in range(start, last, grid.ROWS_PER_DOUBLE):
-            block = self._block(i, min(i + grid.ROWS_PER_DOUBLE, last))
-            product = (block.T @ block).tocoo()
-            total[product.row, product.col] += product.data.astype(np.int64)
-            if one is not None:
-                sums = (one * block.sum(axis=0)).astype(np.int64)
-                total[:d, d] += sums
-                total[d, :d] += sums
-                total[d, d] += np.int64(one * one * block.shape[0])
-        return total
 
     def _block(self, start: int, stop: int) -> Any:
         """Return a few rows in float64; their places are not copied."""

@@ -80,10 +80,6 @@ class StreamEngine(Engine):
         """Return the exact sum of slope x record over all records, or over these rows; one column per point."""
         return self._total(lambda engine: engine.sums(points), rows)
 
-    def second_moment(self) -> np.ndarray:
-        """Return the exact sum of u u' over all records."""
-        return self._total(lambda engine: engine.second_moment())
-
     def total(self, term: Term, rows: np.ndarray | None = None) -> np.ndarray:
         """Return the exact sum of a term over chunks of the prepared records, or of these rows."""
         return self._total(lambda engine: engine.total(term), rows, ROWS_PER_INT64)

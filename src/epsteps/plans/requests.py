@@ -254,7 +254,7 @@ class Sum(Request):
         """Return the sum over a few records in int64, UNPROTECTED; every record enters by itself.
 
         Features are the records' integers on the problem's grid (``Grid``), in float64 and with the intercept's column.
-        There are at most 2^13 records at a time, in any order and wherever they are kept; the sum over 2^20 of them
+        There are at most 2^16 records at a time, in any order and wherever they are kept; the sum over 2^20 of them
         must fit 63 bits.
         """
         raise NotImplementedError

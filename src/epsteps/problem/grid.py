@@ -202,13 +202,13 @@ def added(integers: np.ndarray, noise: np.ndarray) -> np.ndarray:
     return np.array([wrapped(int(entry)) for entry in total.ravel()], dtype=np.int64).reshape(total.shape)
 
 
-def total(parts: Iterable[np.ndarray], count: int, rows: int = ROWS_PER_INT64) -> np.ndarray:
-    """Add int64 sums of at most ``rows`` of ``count`` records: in int64 if they all fit, else in two halves.
+def total(parts: Iterable[np.ndarray], count: int, most: int = ROWS_PER_INT64) -> np.ndarray:
+    """Add int64 sums of at most ``most`` of ``count`` records: in int64 if they all fit, else in two halves.
 
     Above, the result consists of Python's integers.
     """
     parts = list(parts)
-    if count <= rows:
+    if count <= most:
         return np.sum(parts, axis=0)
     high = np.sum([part >> 32 for part in parts], axis=0)
     low = np.sum([part & 0xFFFFFFFF for part in parts], axis=0)

@@ -24,8 +24,8 @@ from epsteps.running.passes import FINE, LONG, MIDDLE, ROUGH, Certified, Precisi
 # Steps over a sample, and over all records before the search is given up; steps in which a gradient must fall to a
 # tenth, and tries to find a step's length; pairs of steps that a quasi-Newton method remembers.
 _SAMPLE_STEPS, _STEPS, _PATIENCE, _TRIES, _MEMORY = 25, 400, 8, 40, 20
-# A sample has so many runs of records that lie side by side, at least, and so small a share of all.
-_RUN, _SMALLEST_SAMPLE, _SAMPLE_SHARE = 256, 2**13, 16
+# A sample has runs of so many records that lie side by side; its size, from the smallest on, is this part of all.
+_RUN, _SMALLEST_SAMPLE, _SAMPLE_SHARE, _LARGEST_SAMPLE = 256, 2**13, 16, 2**22
 # Second derivatives of the sample as a matrix: worth as much work as this many passes over all records, and no larger.
 _MATRIX_PASSES, _LARGEST_MATRIX = 8, 2_500
 # Coordinates up to which outputs are coupled in it from the start, and multiplications that a finer one may take.
@@ -125,7 +125,7 @@ class Start:
     def rows(self) -> np.ndarray | None:
         """The sample's records; None stands for all."""
         n, dimension = self.objective.n, self.objective.dimension
-        size = max(_SMALLEST_SAMPLE, 8 * dimension, n // _SAMPLE_SHARE)
+        size = max(_SMALLEST_SAMPLE, 8 * dimension, min(n // _SAMPLE_SHARE, _LARGEST_SAMPLE))
         return spread(n, size)
 
     @cached_property

@@ -13,8 +13,9 @@ import numpy as np
 
 from epsteps.data import engine as engines
 from epsteps.data.chunks import ROWS_PER_INT64, Term
-from epsteps.data.cluster import parts, sources
-from epsteps.data.cluster.parts import Connection, Partition, PartitionError, Parts, connect, require_workers
+from epsteps.data.cluster import sources, workers
+from epsteps.data.cluster.parts import Connection, Parts, connect, require_workers
+from epsteps.data.cluster.workers import Partition, PartitionError
 from epsteps.data.engine import Engine
 from epsteps.problem import grid, validate
 from epsteps.problem.grid import Points
@@ -57,16 +58,11 @@ class ClusterEngine(Engine):
 
     def sums(self, points: Points, rows: np.ndarray | None = None) -> np.ndarray:
         """Return the exact sum of slope x record over all records, or over these rows; one column per point."""
-        return self._integers.ask(partial(parts.exact_sum, "sums"), grid.total, (points,), rows)
-
-    def second_moment(self) -> np.ndarray:
-        """Return the exact sum of u u' over all records."""
-        return self._integers.ask(partial(parts.exact_sum, "second_moment"), grid.total, (), None)
+        return self._integers.ask("sums", grid.total, (points,), rows)
 
     def total(self, term: Term, rows: np.ndarray | None = None) -> np.ndarray:
         """Return the exact sum of a term over chunks of the prepared records, or of these rows."""
-        add = partial(grid.total, rows=ROWS_PER_INT64)
-        return self._integers.ask(partial(parts.exact_sum, "total"), add, (term,), rows)
+        return self._integers.ask("total", partial(grid.total, most=ROWS_PER_INT64), (term,), rows)
 
     def blocks(self) -> NoReturn:
         """Refuse: the records stay in the workers."""
@@ -86,8 +82,7 @@ class ClusterEngine(Engine):
                 getattr(self, prepared).close()
 
     def _mean(self, what: str, x: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
-        answer = partial(parts.weighted_mean, what)
-        total = self._floats.ask(answer, parts.add, (x,), rows)
+        total = self._floats.ask(what, workers.add, (x,), rows, weighted=True)
         return total / (self._problem.n if rows is None else len(rows))
 
 

@@ -1,18 +1,30 @@
-"""Parts of the records in the memory of dask workers: read where they are kept, they answer with sums alone."""
+"""Questions to the records in the memory of dask workers: asked once in a pass, they come back as one sum."""
 
 import atexit
+import math
 import os
-import pickle
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from epsteps.data import engine as engines
-from epsteps.data.engine import Engine, SelfTestError, allowed
+from epsteps.data.cluster.workers import (
+    FAN,
+    Partition,
+    PartitionError,
+    Question,
+    Runs,
+    answer,
+    hold,
+    make_part,
+    trouble,
+    unreadable,
+)
+from epsteps.data.engine import SelfTestError, allowed
 from epsteps.problem.extras import MissingExtraError, require
 from epsteps.problem.problem import Problem
 
@@ -94,194 +106,183 @@ def require_workers(client: Any) -> None:
 PURPOSE = "The dask engine"
 # How often a question is put to the workers before giving up on them.
 _ATTEMPTS = 3
-# Answers that the client adds itself; of more, workers add this many at a time first.
-_FEW = 32
-# Bytes of points from which they are sent once, instead of with every task.
-_LARGE = 2**16
-
-Arrays = tuple[np.ndarray, np.ndarray]
+# Answers that the client adds itself. More are added by workers first, in a tree of few levels.
+_FEW = 2
+# Bytes of a question, in all tasks together, from which it is sent once and handed on between workers.
+_LARGE = 2**20
 
 
-@dataclass(frozen=True)
-class Partition:
-    """Where a worker finds ``rows`` consecutive records: ``read(*blocks)`` returns features and targets there.
+@dataclass(frozen=True, eq=False)
+class Held:
+    """A part that a worker holds, and the partitions that it is made of."""
 
-    ``blocks`` are dask's delayed objects, which ``read`` gets computed.
+    future: Any
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """A part, how many of its records are asked for, and which; None stands for all."""
+
+    part: Any
+    count: int
+    rows: np.ndarray | Runs | None
+
+
+@dataclass(eq=False)
+class Thread:
+    """A worker's thread, the partitions that it keeps, and their number of records."""
+
+    worker: str | None
+    partitions: list[int] = field(default_factory=list)
+    rows: int = 0
+
+
+def shared(owners: dict[int, str | None], counts: Sequence[int], threads: dict[str, int]) -> list[Thread]:
+    """Return what each thread keeps: the partitions that its worker has made, up to its share of the records.
+
+    What is more goes to those that have less, once: afterwards every pass takes as long as the fullest of them.
     """
+    all_threads = [Thread(worker) for worker, count in threads.items() for _ in range(count)] or [Thread(None)]
+    by_worker = defaultdict(list)
+    for thread in all_threads:
+        by_worker[thread.worker].append(thread)
+    share, surplus = sum(counts[i] for i in owners) / len(all_threads), []
 
-    rows: int
-    read: Callable[..., Arrays]
-    blocks: tuple[Any, ...] = ()
+    def give(i: int, among: list[Thread], most: float) -> bool:
+        least = min(among, key=lambda thread: thread.rows)
+        if least.rows > most:
+            return False
+        least.partitions.append(i)
+        least.rows += counts[i]
+        return True
 
-
-class PartitionError(ValueError):
-    """A part of the records does not have the declared structure, or could not be read; it never quotes a record."""
-
-    def __init__(self, message: str, index: int | None = None) -> None:
-        super().__init__(message)
-        self.index = index
-
-    def __reduce__(self) -> tuple:
-        return PartitionError, (str(self), self.index)
-
-
-class Part:
-    """An engine over the records of one partition, in the memory of a worker."""
-
-    def __init__(self, rows: int, engine: Engine, size: int) -> None:
-        self.rows, self.engine, self._size = rows, engine, size
-
-    def __sizeof__(self) -> int:
-        return self._size  # dask leaves large objects where they are, and moves the small ones to them
-
-
-class Refused:
-    """Stands for a part that could not be made, and says why.
-
-    It is a value and not an exception: of a task that raises, dask logs the arguments, records included.
-    """
-
-    def __init__(self, error: Exception) -> None:
-        self.error = error
-
-
-@np.errstate(all="ignore")  # a warning would tell something about a record
-def make_part(
-    problem: Problem, name: str, exact: bool, index: int, rows: int, read: Callable[..., Arrays], *blocks: Any
-) -> Part | Refused:
-    """Return the engine's exact sums, or else its float means, over the records that ``read`` finds."""
-    try:
-        features, targets = read(*blocks)
-        if features.shape != (rows, problem.d) or targets.shape != (rows,):
-            raise PartitionError(
-                f"partition {index} must have {rows} rows of {problem.d} features and a target each, got shapes "
-                f"{features.shape} and {targets.shape}. Declare the chunks or columns as they are.",
-                index,
-            )
-        engine = engines.chosen(name, problem.loss, features.size)(problem, features, problem.loss.encode(targets))
-        return Part(rows, engine.only(exact=exact), size=4 * rows * (problem.dimension + 1))
-    except (PartitionError, MissingExtraError, SelfTestError) as error:
-        return Refused(error)
-    except Exception as error:  # a reader's own words may quote a record: its kind has to do
-        return Refused(unreadable(error, index))
-
-
-def unreadable(error: BaseException, index: int | None = None) -> PartitionError:
-    """Return an error that says which part could not be read, and no more of why than the kind of the error."""
-    which = "a partition" if index is None else f"partition {index}"
-    return PartitionError(
-        f"{which} of the records could not be read by a worker ({type(error).__name__}). Read it there by itself to "
-        "see why; every worker needs the files, epsteps and what its engine imports.",
-        index,
-    )
-
-
-def trouble(part: Part | Refused) -> Exception | None:
-    """Return why there is no part, if there is none."""
-    return part.error if isinstance(part, Refused) else None
-
-
-@np.errstate(all="ignore")
-def weighted_mean(what: str, part: Part | Refused, arguments: tuple, rows: np.ndarray | None) -> np.ndarray:
-    """Return a part's mean times its number of records."""
-    if isinstance(part, Refused):
-        raise part.error
-    chosen = () if rows is None else (rows,)
-    return getattr(part.engine, what)(*arguments, *chosen) * (part.rows if rows is None else len(rows))
-
-
-@np.errstate(all="ignore")
-def exact_sum(what: str, part: Part | Refused, arguments: tuple, rows: np.ndarray | None) -> np.ndarray:
-    """Return a part's exact sum. The engine is tested in this process, to which dask may have moved the part."""
-    if isinstance(part, Refused):
-        raise part.error
-    chosen = () if rows is None else (rows,)
-    return getattr(part.engine, what)(*arguments, *chosen)
-
-
-def add(parts: Sequence[np.ndarray], count: int) -> np.ndarray:
-    """Add float sums of ``count`` records in all."""
-    return np.sum(parts, axis=0)
+    for i, worker in owners.items():
+        if worker not in by_worker or not give(i, by_worker[worker], share - counts[i] / 2):
+            surplus.append(i)
+    for i in surplus:
+        give(i, all_threads, math.inf)
+    return [thread for thread in all_threads if thread.partitions]
 
 
 class Parts:
-    """The parts of a problem's records, each a task that dask can run again from its source, and questions to them."""
+    """The parts of a problem's records, each a task that dask can run again from its source, and questions to them.
+
+    A part of exact sums is all that one thread of a worker holds, so that a pass has a task for each of these, however
+    many partitions there are. One of float means, which depend on the order of sums, is a partition.
+    """
 
     def __init__(
         self, problem: Problem, partitions: Sequence[Partition], name: str, client: Any, *, exact: bool
     ) -> None:
-        counts = [partition.rows for partition in partitions]
-        if sum(counts) != problem.n:
-            raise ValueError(f"partitions must have the problem's n = {problem.n} rows, got {sum(counts)}.")
-        self._client, self._partitions = client, list(partitions)
+        self._counts = [partition.rows for partition in partitions]
+        if sum(self._counts) != problem.n:
+            raise ValueError(f"partitions must have the problem's n = {problem.n} rows, got {sum(self._counts)}.")
+        self._client, self._partitions, self._exact = client, list(partitions), exact
         self._make = partial(make_part, problem, name, exact)
-        self._edges = np.cumsum([0, *counts])
-        self._futures: list[Any] = [None] * len(counts)
-        self._load(range(len(counts)))
-        self._persist(self._require_loaded, _lost())
+        self._held: list[Held] = []
+        self._persist(self._load, _lost())
 
-    def ask(self, answer: Callable, add: Callable, arguments: tuple, rows: np.ndarray | None) -> np.ndarray:
-        """Return the sum, by ``add``, of every part's ``answer``."""
-        if not self._futures:
+    def ask(
+        self, what: str, add: Callable, arguments: tuple, rows: np.ndarray | None, *, weighted: bool = False
+    ) -> np.ndarray:
+        """Return the sum, by ``add``, of what every part's engines answer."""
+        if not self._partitions:
             raise RuntimeError("these records are closed. Open them again.")
-        pieces = self._pieces(rows)
-        counts = [self._partitions[i].rows if local is None else len(local) for i, local in pieces]
+        question, chosen = Question(what, add, weighted, _pickled(arguments)), self._by_partition(rows)
 
         def once() -> np.ndarray:
-            parts, locals_ = [self._futures[i] for i, _ in pieces], [local for _, local in pieces]
+            self._load()
+            pieces = self._pieces(chosen)
             with _without_size_warnings():
-                asked = self._client.map(answer, parts, [self._sent(arguments)] * len(parts), locals_, pure=False)
-            return self._reduced(asked, counts, add)
+                sent = [self._sent(question, len(pieces))] * len(pieces)
+                answers = self._client.map(answer, [p.part for p in pieces], sent, [p.rows for p in pieces], pure=False)
+            return self._reduced(answers, [piece.count for piece in pieces], add)
 
         return self._persist(once, (*_lost(), PartitionError))
 
     def close(self) -> None:
         """Let the workers forget these records."""
-        self._futures = []
+        self._held, self._partitions = [], []
 
-    def _load(self, indices: Sequence[int]) -> None:
-        """Have workers make these parts from their sources."""
+    def _load(self) -> None:
+        """Have workers make the parts that are not there, from their sources; what cannot be made raises."""
+        there = {i for held in self._held for i in held.partitions}
+        lost = [i for i in range(len(self._partitions)) if i not in there]
+        if not lost:
+            return
+        made = self._made(lost)
+        for error in self._client.gather(self._client.map(trouble, list(made.values()), pure=False)):
+            if error is not None:
+                raise error
+        new = self._joined(made) if self._exact else [Held(future, (i,)) for i, future in made.items()]
+        self._held = sorted(self._held + new, key=lambda held: held.partitions)
+
+    def _made(self, indices: Sequence[int]) -> dict[int, Any]:
+        """Return tasks of workers that read and prepare these partitions."""
         dask = require("dask", "dask", PURPOSE)
         tasks = []
         for i in indices:
-            self._futures[i] = None  # a task that failed must be forgotten before dask runs its sources again
             partition = self._partitions[i]
             make = partial(self._make, i, partition.rows, partition.read)
             tasks.append(dask.delayed(make, pure=False, traverse=False)(*partition.blocks))
         with _without_size_warnings():
-            futures = self._client.compute(tasks)
-        for i, future in zip(indices, futures, strict=True):
-            self._futures[i] = future
+            return dict(zip(indices, self._client.compute(tasks), strict=True))
 
-    def _require_loaded(self) -> None:
-        for error in self._client.gather(self._client.map(trouble, self._futures, pure=False)):
-            if error is not None:
-                raise error
+    def _joined(self, made: dict[int, Any]) -> list[Held]:
+        """Return the partitions that each thread of a worker keeps, as one part that stays there."""
+        places = self._client.who_has(list(made.values()))
+        owners = {i: next(iter(places.get(future.key, ())), None) for i, future in made.items()}
+        joined = []
+        for thread in shared(owners, self._counts, self._client.nthreads()):
+            options = {"workers": [thread.worker], "allow_other_workers": True} if thread.worker else {}
+            future = self._client.submit(hold, [made[i] for i in thread.partitions], pure=False, **options)
+            joined.append(Held(future, tuple(thread.partitions)))
+        return joined
 
-    def _pieces(self, rows: np.ndarray | None) -> list[tuple[int, np.ndarray | None]]:
-        """Return which rows of which part are asked for, in their order; None stands for all."""
+    def _by_partition(self, rows: np.ndarray | None) -> list[np.ndarray] | None:
+        """Return which rows of which partition are asked for, in their order; None stands for all."""
         if rows is None:
-            return [(i, None) for i in range(len(self._partitions))]
-        rows = np.asarray(rows)
-        if np.any((rows < 0) | (rows >= self._edges[-1])):
-            raise IndexError(f"rows must be between 0 and {self._edges[-1] - 1}.")
-        owner = np.searchsorted(self._edges, rows, side="right") - 1
-        return [(int(i), rows[owner == i] - self._edges[i]) for i in np.unique(owner)] or [(0, rows)]
+            return None
+        rows, edges = np.asarray(rows), np.cumsum([0, *self._counts])
+        if np.any((rows < 0) | (rows >= edges[-1])):
+            raise IndexError(f"rows must be between 0 and {edges[-1] - 1}.")
+        if np.all(rows[1:] >= rows[:-1]):
+            cuts = np.searchsorted(rows, edges)
+        else:
+            owner = np.searchsorted(edges, rows, side="right")
+            order = np.argsort(owner, kind="stable")
+            rows, cuts = rows[order], np.searchsorted(owner[order], np.arange(1, len(edges) + 1))
+        return [rows[cuts[i] : cuts[i + 1]] - edges[i] for i in range(len(self._counts))]
 
-    def _sent(self, arguments: tuple) -> Any:
-        """Return what goes into every task: the arguments, or a task that holds them if they are large."""
-        if len(pickle.dumps(arguments)) < _LARGE:
-            return arguments
-        return self._client.submit(partial(tuple, arguments), pure=False)
+    def _pieces(self, chosen: list[np.ndarray] | None) -> list[Piece]:
+        """Return the parts that are asked; if there is nothing to ask for, one of them for nothing."""
+        pieces = []
+        for held in self._held:
+            counts = [self._counts[i] for i in held.partitions]
+            if chosen is None:
+                pieces.append(Piece(held.future, sum(counts), None))
+            else:
+                before = np.cumsum([0, *counts[:-1]])
+                rows = [chosen[i] + offset for i, offset in zip(held.partitions, before, strict=True)]
+                own = np.concatenate(rows)
+                pieces.append(Piece(held.future, len(own), Runs.of(own)))
+        return [piece for piece in pieces if piece.count] or pieces[:1]
 
-    def _reduced(self, futures: list[Any], counts: list[int], add: Callable) -> np.ndarray:
-        """Add the answers, in workers first if there are many."""
-        while len(futures) > _FEW:
-            starts = range(0, len(futures), _FEW)
-            groups = [futures[i : i + _FEW] for i in starts]
-            counts = [sum(counts[i : i + _FEW]) for i in starts]
-            futures = self._client.map(add, groups, counts, pure=False)
-        return add(self._client.gather(futures), sum(counts))
+    def _sent(self, question: Question, tasks: int) -> Any:
+        """Return what goes into every task: the question, or a task that holds it if it is large."""
+        if len(question.arguments) * tasks < _LARGE:
+            return question
+        return self._client.submit(partial(_itself, question), pure=False)
+
+    def _reduced(self, answers: list[Any], counts: list[int], add: Callable) -> np.ndarray:
+        """Add the answers, in workers first if there are more than a few."""
+        while len(answers) > _FEW:
+            starts = range(0, len(answers), FAN)
+            groups = [answers[i : i + FAN] for i in starts]
+            counts = [sum(counts[i : i + FAN]) for i in starts]
+            answers = self._client.map(add, groups, counts, pure=False)
+        return add(self._client.gather(answers), sum(counts))
 
     def _persist(self, work: Callable[[], Any], passing: tuple[type[Exception], ...]) -> Any:
         """Return what ``work`` does, tried again after errors that pass when lost parts are made again."""
@@ -296,8 +297,15 @@ class Parts:
                 raise
             except Exception as error:
                 raise self._final(error) from None
-            gone = {i for i, future in enumerate(self._futures) if future.status not in ("pending", "finished")}
-            self._load(sorted(gone if index is None else gone | {index}))
+            self._forget(index)
+
+    def _forget(self, index: int | None) -> None:
+        """Let go of parts that are lost, and of the one with this partition: a task that failed is not run again."""
+        self._held = [
+            held
+            for held in self._held
+            if held.future.status in ("pending", "finished") and index not in held.partitions
+        ]
 
     def _final(self, error: Exception) -> Exception:
         """Return what the caller gets to see of an error."""
@@ -310,6 +318,15 @@ class Parts:
                 f"dask lost its workers {_ATTEMPTS} times ({type(error).__name__}). See that they have memory."
             )
         return unreadable(error)
+
+
+def _pickled(arguments: tuple) -> bytes:
+    """Return arguments as bytes, once for all tasks; what is defined in a script or a notebook goes with its code."""
+    return require("distributed.protocol.pickle", "dask", PURPOSE).dumps(arguments)
+
+
+def _itself(question: Question) -> Question:
+    return question
 
 
 def _without_size_warnings() -> Any:

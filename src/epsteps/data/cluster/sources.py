@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from epsteps.data import parquet, values
-from epsteps.data.cluster.parts import PURPOSE, Arrays, Partition, PartitionError, Refused, unreadable
+from epsteps.data.cluster.parts import PURPOSE
+from epsteps.data.cluster.workers import Arrays, Partition, PartitionError, Refused, unreadable
 from epsteps.data.encoding import declared_targets
 from epsteps.problem.extras import require
 from epsteps.problem.problem import Problem

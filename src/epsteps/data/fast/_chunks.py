@@ -9,7 +9,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from epsteps.data.chunks import LIMB, Chunk
+from epsteps.data.chunks import LIMB, Chunk, in_runs
 
 _compiled = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
 
@@ -19,7 +19,7 @@ _ROWS = 4
 
 
 class FastChunk(Chunk):
-    """At most 2^13 dense records, row by row, in float32."""
+    """At most 2^16 dense records, row by row, in float32."""
 
     _features: np.ndarray
 
@@ -36,9 +36,14 @@ class FastChunk(Chunk):
         """Return what ``Chunk.gather_fixed`` does; compiled for one output, and for doubles."""
         if shares.shape[1] != 1 or count > len(_GATHERS) or shares.dtype != np.float64:
             return super().gather_fixed(shares, count)
-        sums = np.zeros((count, self._features.shape[1]))
-        _GATHERS[count - 1](self._features, np.ascontiguousarray(shares[:, 0]), sums)
-        return sums.T.astype(np.int64)
+        shares = np.ascontiguousarray(shares[:, 0])
+
+        def part(run: slice) -> np.ndarray:
+            sums = np.zeros((count, self._features.shape[1]))
+            _GATHERS[count - 1](self._features[run], shares[run], sums)
+            return sums.T
+
+        return in_runs(part, len(self))
 
 
 @_compiled

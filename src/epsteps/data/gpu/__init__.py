@@ -132,12 +132,6 @@ class TorchEngine(ArrayEngine, name="gpu"):
         parts = [part for block in _blocks(records, rows) for part in self._parts(points, block)]
         return grid.total(parts, records.count if rows is None else len(rows), grid.ROWS_PER_INT64)
 
-    def _exact_second_moment(self) -> np.ndarray:
-        from epsteps.data.gpu import operations as ops
-
-        parts = [part for block in self._integers.blocks() for part in ops.exact_second_moment(block)]
-        return grid.total(parts, self._integers.count)
-
     def total(self, term: Term, rows: np.ndarray | None = None) -> np.ndarray:
         """Return the exact sum of a term over chunks of the prepared records, or of these rows."""
         self.prepare()

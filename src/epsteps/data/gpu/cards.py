@@ -15,7 +15,7 @@ import torch  # pyright: ignore[reportMissingImports]
 
 from epsteps.data import chunks
 from epsteps.data.chunks import LIMB, Block, Chunk, Elementwise, combined
-from epsteps.data.engine import SelfTestError, map_parts
+from epsteps.data.engine import SelfTestError, allowed, map_parts
 from epsteps.data.gpu.operations import exact_product
 from epsteps.data.gpu.records import Records
 from epsteps.problem.grid import ROWS_PER_DOUBLE, STEPS
@@ -23,14 +23,14 @@ from epsteps.problem.grid import ROWS_PER_DOUBLE, STEPS
 Result = TypeVar("Result")
 
 # Records of a chunk: enough for a card to be busy, few enough for each of many threads to have some.
-_ROWS = 2**18
+_ROWS = 2**20
 # Numbers of a chunk in float64 with what is computed from it, chunks that are there at a time, and bytes for each
 # number: copies in float64 of records, their squares, and products.
-_NUMBERS, _AT_ONCE, _BYTES = 2**24, 16, 32
+_NUMBERS, _AT_ONCE, _BYTES = 2**26, 16, 32
 # Share of a card's memory that all of these may take.
 _SHARE = 0.1
-# Records that NumPy computes with at a time: their numbers stay in a core's second-level cache.
-_TOGETHER = 2**14
+# Records that NumPy computes with at a time: many, as threads wait for each other before each of its calls.
+_TOGETHER = 2**18
 # Bits of a float, the first not counted, up to which it is a sum of two doubles.
 _TWO_DOUBLES = 63
 
@@ -39,7 +39,7 @@ _room = threading.BoundedSemaphore(_AT_ONCE)
 
 
 class CardChunk(Chunk):
-    """Up to 2^18 records: features (d, records) on a device, in float32, and their targets on the host.
+    """Up to 2^20 records: features (d, records) on a device, in float32, and their targets on the host.
 
     Integers that are added there are split in runs of 2^13 records, whose sums a double holds exactly; the sums of runs
     are added in int64. ``steepest`` are the largest slopes of records whose gradients are not clipped.
@@ -53,7 +53,7 @@ class CardChunk(Chunk):
     @cached_property
     def features(self) -> np.ndarray:
         """The records' integers in float64, on the host: of few records only, as others add them in doubles."""
-        if len(self) > ROWS_PER_DOUBLE:
+        if len(self) > chunks.LARGEST:
             raise TypeError("a chunk on a card has more records than doubles add exactly: use its apply.")
         return _host(self._on_card.T).astype(float)
 
@@ -99,7 +99,7 @@ class CardChunk(Chunk):
 
     def apply(self, block: Block) -> np.ndarray:
         """Return the sum of a block function, of a few records at a time on the host."""
-        features, size = _host(self._on_card.T), chunks.size_of(len(self._on_card))
+        features, size = _host(self._on_card.T), chunks.size_of(len(self._on_card), allowed())
         total: Any = 0
         for i in range(0, len(self), size):
             total = total + block(features[i : i + size].astype(float), self.targets[i : i + size])
@@ -108,6 +108,10 @@ class CardChunk(Chunk):
     def squares(self) -> np.ndarray:
         """Return the sums of each column's squares, exact."""
         return _host(self._on_card.long().square().sum(dim=1))
+
+    def moment(self) -> np.ndarray:
+        """Return the matrix of sums of products of columns, exact."""
+        return _host(exact_product(self._doubles, self._doubles))
 
     def scaled(self, factors: np.ndarray, most: int) -> torch.Tensor:
         """Return the records with each column multiplied, rounded and clipped: integers within ``most``, there."""

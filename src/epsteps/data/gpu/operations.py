@@ -100,11 +100,6 @@ def exact_gradient(block: Block, points: Target, kind: int) -> list[np.ndarray]:
     return _parts(block, points.coefficients.shape[1], term)
 
 
-def exact_second_moment(block: Block) -> list[np.ndarray]:
-    """Return int64 sums of u u', each over at most 2^22 records."""
-    return _parts(block, len(block.features), lambda features, *_: exact_product(features, features))
-
-
 def logistic_levels(margin: torch.Tensor, label: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
     """Repeat ``levels.logistic``."""
     m, label = margin.float(), label.float()
