@@ -436,14 +436,14 @@ def test_wishart_differences_do_not_depend_on_the_precision(k, c, digits, monkey
     ("k", "c", "least", "most"), [(1, 0.7, 0, 0), (5, 2.0**20, 0, 0), (12, 2.0**34, 0, 0.01), (12, 2.0**50, 0.3, 1)]
 )
 def test_long_doubles_tell_the_integers_of_a_wishart_difference_or_leave_them_open(k, c, least, most):
-    """Entries of coarse noise are nearly all decided by them, those of fine noise by decimals: all come out the same."""
+    """Entries of coarse noise are nearly all decided by them, those of fine noise by decimals: all are the same."""
     shares = []
     for seed in range(20):
-        factors = [_Factor(bits, k) for bits in [Bits(seed)] for _ in range(2)]
+        factors = [_Factor(bits, k) for bits in [Finite(seed)] for _ in range(2)]
         found, is_open = matrices._rounded_quickly(factors, c)
         every = decide(partial(matrices._rounded, factors, c, np.arange(k), np.ones((k, k), bool)))
         np.testing.assert_array_equal(found[~is_open], every[~is_open])
-        np.testing.assert_array_equal(wishart_difference(Bits(seed), k, c), every)
+        np.testing.assert_array_equal(wishart_difference(Finite(seed), k, c), every)
         shares.append(is_open.mean())
     assert least <= np.mean(shares) <= most
 
