@@ -8,6 +8,7 @@ valid too, and worse: at delta = 1e-5 by 2.45 times in the variance for epsilon 
 import math
 import sys
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 from scipy.optimize import root_scalar
@@ -56,7 +57,7 @@ def _log_delta(mu: float, epsilon: float) -> tuple[float, float]:
     if mu < _SMALL_MU:
         end = math.sqrt(s * s + 84) - s if s < 0 else 84 / (math.sqrt(s * s + 84) + s)
         u = end * _NODES
-        integral = end * float(np.sum(_WEIGHTS * np.exp(-u * (s + u / 2)) * -np.expm1(-mu * u)))
+        integral = end * float(np.add.reduce(_WEIGHTS * np.exp(-u * (s + u / 2)) * -np.expm1(-mu * u)))
         return -s * s / 2 - _HALF_LOG + math.log(integral), error
     if s < 0:  # Φ(-s) is at least 1/2, and M would overflow
         far = math.exp(-s * s / 2 - _HALF_LOG) * _mills(s + mu)
@@ -75,9 +76,11 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     >>> round(gaussian_mu(epsilon=1, delta=1e-5), 8)
     0.26805112
     """
-    validate.positive("epsilon", epsilon)
-    checked_delta(delta)
+    return _gaussian_mu(validate.positive("epsilon", epsilon), checked_delta(delta))
 
+
+@lru_cache(maxsize=64)  # every round of a calibration asks for the same
+def _gaussian_mu(epsilon: float, delta: float) -> float:
     def excess(log_mu: float) -> float:
         log_delta, error = _log_delta(math.exp(log_mu), epsilon)
         return log_delta + error - math.log(delta)

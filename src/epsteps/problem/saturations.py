@@ -7,18 +7,21 @@ Jacobian is often free. The usual bound charges max J besides (Chaudhuri, Montel
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from typing import NamedTuple, Protocol, cast
 
 import numpy as np
-from scipy.optimize import fminbound, root_scalar
+from scipy.optimize import brentq, fminbound
 
 from epsteps.problem import validate
 from epsteps.problem.rounding import up
 
 # Tangents that are tried before the best one is polished, from the end where the slope is extreme.
-_TANGENTS = (1.0, *(1 - np.geomspace(1e-6, 0.5, 40)))
+_TANGENTS = (1.0, *(1 - np.geomspace(1e-6, 0.5, 40)).tolist())
+# By how much a list's delta must be below what bounds others from below, for these to be left out: far above rounding.
+_CLEARLY = 1e-9
 
 
 class CornerList(NamedTuple):
@@ -41,7 +44,10 @@ class Saturation(Protocol):
         ...
 
     def corners(self, kappa: float, delta: Delta) -> CornerList:
-        """Return valid corners of the loss: of all that are known, those with the smallest delta."""
+        """Return valid corners of the loss: of all that are known, those with the smallest delta.
+
+        A delta is not negative, and larger shifts do not make it smaller.
+        """
         ...
 
 
@@ -92,13 +98,7 @@ class PseudoHuber:
             c = math.exp(log_c)
             return 3 * kappa * math.sqrt((1 - c) * (1 + c)) * c / (1 + kappa * c**3)
 
-        def rising(log_c: float) -> float:
-            c = math.exp(log_c)
-            return 2 * c * c - 1 + kappa * c**3 * (2 - c * c)
-
-        # There kappa c³ is at most 1/32 and c at most 1/2, so that the polynomial is negative.
-        low = math.log(min(0.5 * (4 * kappa) ** (-1 / 3), 0.5))
-        summit = _root(rising, low, 0.0)
+        summit = self._summit(kappa)
         if up(descent(summit)) <= pull:
             return pull
         c = math.exp(_root(lambda log_c: descent(log_c) - pull, summit, 0.0))
@@ -109,6 +109,19 @@ class PseudoHuber:
         """Return the better of two lists: J below a roof theta (1 - |a|), or below its largest value."""
         roof = CornerList((2, 2, 2), (1.0, math.sqrt(0.5), 0.5), (0.0, 0.0, self._roof(kappa)))
         return min(roof, _two_sided(math.log1p(kappa)), key=delta)
+
+    @staticmethod
+    @lru_cache(maxsize=256)  # noise is calibrated by many pulls at one kappa
+    def _summit(kappa: float) -> float:
+        """Return ln c where -J' is largest."""
+
+        def rising(log_c: float) -> float:
+            c = math.exp(log_c)
+            return 2 * c * c - 1 + kappa * c**3 * (2 - c * c)
+
+        # There kappa c³ is at most 1/32 and c at most 1/2, so that the polynomial is negative.
+        low = math.log(min(0.5 * (4 * kappa) ** (-1 / 3), 0.5))
+        return _root(rising, low, 0.0)
 
     @staticmethod
     def _roof(kappa: float) -> float:
@@ -210,7 +223,7 @@ def _largest_concave(charge: Callable[[float], tuple[float, float]], pull: float
 
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
-    return float(root_scalar(function, bracket=(low, high), xtol=1e-13).root)
+    return brentq(function, low, high, xtol=1e-13, disp=False)
 
 
 def _ends(value: float, slope: float, at: float) -> tuple[float, float]:
@@ -223,14 +236,39 @@ def _ends(value: float, slope: float, at: float) -> tuple[float, float]:
 def _best_tangent(list_at: Callable[[float], CornerList], delta: Delta) -> CornerList:
     """Return the list with the smallest delta; every tangent is valid, so that the search need not be exact."""
 
+    @cache
     def cost(tangent: float) -> float:
-        return delta(list_at(tangent))
+        return delta(list_at(float(tangent)))
 
-    costs = [cost(tangent) for tangent in _TANGENTS]
-    best = int(np.argmin(costs))
+    best = _cheapest([list_at(tangent) for tangent in _TANGENTS], delta)
+    start = _TANGENTS[best]
+    if cost(start) == 0:
+        return list_at(start)
     low, high = _TANGENTS[min(best + 1, len(_TANGENTS) - 1)], _TANGENTS[max(best - 1, 0)]
-    polished = cast("float", fminbound(cost, low, high, xtol=1e-9))
-    return list_at(min(_TANGENTS[best], polished, key=cost))
+    polished = float(cast("float", fminbound(cost, low, high, xtol=1e-9)))
+    return list_at(min(start, polished, key=cost))
+
+
+def _cheapest(lists: Sequence[CornerList], delta: Delta) -> int:
+    """Return the place of the first list with the smallest delta, for lists whose shifts rise or fall with the place.
+
+    Those between two places are at least the smaller of either's shifts, and so is their delta: most are left out.
+    """
+    last = len(lists) - 1
+    costs = {0: delta(lists[0]), last: delta(lists[last])}
+    pairs = [(0, last)]
+    while pairs:
+        low, high = pairs.pop()
+        if high - low < 2 or delta(_below(lists[low], lists[high])) > (1 + _CLEARLY) * min(costs.values()):
+            continue
+        middle = (low + high) // 2
+        costs[middle] = delta(lists[middle])
+        pairs += [(middle, high), (low, middle)]
+    return min(costs, key=lambda place: (costs[place], place))
+
+
+def _below(one: CornerList, other: CornerList) -> CornerList:
+    return one._replace(shifts=tuple(map(min, one.shifts, other.shifts)))
 
 
 def _two_sided(charge: float) -> CornerList:
