@@ -157,6 +157,11 @@ def calibrated(epsilon: float, delta: float, kappa: float, saturation: Saturatio
     return best
 
 
+def is_beyond(mu: float, epsilon: float, delta: float, kappa: float, saturation: Saturation) -> bool:
+    """Whether ``calibrated`` surely allows no mu as large as this one: quick, and False where it does not know."""
+    return saturation.exceeds(kappa, deltas(mu, epsilon), up(delta, _MARGIN))
+
+
 def gradient_tolerance(
     tilt_energy: float, d: int, epsilon_out: float, ridge: float, smoothness: float, waste: float = 1e-4
 ) -> float:

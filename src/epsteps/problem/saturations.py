@@ -22,6 +22,8 @@ from epsteps.problem.rounding import up
 _TANGENTS = (1.0, *(1 - np.geomspace(1e-6, 0.5, 40)).tolist())
 # By how much a list's delta must be below what bounds others from below, for these to be left out: far above rounding.
 _CLEARLY = 1e-9
+# Tangents that are nearer are not told apart where all of them are to be excluded.
+_FINEST = 1e-4
 
 
 class CornerList(NamedTuple):
@@ -50,6 +52,10 @@ class Saturation(Protocol):
         """
         ...
 
+    def exceeds(self, kappa: float, delta: Delta, limit: float) -> bool:
+        """Whether all these corners surely have a delta above the limit; False where that is not known."""
+        ...
+
 
 @dataclass(frozen=True)
 class Sigmoid:
@@ -70,6 +76,10 @@ class Sigmoid:
     def corners(self, kappa: float, delta: Delta) -> CornerList:
         """Return the four corners for the best tangent of J."""
         return _best_tangent(lambda a: self.corners_at(kappa, a), delta)
+
+    def exceeds(self, kappa: float, delta: Delta, limit: float) -> bool:
+        """Whether the corners of every tangent that is tried have a delta above the limit."""
+        return _tangents_exceed(lambda a: self.corners_at(kappa, a), delta, limit)
 
     def corners_at(self, kappa: float, tangent: float) -> CornerList:
         """Return the four corners for the tangent of J at this share, any of [0, 1]; 1 is best for small kappa."""
@@ -107,8 +117,15 @@ class PseudoHuber:
 
     def corners(self, kappa: float, delta: Delta) -> CornerList:
         """Return the better of two lists: J below a roof theta (1 - |a|), or below its largest value."""
+        return min(self._lists(kappa), key=delta)
+
+    def exceeds(self, kappa: float, delta: Delta, limit: float) -> bool:
+        """Whether both lists have a delta above the limit."""
+        return all(delta(corners) > limit for corners in self._lists(kappa))
+
+    def _lists(self, kappa: float) -> tuple[CornerList, CornerList]:
         roof = CornerList((2, 2, 2), (1.0, math.sqrt(0.5), 0.5), (0.0, 0.0, self._roof(kappa)))
-        return min(roof, _two_sided(math.log1p(kappa)), key=delta)
+        return roof, _two_sided(math.log1p(kappa))
 
     @staticmethod
     @lru_cache(maxsize=256)  # noise is calibrated by many pulls at one kappa
@@ -167,6 +184,10 @@ class Flat:
         charge = math.log1p(self.curvature * kappa)
         return _two_sided(charge) if self.sides == 2 else CornerList((1, 2, 1), (1.0, 0.5, 0.0), (charge,) * 3)
 
+    def exceeds(self, kappa: float, delta: Delta, limit: float) -> bool:
+        """Whether the list has a delta above the limit."""
+        return delta(self.corners(kappa, delta)) > limit
+
 
 @dataclass(frozen=True)
 class Softmax:
@@ -189,6 +210,10 @@ class Softmax:
     def corners(self, kappa: float, delta: Delta) -> CornerList:
         """Return the corners for the best tangent of J."""
         return _best_tangent(lambda a: self.corners_at(kappa, a), delta)
+
+    def exceeds(self, kappa: float, delta: Delta, limit: float) -> bool:
+        """Whether the corners of every tangent that is tried have a delta above the limit."""
+        return _tangents_exceed(lambda a: self.corners_at(kappa, a), delta, limit)
 
     def corners_at(self, kappa: float, tangent: float) -> CornerList:
         """Return the corners for the tangent of J at this share: pairs of one label and opposite features are worst."""
@@ -247,6 +272,23 @@ def _best_tangent(list_at: Callable[[float], CornerList], delta: Delta) -> Corne
     low, high = _TANGENTS[min(best + 1, len(_TANGENTS) - 1)], _TANGENTS[max(best - 1, 0)]
     polished = float(cast("float", fminbound(cost, low, high, xtol=1e-9)))
     return list_at(min(start, polished, key=cost))
+
+
+def _tangents_exceed(list_at: Callable[[float], CornerList], delta: Delta, limit: float) -> bool:
+    """Whether the lists of all tangents from the first to the last surely have a delta above the limit.
+
+    Tangents between two have shifts of at least the smaller of either's: intervals are halved until that is enough.
+    """
+    pairs = [(_TANGENTS[-1], _TANGENTS[0])]
+    while pairs:
+        low, high = pairs.pop()
+        if delta(_below(list_at(low), list_at(high))) > limit:
+            continue
+        middle = (low + high) / 2
+        if high - low < _FINEST or delta(list_at(middle)) <= limit:
+            return False
+        pairs += [(low, middle), (middle, high)]
+    return True
 
 
 def _cheapest(lists: Sequence[CornerList], delta: Delta) -> int:
