@@ -271,18 +271,17 @@ def _smallest(
     """Return the first of rising ridges with the smallest predicted risk, and that risk.
 
     The noise's epsilon rises with the ridge, up to ``epsilon``: that of one ridge bounds the risk of all smaller ones
-    from below, and so most of them need not be looked at.
+    from below. So the middle one of those that may still be best excludes many, and few are looked at.
     """
-    most, risks = [epsilon] * len(ridges), [math.inf] * len(ridges)
-    bounds = [predicted(larger, epsilon) for larger in ridges]
-    while (least := min(risks)) > (1 - _MARGIN) * min(bounds):
-        place = bounds.index(min(bounds))
+    bounds, risks = [predicted(larger, epsilon) for larger in ridges], [math.inf] * len(ridges)
+    places = [bounds.index(min(bounds))]
+    while places:
+        place = places[len(places) // 2]
         inner = allowed(ridges[place])
         risks[place], bounds[place] = predicted(ridges[place], inner), math.inf
-        for smaller in range(place):
-            if inner < most[smaller] and bounds[smaller] < math.inf:
-                most[smaller] = inner
-                bounds[smaller] = predicted(ridges[smaller], inner)
+        bounds[:place] = [max(bounds[other], predicted(ridges[other], inner)) for other in range(place)]
+        least = min(risks)
+        places = [other for other, bound in enumerate(bounds) if (1 - _MARGIN) * bound < least]
     return risks.index(least), least
 
 

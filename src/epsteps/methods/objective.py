@@ -351,8 +351,10 @@ def _pure_scales(problem: Problem, noise: Mechanism, costs: Sequence[float]) -> 
     cells = noise.cell(problem) * 2.0**-TILT_BITS
     tilts = [down((1 - _OUTPUT_SHARE) * cost - cells, 1e-9) for cost in costs]
     ridge = minima.paying_ridge(least, problem.n, size, max(tilts), saturation, energy, SOLUTION_NORM).ridge
-    # A small share must be able to pay the Jacobian, too.
-    ridge = max(ridge, *(1.01 * size**2 / (problem.n * minima.kappa_limit(tilt, saturation)) for tilt in tilts))
+    # A small share must be able to pay the Jacobian, too. That it clearly can is quickly seen.
+    for tilt in tilts:
+        if saturation.largest(up(1.01 * size**2 / (problem.n * ridge), 1e-6), 0.0) >= tilt:
+            ridge = max(ridge, 1.01 * size**2 / (problem.n * minima.kappa_limit(tilt, saturation)))
     kappa = minima.record_weight(size, problem.n, ridge)
     return ridge, [up(sensitivity / minima.noise_epsilon(tilt, kappa, saturation)) for tilt in tilts]
 
