@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import root_scalar
 from scipy.special import erfcx, ndtr
 
-from epsteps.problem import validate
+from epsteps.problem import searches, validate
 from epsteps.problem.rounding import down, up
 
 _SMALL_MU = 0.5
@@ -57,6 +57,7 @@ def _log_delta(mu: float, epsilon: float) -> tuple[float, float]:
     if mu < _SMALL_MU:
         end = math.sqrt(s * s + 84) - s if s < 0 else 84 / (math.sqrt(s * s + 84) + s)
         u = end * _NODES
+        # The sum as a ufunc's, which starts sooner than NumPy's: planning takes hundreds of them.
         integral = end * float(np.add.reduce(_WEIGHTS * np.exp(-u * (s + u / 2)) * -np.expm1(-mu * u)))
         return -s * s / 2 - _HALF_LOG + math.log(integral), error
     if s < 0:  # Φ(-s) is at least 1/2, and M would overflow
@@ -92,7 +93,7 @@ def _gaussian_mu(epsilon: float, delta: float) -> float:
         high += 0.5
     if excess(low) > 0:  # where rounding hides what is gained over the textbook
         return down(math.exp(low))
-    root = root_scalar(excess, bracket=(low, high), xtol=1e-13).root
+    root = searches.root(excess, low, high, xtol=1e-13)
     return math.exp(_moved(excess, root, -1e-13)) * (1 - 2.0**-50)
 
 

@@ -15,12 +15,11 @@ from functools import cache
 from typing import Protocol, cast
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import logsumexp, ndtr
 
 from epsteps.budgets.budget import Parts, Price
 from epsteps.budgets.conversions import checked_delta, gaussian_delta, gaussian_mu
-from epsteps.problem import validate
+from epsteps.problem import searches, validate
 from epsteps.problem.rounding import down, up
 
 # What the corners themselves may be off by, and what a Gaussian delta may be off by, from rounding; both generously.
@@ -105,7 +104,7 @@ class Corners(Price):
 
         while excess(math.log(high)) < 0:
             high *= 2
-        largest = down(math.exp(brentq(excess, math.log(low), math.log(high), xtol=1e-13, disp=False)), 1e-9)
+        largest = down(math.exp(searches.root(excess, math.log(low), math.log(high), xtol=1e-13)), 1e-9)
         while self.delta(largest, epsilon) > delta:
             largest = down(largest, 1e-7)
         return largest
@@ -122,7 +121,7 @@ class Corners(Price):
         def excess(epsilon: float) -> float:
             return math.log(max(self.delta(mu, epsilon), 1e-320)) - math.log(delta)
 
-        smallest = up(brentq(excess, 0.0, high, xtol=1e-13 * high, disp=False), 1e-10)
+        smallest = up(searches.root(excess, 0.0, high, xtol=1e-13 * high), 1e-10)
         while self.delta(mu, smallest) > delta:
             smallest = up(smallest, 1e-9)
         return smallest

@@ -13,14 +13,13 @@ precision: a tolerance that depends on the data would be a leak.
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq, fminbound
 
 from epsteps.budgets.conversions import gaussian_mu
 from epsteps.budgets.corners import Corners, deltas
-from epsteps.problem import validate
+from epsteps.problem import searches, validate
 from epsteps.problem.rounding import down, up
 from epsteps.problem.saturations import Saturation
 
@@ -91,7 +90,7 @@ def noise_epsilon(epsilon: float, kappa: float, saturation: Saturation) -> float
             f"the ridge is too small for epsilon={epsilon!r}: kappa must be below {limit:.6g}, got {kappa:.6g}. "
             f"Multiply the ridge by more than {kappa / limit:.6g}."
         )
-    noise = brentq(excess, 0.0, epsilon, xtol=1e-14 * epsilon, disp=False)
+    noise = searches.root(excess, 0.0, epsilon, xtol=1e-14 * epsilon)
     while excess(noise) > 0:
         noise = down(noise, 1e-11)
     return noise
@@ -116,7 +115,7 @@ def kappa_limit(epsilon: float, saturation: Saturation) -> float:
         high += 8.0
         if high > _LARGEST_LOG:
             return math.inf
-    return math.exp(brentq(excess, low, high, xtol=1e-13, disp=False)) if low < high else 1.0
+    return math.exp(searches.root(excess, low, high, xtol=1e-13)) if low < high else 1.0
 
 
 class Calibrated(NamedTuple):
@@ -255,8 +254,7 @@ def paying_ridge(
     grid = np.linspace(start, max(start, math.log(max(alone, light))) + 2.0, 161).tolist()
     best, least = _smallest([math.exp(point) for point in grid], allowed, predicted, epsilon)
     low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
-    with np.errstate(all="ignore"):  # where no noise is allowed the risk is infinite, and so are its differences
-        polished = float(cast("float", fminbound(risk, low, high, xtol=1e-11)))
+    polished = searches.minimum(risk, low, high, xtol=1e-11)
     if risk(polished) < least:
         return ChosenRidge(math.exp(polished), risk(polished))
     return ChosenRidge(ridge if best == 0 else math.exp(grid[best]), least)
@@ -274,7 +272,7 @@ def _smallest(
     from below. So the middle one of those that may still be best excludes many, and few are looked at.
     """
     bounds, risks = [predicted(larger, epsilon) for larger in ridges], [math.inf] * len(ridges)
-    places = [bounds.index(min(bounds))]
+    least, places = math.inf, [bounds.index(min(bounds))]
     while places:
         place = places[len(places) // 2]
         inner = allowed(ridges[place])

@@ -409,7 +409,7 @@ class _GaussianTilts:
         return found
 
     def bias(self, ridge: float) -> float:
-        """What more ridge costs, for a solution of the norm that is guessed."""
+        """Return what more ridge costs, for a solution of the norm that is guessed."""
         return (ridge - self.least) * SOLUTION_NORM**2 / 2
 
     def least_risk(self, ridge: float) -> float:
@@ -429,7 +429,9 @@ class _GaussianTilts:
         minimised = Minimised(self.problem, ridge)
         if found and (left := min(found).risk - self.bias(ridge)) > 0:
             needed = math.sqrt(self.energy / (2 * ridge * left))
-            if minima.is_beyond(down(needed, 1e-6), self.epsilon, self.budget.delta, minimised.kappa, minimised.saturation):
+            if minima.is_beyond(
+                down(needed, 1e-6), self.epsilon, self.budget.delta, minimised.kappa, minimised.saturation
+            ):
                 return
         mu = _largest_mu(minimised, self.budget, self.shares)
         if mu > 0:

@@ -10,12 +10,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import NamedTuple, Protocol, cast
+from heapq import heappop, heappush
+from typing import NamedTuple, Protocol
 
 import numpy as np
-from scipy.optimize import brentq, fminbound
 
-from epsteps.problem import validate
+from epsteps.problem import searches, validate
 from epsteps.problem.rounding import up
 
 # Tangents that are tried before the best one is polished, from the end where the slope is extreme.
@@ -248,7 +248,7 @@ def _largest_concave(charge: Callable[[float], tuple[float, float]], pull: float
 
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
-    return brentq(function, low, high, xtol=1e-13, disp=False)
+    return searches.root(function, low, high, xtol=1e-13)
 
 
 def _ends(value: float, slope: float, at: float) -> tuple[float, float]:
@@ -263,14 +263,14 @@ def _best_tangent(list_at: Callable[[float], CornerList], delta: Delta) -> Corne
 
     @cache
     def cost(tangent: float) -> float:
-        return delta(list_at(float(tangent)))
+        return delta(list_at(tangent))
 
     best = _cheapest([list_at(tangent) for tangent in _TANGENTS], delta)
     start = _TANGENTS[best]
     if cost(start) == 0:
         return list_at(start)
     low, high = _TANGENTS[min(best + 1, len(_TANGENTS) - 1)], _TANGENTS[max(best - 1, 0)]
-    polished = float(cast("float", fminbound(cost, low, high, xtol=1e-9)))
+    polished = searches.minimum(cost, low, high, xtol=1e-9)
     return list_at(min(start, polished, key=cost))
 
 
@@ -298,14 +298,16 @@ def _cheapest(lists: Sequence[CornerList], delta: Delta) -> int:
     """
     last = len(lists) - 1
     costs = {0: delta(lists[0]), last: delta(lists[last])}
-    pairs = [(0, last)]
-    while pairs:
-        low, high = pairs.pop()
-        if high - low < 2 or delta(_below(lists[low], lists[high])) > (1 + _CLEARLY) * min(costs.values()):
-            continue
+    pairs = [(0.0, 0, last)]  # the lowest bound comes first
+    while pairs and costs[0] > 0:
+        bound, low, high = heappop(pairs)
+        if bound > (1 + _CLEARLY) * min(costs.values()):
+            break
         middle = (low + high) // 2
         costs[middle] = delta(lists[middle])
-        pairs += [(middle, high), (low, middle)]
+        for one, other in ((low, middle), (middle, high)):
+            if other - one > 1:
+                heappush(pairs, (delta(_below(lists[one], lists[other])), one, other))
     return min(costs, key=lambda place: (costs[place], place))
 
 
