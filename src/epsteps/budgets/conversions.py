@@ -11,7 +11,6 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
-from scipy.optimize import root_scalar
 from scipy.special import erfcx, ndtr
 
 from epsteps.problem import searches, validate
@@ -112,7 +111,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
         return 0.0
     if not excess(textbook) < 0:  # where rounding hides what is gained over the textbook
         return textbook
-    root = root_scalar(excess, bracket=(0.0, textbook), xtol=1e-13 * textbook, rtol=1e-13).root
+    root = searches.root(excess, 0.0, textbook, xtol=1e-13 * textbook, rtol=1e-13)
     return min(_moved(excess, root, 1e-13 * textbook), textbook)
 
 

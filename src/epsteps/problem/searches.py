@@ -13,7 +13,7 @@ _GOLDEN = 0.5 * (3.0 - math.sqrt(5.0))
 _CLOSEST = math.sqrt(2.2e-16)
 
 
-def root(function: Callable[[float], float], low: float, high: float, xtol: float) -> float:
+def root(function: Callable[[float], float], low: float, high: float, xtol: float, rtol: float = _ROUNDING) -> float:
     """Return where a function changes its sign between two points: ``scipy.optimize.brentq(..., disp=False)``."""
     before, x = low, high
     f_before, f = function(before), function(x)
@@ -31,7 +31,7 @@ def root(function: Callable[[float], float], low: float, high: float, xtol: floa
         if abs(f_other) < abs(f):
             before, x, other = x, other, x
             f_before, f, f_other = f, f_other, f
-        close = (xtol + _ROUNDING * abs(x)) / 2
+        close = (xtol + rtol * abs(x)) / 2
         half = (other - x) / 2
         if f == 0 or abs(half) < close:
             return x
