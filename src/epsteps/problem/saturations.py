@@ -141,6 +141,7 @@ class PseudoHuber:
         return _root(rising, low, 0.0)
 
     @staticmethod
+    @lru_cache(maxsize=256)
     def _roof(kappa: float) -> float:
         """Return theta = max over a of J(a)/(1 - a), rounded up.
 
