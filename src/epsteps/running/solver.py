@@ -287,11 +287,12 @@ class _Search:
         """
         x = point * self.goal.step
         sizes = [float(np.linalg.norm(vector)) for vector in (x, self.tilted.tilt)]
-        coarse = [precision for precision in _LADDER if precision.error(self.goal.objective, *sizes) > far]
-        for precision in (*_LADDER, LONG)[len(coarse) :]:
-            gradient = self.tilted.certified(x, precision)
+        coarse = sum(precision.error(self.goal.objective, *sizes) > far for precision in _LADDER)
+        gradient = self.tilted.certified(x, (*_LADDER, LONG)[coarse])
+        for precision in (*_LADDER, LONG)[coarse + 1 :]:
             if self.is_met(gradient) or gradient.least > self.goal.tolerance:
                 break
+            gradient = self.tilted.certified(x, precision)
         return gradient
 
     def polished(self, x: np.ndarray) -> np.ndarray | None:
