@@ -179,7 +179,7 @@ class ArrayEngine(Engine):
 
     def _chunk_size(self, term: Term) -> int:
         """Return how many records a term gets at a time."""
-        return chunks.size_of(self._problem.width, allowed())
+        return chunks.size_of(self._problem.width + 3 * self._problem.loss.outputs, allowed())
 
     def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield all prepared records in order, UNPROTECTED: real features with the intercept, and encoded targets."""

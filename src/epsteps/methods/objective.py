@@ -83,7 +83,7 @@ class ObjectivePlan(OfMinimum, Plan):
     def __post_init__(self) -> None:
         saturation_of(self.problem.loss)
         Minimised(self.problem, self.ridge)
-        limits.require_hessian(self.problem)
+        limits.require_solvable(self.problem)
         validate.positive("tolerance", self.tolerance)
         for name in ("scales", "output_scales"):
             object.__setattr__(self, name, tuple(validate.positive(name, scale) for scale in getattr(self, name)))
@@ -281,7 +281,7 @@ def plan_objective(
     too: in few dimensions it often needs less noise than a Gaussian one. In the place of squared loss, whose slope has
     no bound, pseudo-Huber loss is minimised: nearly the same where residuals are small.
     """
-    limits.require_hessian(problem)
+    limits.require_solvable(problem)
     problem = replace(problem, loss=problem.loss.stand_in(HUBER_SHARE))
     validate.choice("mechanism", mechanism, ("auto", *mechanisms.NAMES))
     if not all(share > 0 for share in shares) or not math.isclose(math.fsum(shares), 1.0, rel_tol=1e-9):

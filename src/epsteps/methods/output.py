@@ -76,7 +76,7 @@ class OutputPlan(OfMinimum, Plan):
 
     def __post_init__(self) -> None:
         Minimised(self.problem, self.ridge)
-        limits.require_hessian(self.problem)
+        limits.require_solvable(self.problem)
         validate.choice("mechanism", self.mechanism, _NAMES)
         for name in ("scale", "tolerance"):
             validate.positive(name, getattr(self, name))
@@ -161,7 +161,7 @@ def plan_output(problem: Problem, budget: Budget, *, mechanism: str = "auto") ->
     that falls with its square.
     """
     Minimised(problem, max(problem.ridge, 1.0))  # refuses what has no bounds
-    limits.require_hessian(problem)
+    limits.require_solvable(problem)
     validate.choice("mechanism", mechanism, ("auto", *_NAMES))
     names = tuple(kind.either(*_NAMES) for kind in budget.kinds) if mechanism == "auto" else (mechanism,)
     best = min((_planned(problem, budget, name) for name in names), key=lambda plan: plan.guessed_error)

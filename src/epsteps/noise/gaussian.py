@@ -144,9 +144,9 @@ class Gaussians:
         axis, column = divmod(i, self._half)
         return self._point(int(self._columns[column])).gaussian(axis)
 
-    def pairs(self) -> list[tuple[Ball, Ball]]:
-        """Return all of them, as precisely as the context allows: for each point its two values."""
-        return [self._point(int(column)).gaussians() for column in self._columns]
+    def pair(self, point: int) -> tuple[Ball, Ball]:
+        """Return both values of a point, as precisely as the context allows."""
+        return self._point(int(self._columns[point])).gaussians()
 
     @property
     def words(self) -> np.ndarray:

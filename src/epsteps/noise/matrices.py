@@ -2,7 +2,6 @@
 
 from decimal import Decimal, getcontext
 from functools import partial
-from itertools import chain
 
 import numpy as np
 
@@ -28,8 +27,12 @@ def wishart_difference(bits: Bits, k: int, scale: float) -> np.ndarray:
     chi-squared variables of k + 1, k, ..., 2 degrees of freedom (Bartlett 1933).
     """
     factors = [_Factor(bits, k) for _ in range(2)]
-    found = _rounded_quickly(factors, scale) if _IS_LONG else None
-    return decide(partial(_rounded, factors, scale)) if found is None else found
+    noise, is_open = _rounded_quickly(factors, scale) if _IS_LONG else (np.zeros((k, k), object), np.ones((k, k), bool))
+    rows = np.flatnonzero(is_open.any(axis=1))
+    if len(rows):  # entries are known one by one: long doubles tell most, decimals the others
+        known = decide(partial(_rounded, factors, scale, rows, is_open[np.ix_(rows, rows)]))
+        noise[np.ix_(rows, rows)] = np.where(is_open[np.ix_(rows, rows)], known, noise[np.ix_(rows, rows)])
+    return noise
 
 
 class _Factor:
@@ -40,15 +43,15 @@ class _Factor:
         self._tapes = [Tape(bits, words) for words in bits.words(WORDS * k).reshape(k, WORDS)]
         self._gaussians = Gaussians(bits, k * (k - 1) // 2, 1.0)
 
-    def integers(self, places: int) -> tuple[np.ndarray, int]:
-        """Return 10^places L, rounded to Python integers, and a bound on their errors."""
-        below = chain.from_iterable(self._gaussians.pairs())
-        found = np.zeros((self._k, self._k), dtype=object)
-        error = Decimal(0)
-        for i in range(self._k):
-            for j in range(i + 1):
-                entry = next(below) if j < i else self._root(i)
-                found[i, j], error = int(entry.midpoint.scaleb(places)), max(error, entry.radius)
+    def integers(self, places: int, rows: np.ndarray) -> tuple[np.ndarray, int]:
+        """Return these rows of 10^places L, rounded to Python integers, and a bound on their errors."""
+        found, error = np.zeros((len(rows), self._k), dtype=object), Decimal(0)
+        for place, i in enumerate(rows.tolist()):
+            first, last = i * (i - 1) // 2, i * (i + 1) // 2  # the row's Gaussians: two of each point
+            points = range(first // 2, (last + 1) // 2)
+            below = [entry for point in points for entry in self._gaussians.pair(point)][first % 2 :][:i]
+            for j, entry in enumerate([*below, self._root(i)]):
+                found[place, j], error = int(entry.midpoint.scaleb(places)), max(error, entry.radius)
         return found, int(error.scaleb(places)) + 2  # both integer parts lose less than 1
 
     def floats(self) -> tuple[np.ndarray, np.ndarray]:
@@ -81,8 +84,8 @@ class _Factor:
         return (Ball.exact(2) * gamma(self._tapes[i], self._k + 1 - i)).sqrt()
 
 
-def _rounded_quickly(factors: list[_Factor], scale: float) -> np.ndarray | None:
-    """Return the integers as long doubles tell them, or None if their errors leave one of them open.
+def _rounded_quickly(factors: list[_Factor], scale: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the integers as long doubles tell them, and which of them their errors leave open.
 
     With errors of at most e, an entry of L L' is within that of |L| e' + e |L|' + e e', and its sum of k products, in
     whatever order, within (k + 1) eps of that of |L| |L|'. The difference, its product with the scale and the half that
@@ -99,26 +102,25 @@ def _rounded_quickly(factors: list[_Factor], scale: float) -> np.ndarray | None:
     middle = total * _LONG(scale) + _LONG(0.5)
     margin = (1 + 1e-6) * (scale * (bound + (len(sizes) + 5) * _EPS * sizes) + 4 * _EPS)
     low, high = np.floor(middle - margin), np.floor(middle + margin)
-    if not (np.all(low == high) and np.all(np.abs(low) < 2.0**62)):
-        return None
-    return low.astype(np.int64).astype(object)
+    is_open = ~((low == high) & (np.abs(low) < 2.0**62))
+    return np.where(is_open, 0, low).astype(np.int64).astype(object), is_open
 
 
-def _rounded(factors: list[_Factor], scale: float) -> np.ndarray:
-    """Return the integers, if they are certain.
+def _rounded(factors: list[_Factor], scale: float, rows: np.ndarray, is_open: np.ndarray) -> np.ndarray:
+    """Return the integers of these rows and columns, if those that are open are certain.
 
     If every entry of L is within e of its integer l, an entry of L L' is within e (sum of |l_i| and |l_j|) + k e² of
     that of l l', summed over the row or the column of l.
     """
     places = getcontext().prec - 3
-    (first, e), (second, f) = (factor.integers(places) for factor in factors)
+    (first, e), (second, f) = (factor.integers(places, rows) for factor in factors)
     middle = first.dot(first.T) - second.dot(second.T)
-    rows = e * np.abs(first).sum(axis=1) + f * np.abs(second).sum(axis=1)
-    margin = rows[:, None] + rows[None, :] + len(first) * (e * e + f * f)
+    sizes = e * np.abs(first).sum(axis=1) + f * np.abs(second).sum(axis=1)
+    margin = sizes[:, None] + sizes[None, :] + first.shape[1] * (e * e + f * f)
     numerator, denominator = scale.as_integer_ratio()
     unit = denominator * 100**places
     low, high = ((2 * numerator * (middle + sign * margin) + unit) // (2 * unit) for sign in (-1, 1))
-    if np.any(low != high):
+    if np.any((low != high) & is_open):
         raise Undecided
     return low
 

@@ -19,10 +19,12 @@ _SMALLEST_CONSTANT = 1e-300
 # Fourth powers of units are finite within this and its inverse.
 LARGEST_UNIT = 1e20
 
-# A solver's Hessian of as many rows is 0.8 GB, and there are about six like it.
-LARGEST_HESSIAN = 10_000
-# Second derivatives of a block of records are a matrix over the classes for each.
+# Coordinates of a published minimum: what the roundings of its noise's norms add up to is proved up to here.
+LARGEST_SOLVED = 10_000
+# Slopes of a block of records, one for each class.
 LARGEST_CLASSES = 500
+# A second moment of as many rows is 0.8 GB, and there are about six like it.
+LARGEST_EIGENVALUE = 10_000
 # Matrices of exact integers take about 200 bytes for each entry: 1 GB.
 LARGEST_MOMENTS = 2_048
 # Steps, and numbers on the path that they publish: 2 GB.
@@ -59,10 +61,10 @@ def require_moderate(numbers: Mapping[str, float]) -> None:
             raise ValueError(f"{name} must lie between 1e-100 and 1e100, got {value!r}. Choose other units.")
 
 
-def require_hessian(problem: "Problem") -> None:
-    """Raise unless a solver's dense Hessian fits into memory."""
+def require_solvable(problem: "Problem") -> None:
+    """Raise unless a solver's points fit into memory."""
     remedy = "Declare fewer features or classes, or use release='iterates' with method='descent'."
-    _require("coordinates for a solver", problem.dimension, LARGEST_HESSIAN, problem, remedy)
+    _require("coordinates for a solver", problem.dimension, LARGEST_SOLVED, problem, remedy)
     _require("classes for a solver", problem.loss.outputs, LARGEST_CLASSES, problem, remedy)
 
 
@@ -86,7 +88,7 @@ def require_units(problem: "Problem") -> None:
 def require_eigenvalue(problem: "Problem") -> None:
     """Raise unless a dense second moment, whose largest eigenvalue is released, fits into memory."""
     remedy = "Declare fewer features, or the smoothness itself."
-    _require("coordinates for an eigenvalue", problem.width, LARGEST_HESSIAN, problem, remedy)
+    _require("coordinates for an eigenvalue", problem.width, LARGEST_EIGENVALUE, problem, remedy)
 
 
 def require_steps(iterations: int) -> None:

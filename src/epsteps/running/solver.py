@@ -28,8 +28,9 @@ _SAMPLE_STEPS, _STEPS, _PATIENCE, _TRIES, _MEMORY = 25, 400, 8, 40, 20
 _RUN, _SMALLEST_SAMPLE, _SAMPLE_SHARE, _LARGEST_SAMPLE = 256, 2**13, 16, 2**22
 # Second derivatives of the sample as a matrix: worth as much work as this many passes over all records, and no larger.
 _MATRIX_PASSES, _LARGEST_MATRIX = 8, 2_500
-# Coordinates up to which outputs are coupled in it from the start, and multiplications that a finer one may take.
-_LARGEST_COUPLED, _MATRIX_WORK = 500, 2**33
+# Coordinates up to which outputs are coupled in it from the start, and multiplications that a finer one may take, and
+# second derivatives of its records.
+_LARGEST_COUPLED, _MATRIX_WORK, _MATRIX_NUMBERS = 500, 2**33, 2**26
 
 # Precisions of gradients, coarsest first: the next one may be off by so much of the last one's length.
 _LADDER, _NEXT_ERROR = (ROUGH, MIDDLE, FINE), 1e-3
@@ -174,8 +175,8 @@ class Start:
 
     def _fine(self, x: np.ndarray) -> Metric | None:
         """Return a metric from all records, or from a sample where they are many; None where it fails."""
-        dimension = self.objective.dimension
-        size = max(8 * dimension, _MATRIX_WORK // dimension**2)
+        dimension, outputs = self.objective.dimension, self.objective.loss.outputs
+        size = min(max(8 * dimension, _MATRIX_WORK // dimension**2), _MATRIX_NUMBERS // outputs**2)
         if dimension <= _LARGEST_MATRIX:
             with suppress(np.linalg.LinAlgError, ValueError, MemoryError):
                 return Metric(passes.hessian(self.data, self.objective, x, spread(self.objective.n, size))[None])

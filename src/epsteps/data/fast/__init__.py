@@ -25,7 +25,7 @@ _WIDEN = range(40, 129)
 # Rows in a block of a subset, and bytes of records and margins in a tile for many points (first-level cache).
 ROWS_BLOCK = 64
 _TILE_BYTES = 12 * 2**10
-# Chunks may have so many times as many records as where they are converted to doubles. Measured: flat from 1 to 8 on two cores.
+# Chunks may have so many times as many records as where they are converted to doubles. Measured: flat from 1 to 8.
 _NARROWER = 4
 # Passes over all records that read them row by row, as they lie: to make tiles takes as long as 15 to 50 of them.
 _PASSES_IN_PLACE = 15
