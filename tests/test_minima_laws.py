@@ -300,17 +300,30 @@ def test_gaussian_calibration_is_certified_and_not_wasteful(saturation):
 
 @pytest.mark.parametrize("saturation", SATURATIONS, ids=NAMES)
 def test_the_best_corners_are_of_those_that_are_known(saturation):
-    """They depend on what they cost, and no list that the saturation has asked about costs less."""
-    for kappa, mu, epsilon in itertools.product((0.5, 3.0), (0.1, 0.5), (0.3, 2.0)):
-        asked = []
+    """They depend on what they cost, and no tangent of many costs less: lists that are left out are none too many."""
+    tangents = [1.0, *(1 - np.geomspace(1e-6, 0.5, 40)).tolist(), *np.linspace(0.5, 1.0, 30).tolist()]
+    for kappa, mu, epsilon in itertools.product((0.01, 0.5, 3.0), (1e-6, 0.1, 0.5), (0.3, 2.0)):
 
-        def delta(corners, asked=asked, mu=mu, epsilon=epsilon):
-            asked.append(Corners(*corners).delta(mu, epsilon))
-            return asked[-1]
+        def delta(corners, mu=mu, epsilon=epsilon):
+            return Corners(*corners).delta(mu, epsilon)
 
-        chosen = Corners(*saturation.corners(kappa, delta))
-        assert chosen == minima.best_corners(saturation, kappa, mu, epsilon)
-        assert chosen.delta(mu, epsilon) <= min(asked, default=1.0)
+        chosen = saturation.corners(kappa, delta)
+        assert Corners(*chosen) == minima.best_corners(saturation, kappa, mu, epsilon)
+        known = [saturation.corners_at(kappa, at) for at in tangents] if hasattr(saturation, "corners_at") else [chosen]
+        assert delta(chosen) <= min(map(delta, known)) * (1 + 1e-9)
+        for factor in (0.5, 0.999, 1.0, 1.001, 2.0):
+            limit = factor * delta(chosen)
+            assert not (saturation.exceeds(kappa, delta, limit) and factor >= 1)
+            assert saturation.exceeds(kappa, delta, limit) or factor > 0.9 or limit == 0
+
+
+@pytest.mark.parametrize("saturation", SATURATIONS, ids=NAMES)
+def test_a_mu_that_is_beyond_is_not_allowed(saturation):
+    """What is said without calibration is what calibration says, but for a hair on either side."""
+    for kappa, epsilon, delta in itertools.product((0.01, 0.2), (0.5, 4.0), (1e-5, 1e-9)):
+        found = minima.calibrated(epsilon, delta, kappa, saturation)
+        assert not minima.is_beyond(found.mu, epsilon, delta, kappa, saturation)
+        assert minima.is_beyond(1.01 * found.mu, epsilon, delta, kappa, saturation)
 
 
 def test_what_no_noise_protects_is_refused():

@@ -13,7 +13,6 @@ from functools import cached_property
 
 import numpy as np
 from scipy.special import gammaln, ndtri
-from scipy.stats import beta, binom
 
 from epsteps.budgets import Cost, Epsilon, Rho
 from epsteps.budgets.mechanisms import Mechanism
@@ -195,11 +194,15 @@ Law = Attack | Gaussians | Traces
 
 def upper(count: int, trials: int, level: float) -> float:
     """Return Clopper and Pearson's upper bound (1934): above the probability except with chance ``level``."""
+    from scipy.stats import beta
+
     return 1.0 if count == trials else float(beta.isf(level, count + 1, trials - count))
 
 
 def lower(count: int, trials: int, level: float) -> float:
     """Return Clopper and Pearson's lower bound: below the probability except with chance ``level``."""
+    from scipy.stats import beta
+
     return 0.0 if count == 0 else float(beta.ppf(level, count, trials - count + 1))
 
 
@@ -228,6 +231,8 @@ def independence(samples: np.ndarray) -> float:
 
     Assumes medians of 0. Two-sided, and corrected for the number of pairs (Bonferroni).
     """
+    from scipy.stats import binom
+
     rows, count = samples.shape
     if rows < 2:
         return 1.0

@@ -13,7 +13,6 @@ from itertools import product
 from typing import Generic, TypeVar
 
 import numpy as np
-from scipy.optimize import linprog
 from threadpoolctl import threadpool_limits
 
 from epsteps.auditing import attacks as intervals
@@ -156,6 +155,8 @@ def _holding(
     gradients = record_gradients(problem, x, features, own)
     size = np.abs(gradients).max()
     balance = {"A_eq": gradients / size, "b_eq": -pull / size, "bounds": (0, None), "method": "highs"}
+    from scipy.optimize import linprog
+
     solution = linprog(np.ones(len(features)), **balance)
     if not solution.success or solution.fun > _MOST_RECORDS - 2 * replaced:
         return None

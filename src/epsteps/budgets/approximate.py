@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import root_scalar
 
 from epsteps.bounds import Prediction
 from epsteps.budgets import filters
@@ -15,7 +14,7 @@ from epsteps.budgets.concentrated import Concentrated
 from epsteps.budgets.conversions import checked_delta, gaussian_epsilon, gaussian_mu
 from epsteps.budgets.costs import Cost, Epsilon, Rho
 from epsteps.budgets.mechanisms import Gaussian, Mechanism
-from epsteps.problem import validate
+from epsteps.problem import searches, validate
 from epsteps.problem.rounding import up
 from epsteps.problem.sampling import FULL, Sampling
 
@@ -109,7 +108,7 @@ class Approximate(Budget):
         high = max(low, 0.5 * math.log(2 * self.rho / np.sum(shape**2))) + 0.1
         while excess(high) <= 0:
             high += 0.5
-        root = root_scalar(excess, bracket=(low, high), xtol=1e-4).root
+        root = searches.root(excess, low, high, xtol=1e-4)
         while excess(root) > 0:
             root -= 1e-4
         return math.exp(root) * _INWARD

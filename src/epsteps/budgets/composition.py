@@ -11,7 +11,6 @@ from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.signal import lfilter
 from scipy.special import gammaln
 
 from epsteps.problem.rounding import up
@@ -123,6 +122,8 @@ class _Losses:
         With u = exp(-step) the deltas at the grid's points are D_(j-1) = (1-u) P(L >= l_j) + u D_j, where an infinite
         loss counts in full, and between two points they are linear in exp(epsilon).
         """
+        from scipy.signal import lfilter  # here: it takes half a second, which most that import this need not wait
+
         allowed = delta * (1 - _ROUNDING)
         above = np.cumsum(np.append(self.lost, self.chances[::-1]))[1:]  # P(L >= l_j), from the highest loss down
         inputs = np.append(self.lost, -math.expm1(-self.step) * above[:-1])

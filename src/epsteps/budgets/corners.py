@@ -9,17 +9,17 @@ Gaussian-DP: the loss is a maximum over corners. So it is composed by its corner
 import itertools
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from functools import cache
+from typing import Protocol, cast
 
 import numpy as np
-from scipy.optimize import root_scalar
 from scipy.special import logsumexp, ndtr
 
 from epsteps.budgets.budget import Parts, Price
 from epsteps.budgets.conversions import checked_delta, gaussian_delta, gaussian_mu
-from epsteps.problem import validate
+from epsteps.problem import searches, validate
 from epsteps.problem.rounding import down, up
 
 # What the corners themselves may be off by, and what a Gaussian delta may be off by, from rounding; both generously.
@@ -62,9 +62,7 @@ class Corners(Price):
         """Return a delta at which the release is (epsilon, delta)-private, rounded up."""
         for name, value in (("mu", mu), ("epsilon", epsilon)):
             validate.number(name, value)
-        corners = zip(self.multiplicities, self.ratios, self.shifts, strict=True)
-        terms = [count * _delta_up(abs(ratio * mu), epsilon, shift) for count, ratio, shift in corners]
-        return min(up(math.fsum(terms), _ROUNDING), 1.0)
+        return deltas(mu, epsilon)(self)
 
     def renyi(self, alpha: np.ndarray | float, mu: float = 1.0) -> np.ndarray:
         """Return a bound on the Rényi divergence of each order alpha > 1, for orders chosen in advance; rounded up.
@@ -100,12 +98,13 @@ class Corners(Price):
                 f"delta stays at {self.delta(0.0, epsilon):.3g}. Take a larger ridge."
             )
 
+        @cache
         def excess(log_mu: float) -> float:
             return math.log(max(self.delta(math.exp(log_mu), epsilon), 1e-320)) - math.log(delta)
 
         while excess(math.log(high)) < 0:
             high *= 2
-        largest = down(math.exp(root_scalar(excess, bracket=(math.log(low), math.log(high)), xtol=1e-13).root), 1e-9)
+        largest = down(math.exp(searches.root(excess, math.log(low), math.log(high), xtol=1e-13)), 1e-9)
         while self.delta(largest, epsilon) > delta:
             largest = down(largest, 1e-7)
         return largest
@@ -122,7 +121,7 @@ class Corners(Price):
         def excess(epsilon: float) -> float:
             return math.log(max(self.delta(mu, epsilon), 1e-320)) - math.log(delta)
 
-        smallest = up(float(root_scalar(excess, bracket=(0.0, high), xtol=1e-13 * high).root), 1e-10)
+        smallest = up(searches.root(excess, 0.0, high, xtol=1e-13 * high), 1e-10)
         while self.delta(mu, smallest) > delta:
             smallest = up(smallest, 1e-9)
         return smallest
@@ -141,6 +140,39 @@ class Corners(Price):
         """Return the corners of a release at this mu, as those of scale 1: what a ledger is charged."""
         validate.positive("mu", mu)
         return Corners(self.multiplicities, tuple(ratio * mu for ratio in self.ratios), self.shifts)
+
+
+class Listed(Protocol):
+    """Corners that need not be checked: those of a search, of which one is taken."""
+
+    @property
+    def multiplicities(self) -> tuple[int, ...]:
+        """How often each counts."""
+        ...
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        """What mu is multiplied by at each."""
+        ...
+
+    @property
+    def shifts(self) -> tuple[float, ...]:
+        """What is added to the loss at each."""
+        ...
+
+
+def deltas(mu: float, epsilon: float) -> Callable[[Listed], float]:
+    """Return ``Corners.delta`` at this mu and epsilon, for many lists of corners, which often share some."""
+
+    @cache
+    def at(ratio: float, shift: float) -> float:
+        return _delta_up(abs(ratio * mu), epsilon, shift)
+
+    def delta(corners: Listed) -> float:
+        parts = zip(corners.multiplicities, corners.ratios, corners.shifts, strict=True)
+        return min(up(math.fsum([count * at(ratio, shift) for count, ratio, shift in parts]), _ROUNDING), 1.0)
+
+    return delta
 
 
 # A mechanism that is mu-Gaussian-DP.

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from scipy.optimize import root_scalar
 
 from epsteps.bounds import Prediction
 from epsteps.budgets.costs import Cost, Epsilon, Rho
-from epsteps.problem import validate
+from epsteps.problem import searches, validate
 from epsteps.problem.problem import Problem
 from epsteps.problem.sampling import Sampling
 from epsteps.problem.shapes import RULES, Covarying, Rule, Shape
@@ -252,7 +251,7 @@ def _sampled_split(weights: np.ndarray, epsilon: float, sampling: Sampling) -> n
     log_weights = np.log(weights / weights.max())
     losses = sampling.base_epsilon(np.array([epsilon, epsilon / len(weights)]))
     # The largest weight gets between an even share and everything: a bracket for the dual variable.
-    low, high = -_level(np.log(losses), sampling.fraction)
+    low, high = (-_level(np.log(losses), sampling.fraction)).tolist()
     if high - low < 1e-12:
         return np.full(len(weights), epsilon / len(weights))
 
@@ -262,7 +261,7 @@ def _sampled_split(weights: np.ndarray, epsilon: float, sampling: Sampling) -> n
     def excess(shift: float) -> float:
         return float(np.log(costs(shift).sum() / epsilon))
 
-    shares = costs(root_scalar(excess, bracket=(low - 1e-9, high + 1e-9), xtol=1e-14).root)
+    shares = costs(searches.root(excess, low - 1e-9, high + 1e-9, xtol=1e-14))
     return epsilon * shares / shares.sum()
 
 

@@ -32,8 +32,8 @@ Result = TypeVar("Result")
 
 # Numbers in the records from which compiled kernels are worth the seconds that compiling them takes once.
 _WORTH_COMPILING = 1_000_000
-# Records of the test before private sums: enough for the sums to pass 2^53 several times over.
-_ROWS = 5 * ROWS_PER_DOUBLE + 37
+# Records of the test before private sums: enough for the sums to pass 2^53 twice over.
+_ROWS = 2 * ROWS_PER_DOUBLE + 37
 # Features and points of that test. Few and many, one point or several: engines have kernels of their own for each.
 _SHAPES = ((3, 1), (3, 5), (100, 1))
 # Sums are taken over this many parts of the records, so that results do not depend on the number of threads.

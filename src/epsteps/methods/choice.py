@@ -92,14 +92,14 @@ def plan(
         _require_known(options, method)
         return plan_steps(problem, budget, method, **options)
     validate.choice("method", method, ("auto", *METHODS))
-    name = _chosen(problem, budget, release or "final") if method == "auto" else method
+    name, made = _chosen(problem, budget, release or "final") if method == "auto" else (method, None)
     if release == "iterates" and METHODS[name] == "final":
         raise ValueError(
             f"method={name!r} publishes the final model alone: its solver's iterates are not protected. "
             "Use release='final', or method='sequential'."
         )
     _require_known(options, name)
-    return _PLANNERS[name](problem, budget, **options)
+    return made if made and not options else _PLANNERS[name](problem, budget, **options)
 
 
 def options_of(method: Method | str) -> tuple[str, ...]:
@@ -117,13 +117,13 @@ def _require_known(options: dict[str, Any], method: Method | str) -> None:
             raise TypeError(f"method {name!r} has no option {option!r}: it takes {', '.join(known)}.")
 
 
-def _chosen(problem: Problem, budget: Budget, release: str) -> str:
-    """Return the method that "auto" stands for."""
+def _chosen(problem: Problem, budget: Budget, release: str) -> tuple[str, Plan | None]:
+    """Return the method that "auto" stands for, and its plan without options where the choice took one."""
     if release == "iterates":
-        return _chosen_for_iterates(problem, budget)
-    if problem.loss.has_statistics:
+        return _chosen_for_iterates(problem, budget), None
+    if problem.loss.has_statistics and _has_room_for_moments(problem):
         return _chosen_for_squares(problem, budget)
-    return "objective" if problem.loss.proved else "descent"
+    return ("objective" if problem.loss.proved else "descent"), None
 
 
 def _chosen_for_iterates(problem: Problem, budget: Budget) -> str:
@@ -138,14 +138,13 @@ def _chosen_for_iterates(problem: Problem, budget: Budget) -> str:
     return "curvature" if covered and not prefers_descent(problem, budget) else "descent"
 
 
-def _chosen_for_squares(problem: Problem, budget: Budget) -> str:
+def _chosen_for_squares(problem: Problem, budget: Budget) -> tuple[str, Plan]:
     """Return the method for squared loss: statistics lose more to noise, objectives to the loss in its place."""
-    if not _has_room_for_moments(problem):
-        return "objective"
     bias = _HUBER_BIAS * problem.loss.targets.largest**2
-    tilted = plan_objective(problem, budget).guessed_error + bias
-    noisy = _HOPE * plan_statistics(problem, budget).guessed_error
-    return "objective" if tilted < noisy else "statistics"
+    tilted, noisy = plan_objective(problem, budget), plan_statistics(problem, budget)
+    if tilted.guessed_error + bias < _HOPE * noisy.guessed_error:
+        return "objective", tilted
+    return "statistics", noisy
 
 
 def _has_room_for_moments(problem: Problem) -> bool:

@@ -11,14 +11,15 @@ precision: a tolerance that depends on the data would be a leak.
 """
 
 import math
-from typing import NamedTuple, cast
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import fminbound, root_scalar
 
 from epsteps.budgets.conversions import gaussian_mu
-from epsteps.budgets.corners import Corners
-from epsteps.problem import validate
+from epsteps.budgets.corners import Corners, deltas
+from epsteps.problem import searches, validate
 from epsteps.problem.rounding import down, up
 from epsteps.problem.saturations import Saturation
 
@@ -27,6 +28,8 @@ _LARGEST_LOG = 700.0
 # Relative to a plain Gaussian mechanism: an objective that needs a smaller mu has no use.
 _SMALLEST = math.exp(-12)
 _MOST_ROUNDS = 50
+# What a search leaves out is worse by at least this share: far more than what is computed is off by.
+_MARGIN = 1e-6
 
 
 def record_weight(record_size: float, n: int, ridge: float) -> float:
@@ -74,18 +77,21 @@ def noise_epsilon(epsilon: float, kappa: float, saturation: Saturation) -> float
     (1.0, 0.757331661)
     """
     validate.positive("epsilon", epsilon)
-    if total_epsilon(epsilon, kappa, saturation) <= epsilon:
+
+    @cache
+    def excess(noise: float) -> float:
+        return total_epsilon(noise, kappa, saturation) - epsilon
+
+    if excess(epsilon) <= 0:
         return float(epsilon)
-    if total_epsilon(0.0, kappa, saturation) >= epsilon:
+    if excess(0.0) >= 0:
         limit = kappa_limit(epsilon, saturation)
         raise ValueError(
             f"the ridge is too small for epsilon={epsilon!r}: kappa must be below {limit:.6g}, got {kappa:.6g}. "
             f"Multiply the ridge by more than {kappa / limit:.6g}."
         )
-    noise = root_scalar(
-        lambda noise: total_epsilon(noise, kappa, saturation) - epsilon, bracket=(0.0, epsilon), xtol=1e-14 * epsilon
-    ).root
-    while total_epsilon(noise, kappa, saturation) > epsilon:
+    noise = searches.root(excess, 0.0, epsilon, xtol=1e-14 * epsilon)
+    while excess(noise) > 0:
         noise = down(noise, 1e-11)
     return noise
 
@@ -109,7 +115,7 @@ def kappa_limit(epsilon: float, saturation: Saturation) -> float:
         high += 8.0
         if high > _LARGEST_LOG:
             return math.inf
-    return math.exp(root_scalar(excess, bracket=(low, high), xtol=1e-13).root) if low < high else 1.0
+    return math.exp(searches.root(excess, low, high, xtol=1e-13)) if low < high else 1.0
 
 
 class Calibrated(NamedTuple):
@@ -121,7 +127,7 @@ class Calibrated(NamedTuple):
 
 def best_corners(saturation: Saturation, kappa: float, mu: float, epsilon: float) -> Corners:
     """Return valid corners of a loss: of all that are known, those with the smallest delta at this mu and epsilon."""
-    return Corners(*saturation.corners(kappa, lambda corners: Corners(*corners).delta(mu, epsilon)))
+    return Corners(*saturation.corners(kappa, deltas(mu, epsilon)))
 
 
 def calibrated(epsilon: float, delta: float, kappa: float, saturation: Saturation) -> Calibrated | None:
@@ -136,17 +142,23 @@ def calibrated(epsilon: float, delta: float, kappa: float, saturation: Saturatio
     """
     validate.positive("kappa", kappa)
     least = _SMALLEST * gaussian_mu(epsilon, delta)
-    best = Calibrated(least, best_corners(saturation, kappa, least, epsilon))
-    if best.corners.delta(best.mu, epsilon) > delta:
+    corners = best_corners(saturation, kappa, least, epsilon)
+    if corners.delta(least, epsilon) > delta:
         return None
+    best = Calibrated(least, corners)
     # The best corners at one mu allow a larger mu, and so on: it only rises, and soon stops.
     for _ in range(_MOST_ROUNDS):
-        corners = best_corners(saturation, kappa, best.mu, epsilon)
         larger = Calibrated(corners.mu(epsilon, delta), corners)
         if larger.mu <= best.mu * (1 + 1e-10):
             break
         best = larger
+        corners = best_corners(saturation, kappa, best.mu, epsilon)
     return best
+
+
+def is_beyond(mu: float, epsilon: float, delta: float, kappa: float, saturation: Saturation) -> bool:
+    """Whether ``calibrated`` surely allows no mu as large as this one: quick, and False where it does not know."""
+    return saturation.exceeds(kappa, deltas(mu, epsilon), up(delta, _MARGIN))
 
 
 def gradient_tolerance(
@@ -219,27 +231,56 @@ def paying_ridge(
         validate.positive(name, value)
     validate.positive("epsilon", epsilon)
 
+    def allowed(larger: float) -> float:
+        """Return the noise's epsilon; 0 where the ridge is too small to allow any noise."""
+        try:
+            return noise_epsilon(epsilon, record_weight(record_size, n, larger), saturation)
+        except ValueError:
+            return 0.0
+
+    def predicted(larger: float, inner: float) -> float:
+        bias = (larger - ridge) * solution_norm**2 / 2
+        return bias + unit_energy / (2 * n**2 * inner**2 * larger) if inner else math.inf
+
+    @cache
     def risk(log_ridge: float) -> float:
         larger = math.exp(log_ridge)
-        try:
-            inner = noise_epsilon(epsilon, record_weight(record_size, n, larger), saturation)
-        except ValueError:
-            return math.inf  # the ridge is too small to allow any noise
-        return (larger - ridge) * solution_norm**2 / 2 + unit_energy / (2 * n**2 * inner**2 * larger)
+        return predicted(larger, allowed(larger))
 
     start = math.log(validate.positive("ridge", ridge))
     # Beyond where the noise alone is best at the full epsilon, or the Jacobian is nearly gone, nothing improves.
     alone = math.sqrt(unit_energy) / (n * epsilon * solution_norm)
     light = record_size**2 / n * 100 * (1 + 1 / epsilon)
-    grid = np.linspace(start, max(start, math.log(max(alone, light))) + 2.0, 161)
-    risks = [risk(point) for point in grid]
-    best = int(np.argmin(risks))
+    grid = np.linspace(start, max(start, math.log(max(alone, light))) + 2.0, 161).tolist()
+    best, least = _smallest([math.exp(point) for point in grid], allowed, predicted, epsilon)
     low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
-    with np.errstate(all="ignore"):  # where no noise is allowed the risk is infinite, and so are its differences
-        polished = cast("float", fminbound(risk, low, high, xtol=1e-11))
-    if risk(polished) < risks[best]:
+    polished = searches.minimum(risk, low, high, xtol=1e-11)
+    if risk(polished) < least:
         return ChosenRidge(math.exp(polished), risk(polished))
-    return ChosenRidge(ridge if best == 0 else math.exp(grid[best]), risks[best])
+    return ChosenRidge(ridge if best == 0 else math.exp(grid[best]), least)
+
+
+def _smallest(
+    ridges: Sequence[float],
+    allowed: Callable[[float], float],
+    predicted: Callable[[float, float], float],
+    epsilon: float,
+) -> tuple[int, float]:
+    """Return the first of rising ridges with the smallest predicted risk, and that risk.
+
+    The noise's epsilon rises with the ridge, up to ``epsilon``: that of one ridge bounds the risk of all smaller ones
+    from below. So the middle one of those that may still be best excludes many, and few are looked at.
+    """
+    bounds, risks = [predicted(larger, epsilon) for larger in ridges], [math.inf] * len(ridges)
+    least, places = math.inf, [bounds.index(min(bounds))]
+    while places:
+        place = places[len(places) // 2]
+        inner = allowed(ridges[place])
+        risks[place], bounds[place] = predicted(ridges[place], inner), math.inf
+        bounds[:place] = [max(bounds[other], predicted(ridges[other], inner)) for other in range(place)]
+        least = min(risks)
+        places = [other for other, bound in enumerate(bounds) if (1 - _MARGIN) * bound < least]
+    return risks.index(least), least
 
 
 def minimum_sensitivity(gradient_size: float, n: int, ridge: float) -> float:

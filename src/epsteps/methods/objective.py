@@ -4,10 +4,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import NamedTuple
 
 import numpy as np
 
 from epsteps.budgets import Approximate, Budget, Cost, Epsilon, Rho, mechanisms
+from epsteps.budgets.conversions import gaussian_mu
 from epsteps.budgets.corners import Corners, composed
 from epsteps.budgets.mechanisms import KNorm, Mechanism
 from epsteps.methods import minima
@@ -349,8 +351,10 @@ def _pure_scales(problem: Problem, noise: Mechanism, costs: Sequence[float]) -> 
     cells = noise.cell(problem) * 2.0**-TILT_BITS
     tilts = [down((1 - _OUTPUT_SHARE) * cost - cells, 1e-9) for cost in costs]
     ridge = minima.paying_ridge(least, problem.n, size, max(tilts), saturation, energy, SOLUTION_NORM).ridge
-    # A small share must be able to pay the Jacobian, too.
-    ridge = max(ridge, *(1.01 * size**2 / (problem.n * minima.kappa_limit(tilt, saturation)) for tilt in tilts))
+    # A small share must be able to pay the Jacobian, too. That it clearly can is quickly seen.
+    for tilt in tilts:
+        if saturation.largest(up(1.01 * size**2 / (problem.n * ridge), 1e-6), 0.0) >= tilt:
+            ridge = max(ridge, 1.01 * size**2 / (problem.n * minima.kappa_limit(tilt, saturation)))
     kappa = minima.record_weight(size, problem.n, ridge)
     return ridge, [up(sensitivity / minima.noise_epsilon(tilt, kappa, saturation)) for tilt in tilts]
 
@@ -362,16 +366,76 @@ def _gaussian_scales(
     bounds = _least_ridge(problem)
     sensitivity, least = bounds.sensitivity(noise.norm), bounds.ridge
     energy = 2 * float(noise.half_power(sensitivity / problem.n, problem))
-    best = (math.inf, least, 0.0)
-    ridge = least
     # A larger ridge costs bias, and helps twice: noise is divided by it, and one record weighs less against it.
-    while (ridge - least) * SOLUTION_NORM**2 / 2 < best[0]:
-        mu = _largest_mu(Minimised(problem, ridge), budget, shares)
+    tilts = _GaussianTilts(problem, budget, shares, least, energy)
+    best = min(tilts.candidates())
+    return best.ridge, [sensitivity / (best.mu * math.sqrt(share)) * (1 + 1e-9) for share in shares]
+
+
+class _Candidate(NamedTuple):
+    """A ridge with the total mu of its tilts, and the risk that is predicted for them."""
+
+    risk: float
+    ridge: float
+    mu: float
+
+
+@dataclass(frozen=True)
+class _GaussianTilts:
+    """What Gaussian tilts of these shares are predicted to cost, by the ridge: least, least 1.25, least 1.25², ..."""
+
+    problem: Problem
+    budget: Budget
+    shares: tuple[float, ...]
+    least: float
+    energy: float
+
+    def candidates(self) -> list[_Candidate]:
+        """Return ridges with their mus, the best one among them: others are left out that bounds prove to be worse.
+
+        No tilt has a larger mu than a plain Gaussian mechanism. From the ridge that would be best with that, which is
+        too small, the search goes up as long as the bias alone is not worse, and then down.
+        """
+        ridges = [self.least]
+        while self.least_risk(ridges[-1] * 1.25) < self.least_risk(ridges[-1]):
+            ridges.append(ridges[-1] * 1.25)
+        found: list[_Candidate] = []
+        ridge = ridges.pop()
+        while not found or self.bias(ridge) < min(found).risk:
+            self._try(ridge, found)
+            ridge *= 1.25
+        while ridges and self.least_risk(ridges[-1]) < min(found).risk:
+            self._try(ridges.pop(), found)
+        return found
+
+    def bias(self, ridge: float) -> float:
+        """Return what more ridge costs, for a solution of the norm that is guessed."""
+        return (ridge - self.least) * SOLUTION_NORM**2 / 2
+
+    def least_risk(self, ridge: float) -> float:
+        """Bound the risk from below: that with the noise of a plain Gaussian mechanism."""
+        return self.bias(ridge) + self.energy / (2 * self._most**2 * ridge)
+
+    @cached_property
+    def epsilon(self) -> float:
+        """What the tilts may cost together."""
+        return down(self.budget.amount * (1 - _OUTPUT_SHARE), 1e-9)
+
+    @cached_property
+    def _most(self) -> float:
+        return up(gaussian_mu(self.epsilon, self.budget.delta), 1e-6)
+
+    def _try(self, ridge: float, found: list[_Candidate]) -> None:
+        minimised = Minimised(self.problem, ridge)
+        if found and (left := min(found).risk - self.bias(ridge)) > 0:
+            needed = math.sqrt(self.energy / (2 * ridge * left))
+            if minima.is_beyond(
+                down(needed, 1e-6), self.epsilon, self.budget.delta, minimised.kappa, minimised.saturation
+            ):
+                return
+        mu = _largest_mu(minimised, self.budget, self.shares)
         if mu > 0:
-            loss = (ridge - least) * SOLUTION_NORM**2 / 2 + energy / (2 * mu**2 * ridge)
-            best = min(best, (loss, ridge, mu))
-        ridge *= 1.25
-    return best[1], [sensitivity / (best[2] * math.sqrt(share)) * (1 + 1e-9) for share in shares]
+            found.append(_Candidate(self.bias(ridge) + self.energy / (2 * mu**2 * ridge), ridge, mu))
 
 
 def _least_ridge(problem: Problem) -> Minimised:

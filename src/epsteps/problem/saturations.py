@@ -7,18 +7,23 @@ Jacobian is often free. The usual bound charges max J besides (Chaudhuri, Montel
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, cast
+from functools import cache, lru_cache
+from heapq import heappop, heappush
+from typing import NamedTuple, Protocol
 
 import numpy as np
-from scipy.optimize import fminbound, root_scalar
 
-from epsteps.problem import validate
+from epsteps.problem import searches, validate
 from epsteps.problem.rounding import up
 
 # Tangents that are tried before the best one is polished, from the end where the slope is extreme.
-_TANGENTS = (1.0, *(1 - np.geomspace(1e-6, 0.5, 40)))
+_TANGENTS = (1.0, *(1 - np.geomspace(1e-6, 0.5, 40)).tolist())
+# By how much a list's delta must be below what bounds others from below, for these to be left out: far above rounding.
+_CLEARLY = 1e-9
+# Tangents that are nearer are not told apart where all of them are to be excluded.
+_FINEST = 1e-4
 
 
 class CornerList(NamedTuple):
@@ -41,7 +46,14 @@ class Saturation(Protocol):
         ...
 
     def corners(self, kappa: float, delta: Delta) -> CornerList:
-        """Return valid corners of the loss: of all that are known, those with the smallest delta."""
+        """Return valid corners of the loss: of all that are known, those with the smallest delta.
+
+        A delta is not negative, and larger shifts do not make it smaller.
+        """
+        ...
+
+    def exceeds(self, kappa: float, delta: Delta, limit: float) -> bool:
+        """Whether all these corners surely have a delta above the limit; False where that is not known."""
         ...
 
 
@@ -64,6 +76,10 @@ class Sigmoid:
     def corners(self, kappa: float, delta: Delta) -> CornerList:
         """Return the four corners for the best tangent of J."""
         return _best_tangent(lambda a: self.corners_at(kappa, a), delta)
+
+    def exceeds(self, kappa: float, delta: Delta, limit: float) -> bool:
+        """Whether the corners of every tangent that is tried have a delta above the limit."""
+        return _tangents_exceed(lambda a: self.corners_at(kappa, a), delta, limit)
 
     def corners_at(self, kappa: float, tangent: float) -> CornerList:
         """Return the four corners for the tangent of J at this share, any of [0, 1]; 1 is best for small kappa."""
@@ -92,13 +108,7 @@ class PseudoHuber:
             c = math.exp(log_c)
             return 3 * kappa * math.sqrt((1 - c) * (1 + c)) * c / (1 + kappa * c**3)
 
-        def rising(log_c: float) -> float:
-            c = math.exp(log_c)
-            return 2 * c * c - 1 + kappa * c**3 * (2 - c * c)
-
-        # There kappa c³ is at most 1/32 and c at most 1/2, so that the polynomial is negative.
-        low = math.log(min(0.5 * (4 * kappa) ** (-1 / 3), 0.5))
-        summit = _root(rising, low, 0.0)
+        summit = self._summit(kappa)
         if up(descent(summit)) <= pull:
             return pull
         c = math.exp(_root(lambda log_c: descent(log_c) - pull, summit, 0.0))
@@ -107,10 +117,31 @@ class PseudoHuber:
 
     def corners(self, kappa: float, delta: Delta) -> CornerList:
         """Return the better of two lists: J below a roof theta (1 - |a|), or below its largest value."""
+        return min(self._lists(kappa), key=delta)
+
+    def exceeds(self, kappa: float, delta: Delta, limit: float) -> bool:
+        """Whether both lists have a delta above the limit."""
+        return all(delta(corners) > limit for corners in self._lists(kappa))
+
+    def _lists(self, kappa: float) -> tuple[CornerList, CornerList]:
         roof = CornerList((2, 2, 2), (1.0, math.sqrt(0.5), 0.5), (0.0, 0.0, self._roof(kappa)))
-        return min(roof, _two_sided(math.log1p(kappa)), key=delta)
+        return roof, _two_sided(math.log1p(kappa))
 
     @staticmethod
+    @lru_cache(maxsize=256)  # noise is calibrated by many pulls at one kappa
+    def _summit(kappa: float) -> float:
+        """Return ln c where -J' is largest."""
+
+        def rising(log_c: float) -> float:
+            c = math.exp(log_c)
+            return 2 * c * c - 1 + kappa * c**3 * (2 - c * c)
+
+        # There kappa c³ is at most 1/32 and c at most 1/2, so that the polynomial is negative.
+        low = math.log(min(0.5 * (4 * kappa) ** (-1 / 3), 0.5))
+        return _root(rising, low, 0.0)
+
+    @staticmethod
+    @lru_cache(maxsize=256)
     def _roof(kappa: float) -> float:
         """Return theta = max over a of J(a)/(1 - a), rounded up.
 
@@ -154,6 +185,10 @@ class Flat:
         charge = math.log1p(self.curvature * kappa)
         return _two_sided(charge) if self.sides == 2 else CornerList((1, 2, 1), (1.0, 0.5, 0.0), (charge,) * 3)
 
+    def exceeds(self, kappa: float, delta: Delta, limit: float) -> bool:
+        """Whether the list has a delta above the limit."""
+        return delta(self.corners(kappa, delta)) > limit
+
 
 @dataclass(frozen=True)
 class Softmax:
@@ -176,6 +211,10 @@ class Softmax:
     def corners(self, kappa: float, delta: Delta) -> CornerList:
         """Return the corners for the best tangent of J."""
         return _best_tangent(lambda a: self.corners_at(kappa, a), delta)
+
+    def exceeds(self, kappa: float, delta: Delta, limit: float) -> bool:
+        """Whether the corners of every tangent that is tried have a delta above the limit."""
+        return _tangents_exceed(lambda a: self.corners_at(kappa, a), delta, limit)
 
     def corners_at(self, kappa: float, tangent: float) -> CornerList:
         """Return the corners for the tangent of J at this share: pairs of one label and opposite features are worst."""
@@ -210,7 +249,7 @@ def _largest_concave(charge: Callable[[float], tuple[float, float]], pull: float
 
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
-    return float(root_scalar(function, bracket=(low, high), xtol=1e-13).root)
+    return searches.root(function, low, high, xtol=1e-13)
 
 
 def _ends(value: float, slope: float, at: float) -> tuple[float, float]:
@@ -223,14 +262,58 @@ def _ends(value: float, slope: float, at: float) -> tuple[float, float]:
 def _best_tangent(list_at: Callable[[float], CornerList], delta: Delta) -> CornerList:
     """Return the list with the smallest delta; every tangent is valid, so that the search need not be exact."""
 
+    @cache
     def cost(tangent: float) -> float:
         return delta(list_at(tangent))
 
-    costs = [cost(tangent) for tangent in _TANGENTS]
-    best = int(np.argmin(costs))
+    best = _cheapest([list_at(tangent) for tangent in _TANGENTS], delta)
+    start = _TANGENTS[best]
+    if cost(start) == 0:
+        return list_at(start)
     low, high = _TANGENTS[min(best + 1, len(_TANGENTS) - 1)], _TANGENTS[max(best - 1, 0)]
-    polished = cast("float", fminbound(cost, low, high, xtol=1e-9))
-    return list_at(min(_TANGENTS[best], polished, key=cost))
+    polished = searches.minimum(cost, low, high, xtol=1e-9)
+    return list_at(min(start, polished, key=cost))
+
+
+def _tangents_exceed(list_at: Callable[[float], CornerList], delta: Delta, limit: float) -> bool:
+    """Whether the lists of all tangents from the first to the last surely have a delta above the limit.
+
+    Tangents between two have shifts of at least the smaller of either's: intervals are halved until that is enough.
+    """
+    pairs = [(_TANGENTS[-1], _TANGENTS[0])]
+    while pairs:
+        low, high = pairs.pop()
+        if delta(_below(list_at(low), list_at(high))) > limit:
+            continue
+        middle = (low + high) / 2
+        if high - low < _FINEST or delta(list_at(middle)) <= limit:
+            return False
+        pairs += [(low, middle), (middle, high)]
+    return True
+
+
+def _cheapest(lists: Sequence[CornerList], delta: Delta) -> int:
+    """Return the place of the first list with the smallest delta, for lists whose shifts rise or fall with the place.
+
+    Those between two places are at least the smaller of either's shifts, and so is their delta: most are left out.
+    """
+    last = len(lists) - 1
+    costs = {0: delta(lists[0]), last: delta(lists[last])}
+    pairs = [(0.0, 0, last)]  # the lowest bound comes first
+    while pairs and costs[0] > 0:
+        bound, low, high = heappop(pairs)
+        if bound > (1 + _CLEARLY) * min(costs.values()):
+            break
+        middle = (low + high) // 2
+        costs[middle] = delta(lists[middle])
+        for one, other in ((low, middle), (middle, high)):
+            if other - one > 1:
+                heappush(pairs, (delta(_below(lists[one], lists[other])), one, other))
+    return min(costs, key=lambda place: (costs[place], place))
+
+
+def _below(one: CornerList, other: CornerList) -> CornerList:
+    return one._replace(shifts=tuple(map(min, one.shifts, other.shifts)))
 
 
 def _two_sided(charge: float) -> CornerList:
