@@ -262,14 +262,14 @@ class Goal:
         slack at most T/16, then gradient descent on the grid from 0, x' = x - ĝ(x)/M rounded, meets a point where the
         certificate |ĝ| + rounding + slack <= T holds, after at most (4M/3m) ln(M (G(0) - G*)/(2δ²)) + 1 steps.
 
-        Proof. Let |g| > 2δ with δ = 9T/32 where G <= G(0): there |x| and |x - x*| are at most R/1.01. Long doubles hold
-        the grid's points exactly. Errors of ĝ are at most 5T/64, as ``rounding`` counts more than 8/5 of them, which is
-        below 0.14 |g|; so |ĝ|/M and |x - ĝ/M| are at most 1.14 R/1.01, and the quotient and the difference are rounded
-        by 0.29 h together. With the grid's h√d/2, x' is off by 0.79 h√d, as if the gradient were off by 0.2 T, and by δ
-        together with its own error. By smoothness G(x') <= G(x) - (|g|² - δ²)/2M. That is a decrease by 3|g|²/8M, which
-        is at least 3m/4M of G - G* by strong convexity; so x' stays where G <= G(0), which ``reach`` bounds, and G - G*
-        falls geometrically. As |g| > 2δ needs G - G* > 2δ²/M, it ends in time; and then |ĝ| + T/8 + T/16 <= 2δ + 2T/8 +
-        T/16 = 7T/8. (docs/proofs.md, section 8, has every step.)
+        Proof. Let |g| > 2δ with δ = 21T/64 where G <= G(0): there |x| and |x - x*| are at most R/1.01. Long doubles
+        hold the grid's points exactly. Errors of ĝ are at most T/8, as those of long doubles are within ``rounding``,
+        and others are used where they are, which is below 0.2 |g|; so |ĝ|/M and |x - ĝ/M| are at most 1.2 R/1.01, and
+        the quotient and the difference are rounded by 0.3 h together. With the grid's h√d/2, x' is off by 0.8 h√d, as
+        if the gradient were off by 0.2 T, and by δ together with its own error. By smoothness G(x') <= G(x) - (|g|² -
+        δ²)/2M. That is a decrease by 3|g|²/8M, which is at least 3m/4M of G - G* by strong convexity; so x' stays where
+        G <= G(0), which ``reach`` bounds, and G - G* falls geometrically. As |g| > 2δ needs G - G* > 2δ²/M, it ends in
+        time; and then |ĝ| + T/8 + T/16 <= 2δ + 2T/8 + T/16 = 31T/32. (docs/proofs.md, section 8, has every step.)
 
         The tilt is longer than is assumed with a probability below 1e-300 that does not depend on the records. The
         certificate holds then, too, but the solver may never end.

@@ -43,7 +43,7 @@ class Precision(NamedTuple):
         last conversions, four units of a slope. 20 cover the slope's formula. A margin is a sum of exact products, one
         for each limb, whose sizes add up to |u| |x| at most, of a point that was rounded once: half a unit for each.
         In fixed point a slope is off by half of its last limb's unit, and a coordinate times its unit, at most |u| |x|,
-        by 2^-bits of that, which makes ``width`` times as much for a margin. (docs/proofs.md, section 8.)
+        by 2^-bits of that, which makes ``width`` times as much for a margin. (docs/proofs.md, section 9.)
         """
         problem, loss = objective.stated, objective.loss
         size = problem.record_size(2)
