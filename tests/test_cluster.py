@@ -10,6 +10,7 @@ import threading
 import time
 from functools import partial
 from itertools import pairwise
+from operator import methodcaller
 
 import numpy as np
 import pytest
@@ -86,7 +87,7 @@ def test_results_are_those_of_one_process_however_records_are_divided(client, mo
     np.testing.assert_array_equal(found.engine().sums(points), expected.sums(points))
     np.testing.assert_array_equal(found.engine().sums(points, subset), expected.sums(points, subset))
     np.testing.assert_array_equal(found.engine().sums(points, subset[:1]), expected.sums(points, subset[:1]))
-    np.testing.assert_array_equal(found.engine().second_moment(), expected.second_moment())
+    np.testing.assert_array_equal(found.engine().total(methodcaller("moment")), expected.total(methodcaller("moment")))
     assert found.engine().sums(points).dtype == np.int64
     close = {"rtol": 1e-12, "atol": 1e-12}
     np.testing.assert_allclose(found.engine().mean_gradient(x), expected.mean_gradient(x), **close)
@@ -471,7 +472,7 @@ def test_nothing_but_sums_reaches_the_client(client, monkeypatch):
     found = cluster.open_records(problem, da.from_array(X, chunks=(100, 3)), y, scheduler=client)
     x, points = points_of(problem, columns=2)
     found.engine().sums(points)
-    found.engine().second_moment()
+    found.engine().total(methodcaller("moment"))
     found.engine().mean_gradient(x, np.arange(150))
     found.engine().mean_loss(x)
     answers = [answer for batch in seen for answer in batch if answer is not None]
@@ -492,7 +493,7 @@ def test_an_engine_is_tested_in_the_process_that_adds(monkeypatch):
     part = workers.make_part(problem, "numpy", True, 0, 8, lambda: (np.zeros((8, 2)), np.ones(8)))
     _, points = points_of(problem)
     questions = [Question("sums", grid.total, False, pickle.dumps((points,)))]
-    questions.append(Question("second_moment", grid.total, False, pickle.dumps(())))
+    questions.append(Question("total", grid.total, False, pickle.dumps((methodcaller("moment"),))))
     questions.append(Question("total", grid.total, False, pickle.dumps((chunks.Chunk.squares,))))
     assert not any(workers.answer(part, question, None).any() for question in questions)
     monkeypatch.setattr(engine, "require_exact", fails)

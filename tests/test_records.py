@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import epsteps as es
-from epsteps.data import stream
+from epsteps.problem.grid import STEPS
 from epsteps.problem.losses import PseudoHuber, SmoothedHinge
 
 
@@ -139,16 +139,16 @@ def test_a_hessian_is_taken_at_one_point():
 
 @pytest.mark.parametrize("kind", [np.float64, np.float32, np.int16])
 @pytest.mark.parametrize("ball", [es.Ball(1, norm=np.inf), es.Ball(0.5, norm=2), es.Ball(2, norm=1)], ids=repr)
-def test_blocks_are_all_records_in_order_and_inside_the_domain(monkeypatch, ball, kind):
-    monkeypatch.setattr(stream, "BLOCK", 1000)
+def test_blocks_are_all_prepared_records_in_order_and_inside_the_domain(ball, kind):
     problem = es.Problem(es.Logistic(), ball, ridge=0.1, n=777, d=5, intercept=True)
     rng = np.random.default_rng(0)
     X, y = (rng.standard_normal((777, 5)) * 3).astype(kind), rng.integers(-1, 3, 777)
     blocks = list(es.Rows(problem, X, y).blocks())
     features, targets = (np.concatenate(part) for part in zip(*blocks, strict=True))
-    assert all(block.size <= 1000 for block, _ in blocks)
     assert features.dtype == np.float64
-    np.testing.assert_array_equal(features, np.column_stack([ball.project(X.astype(float)), np.ones(777)]))
+    integers = ball.integers(X, STEPS)
+    np.testing.assert_array_equal(features, np.column_stack([integers * (ball.radius / STEPS), np.ones(777)]))
+    np.testing.assert_allclose(features[:, :5], ball.project(X.astype(float)), atol=ball.radius / STEPS)
     np.testing.assert_array_equal(targets, np.where(y == 1, 1.0, -1.0))
     assert np.linalg.norm(features[:, :5], ord=ball.norm, axis=1).max() <= ball.radius
 

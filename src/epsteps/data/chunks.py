@@ -201,7 +201,7 @@ def combined(products: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 def in_runs(part: Callable[[slice], np.ndarray], count: int) -> np.ndarray:
     """Return the sum of ``part`` over runs of records, each of them exact in doubles, in int64."""
-    return sum((part(slice(i, i + RUN)).astype(np.int64) for i in range(0, count, RUN)), start=np.int64(0))
+    return np.sum([part(slice(i, i + RUN)).astype(np.int64) for i in range(0, count, RUN)], axis=0)
 
 
 def size_of(width: int, threads: int) -> int:

@@ -274,7 +274,7 @@ class Goal:
         The tilt is longer than is assumed with a probability below 1e-300 that does not depend on the records. The
         certificate holds then, too, but the solver may never end.
         """
-        unit = float(np.finfo(np.longdouble).eps) if unit is None else unit
+        unit = max(float(np.finfo(np.longdouble).eps), LONG) if unit is None else unit  # solvers are no finer
         self._require_moderate()
         d, error = self.objective.dimension, rounding(self.objective, self.reach, self.tilt, unit)
         coarse = 4 * self.smoothness * self.step * math.sqrt(d) > self.tolerance * (1 + 1e-8)

@@ -84,6 +84,7 @@ class _Factor:
         return (Ball.exact(2) * gamma(self._tapes[i], self._k + 1 - i)).sqrt()
 
 
+@np.errstate(all="ignore")  # where an entry is open, and its error infinite
 def _rounded_quickly(factors: list[_Factor], scale: float) -> tuple[np.ndarray, np.ndarray]:
     """Return the integers as long doubles tell them, and which of them their errors leave open.
 
@@ -103,6 +104,7 @@ def _rounded_quickly(factors: list[_Factor], scale: float) -> tuple[np.ndarray, 
     margin = (1 + 1e-6) * (scale * (bound + (len(sizes) + 5) * _EPS * sizes) + 4 * _EPS)
     low, high = np.floor(middle - margin), np.floor(middle + margin)
     is_open = ~((low == high) & (np.abs(low) < 2.0**62))
+    is_open |= is_open.T
     return np.where(is_open, 0, low).astype(np.int64).astype(object), is_open
 
 
