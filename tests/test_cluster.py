@@ -352,7 +352,7 @@ def test_small_and_large_parts_are_joined_exactly(monkeypatch, apart):
     """Sums of at most 16 records fit 64 bits here: those of larger parts are Python's integers."""
     monkeypatch.setattr(chunks, "ROWS_PER_INT64", 16)
     monkeypatch.setattr(workers, "FAN", 2)
-    counts, add = (10, 40, 16, 17, 3), partial(grid.total, rows=16)
+    counts, add = (10, 40, 16, 17, 3), partial(grid.total, most=16)
     problem = small_problem(n=sum(counts), d=2)
     X, y = records(problem)
     edges = np.cumsum([0, *counts]).tolist()

@@ -10,6 +10,7 @@ import epsteps as es
 from epsteps.data.chunks import Blocks, Chunk
 from epsteps.data.dense import DenseEngine
 from epsteps.data.engine import SelfTestError
+from epsteps.data import chunks
 from epsteps.data.gpu import TorchEngine
 from epsteps.methods.choice import METHODS
 from epsteps.problem.grid import ROWS_PER_DOUBLE, STEPS, Grid
@@ -201,6 +202,7 @@ def test_a_device_that_does_not_add_exactly_is_refused(wrong, monkeypatch):
 
 
 def test_a_large_chunk_does_not_give_its_records_to_what_adds_in_doubles():
-    chunk = cards.CardChunk(torch.zeros((2, ROWS_PER_DOUBLE + 1)), np.zeros(ROWS_PER_DOUBLE + 1, dtype=np.float32))
+    count = chunks.LARGEST + 1
+    chunk = cards.CardChunk(torch.zeros((2, count)), np.zeros(count, dtype=np.float32))
     with pytest.raises(TypeError, match="more records than doubles add exactly"):
         _ = chunk.features
