@@ -29,7 +29,7 @@ from threadpoolctl import threadpool_limits
 
 import epsteps as es
 from epsteps.data.dense import DenseEngine
-from epsteps.data.fast import FastEngine, _lanes, _layouts, _slopes
+from epsteps.data.fast import FastEngine, _lanes, _slopes, _tiles
 from epsteps.noise import Source
 from epsteps.problem.grid import Grid
 from epsteps.running.floats import FloatDraws
@@ -105,7 +105,7 @@ def machine(seconds: float) -> dict[str, float]:
         name, big = dtype.__name__, np.ones(2**27 // np.dtype(dtype).itemsize, dtype)
         lanes = 32 // big.itemsize
         numbers = np.full(lanes, 0.5, dtype)
-        margins, negated = (_layouts.aligned((512,), np.dtype(dtype)) for _ in range(2))
+        margins, negated = (_tiles.aligned((512,), np.dtype(dtype)) for _ in range(2))
         margins[:], negated[:] = np.linspace(-3, 3, 512), 1
         totals, factors = np.zeros(2 * lanes, dtype), np.ones(2 * lanes, dtype)
         ways[f"read GB/s {name}"] = lambda big=big: read(big)

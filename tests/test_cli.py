@@ -287,7 +287,7 @@ def test_a_missing_extra_names_the_command_that_installs_it(tmp_path, monkeypatc
             raise ImportError(name)
         return found(name, *args, **kwargs)
 
-    monkeypatch.setattr("epsteps.problem.extras.import_module", lambda name: without_matplotlib(name))
+    monkeypatch.setattr("epsteps.problem.validate.import_module", lambda name: without_matplotlib(name))
     result = call("compare", *SMALL, "--out", tmp_path)
     assert result.exit_code == 1
     assert "pip install 'epsteps[plots]'" in result.output

@@ -28,8 +28,7 @@ from epsteps.estimators import (
     PrivateRidge,
     evaluate,
 )
-from epsteps.tables.model import likeliest, probabilities
-from epsteps.tables.scores import of_classes, of_numbers, r_squared
+from epsteps.tables.model import likeliest, of_classes, of_numbers, probabilities, r_squared
 
 MODELS = {
     "logistic": PrivateLogisticRegression(),

@@ -12,7 +12,7 @@ import epsteps as es
 from epsteps.data.dense import DenseEngine
 from epsteps.data.engine import require_exact
 from epsteps.data.gpu import TorchEngine
-from epsteps.problem import extras, levels
+from epsteps.problem import levels, validate
 from epsteps.problem.grid import ROWS_PER_DOUBLE, STEPS, Grid
 
 torch = pytest.importorskip("torch")
@@ -187,7 +187,7 @@ def test_without_a_card_one_line_says_so_and_nothing_runs_elsewhere():
 def test_without_torch_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     problem, features, targets = records(es.Logistic(), 50, 4)
-    with pytest.raises(extras.MissingExtraError, match=r"The gpu engine needs torch.*epsteps\[gpu\]"):
+    with pytest.raises(validate.MissingExtraError, match=r"The gpu engine needs torch.*epsteps\[gpu\]"):
         TorchEngine(problem, features, targets)
 
 

@@ -7,10 +7,10 @@ import pytest
 from conftest import small_problem
 
 import epsteps as es
+from epsteps.data import chunks
 from epsteps.data.chunks import Blocks, Chunk
 from epsteps.data.dense import DenseEngine
 from epsteps.data.engine import SelfTestError
-from epsteps.data import chunks
 from epsteps.data.gpu import TorchEngine
 from epsteps.methods.choice import METHODS
 from epsteps.problem.grid import ROWS_PER_DOUBLE, STEPS, Grid

@@ -19,9 +19,9 @@ from epsteps.plans.requests import Gradient, Sum
 from epsteps.problem.ball import Ball
 from epsteps.problem.box import Box
 from epsteps.problem.domain import Domain
-from epsteps.problem.extras import MissingExtraError
 from epsteps.problem.losses import Logistic, Loss, PseudoHuber, SmoothedHinge, Softmax, Squared
 from epsteps.problem.problem import Problem
+from epsteps.problem.validate import MissingExtraError
 from epsteps.running.checkpoint import CheckpointError
 from epsteps.running.run import Run, estimate_smoothness, run
 from epsteps.tables import Category, Numeric, Schema

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from epsteps.plans.plan import Plan
-from epsteps.problem.extras import require
+from epsteps.problem.validate import require
 
 # Right code fails the test of independence once in a million audits.
 _INDEPENDENCE_LEVEL = 1e-6

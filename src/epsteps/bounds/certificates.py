@@ -21,7 +21,7 @@ from scipy import sparse
 from epsteps.bounds.prediction import Bound, NoBoundError
 from epsteps.bounds.quadratics import MethodLike, method_name, rate
 from epsteps.problem import validate
-from epsteps.problem.extras import require
+from epsteps.problem.validate import require
 
 _MARGIN = 1e-9  # the program is solved with this much to spare, in units where L = 1
 _ROUNDING = 64 * np.finfo(float).eps  # above the relative error of the matrices below and of their eigenvalues

@@ -14,8 +14,8 @@ from epsteps.budgets.concentrated import Concentrated
 from epsteps.budgets.conversions import checked_delta, gaussian_epsilon, gaussian_mu
 from epsteps.budgets.costs import Cost, Epsilon, Rho
 from epsteps.budgets.mechanisms import Gaussian, Mechanism
-from epsteps.problem import searches, validate
-from epsteps.problem.rounding import up
+from epsteps.problem import validate
+from epsteps.problem.rounding import root_between, up
 from epsteps.problem.sampling import FULL, Sampling
 
 # Certificates are rounded up, so what may be spent is rounded down by more than that.
@@ -108,7 +108,7 @@ class Approximate(Budget):
         high = max(low, 0.5 * math.log(2 * self.rho / np.sum(shape**2))) + 0.1
         while excess(high) <= 0:
             high += 0.5
-        root = searches.root(excess, low, high, xtol=1e-4)
+        root = root_between(excess, low, high, xtol=1e-4)
         while excess(root) > 0:
             root -= 1e-4
         return math.exp(root) * _INWARD

@@ -14,9 +14,9 @@ from epsteps.bounds import Prediction
 from epsteps.budgets.costs import BY_UNIT, Cost
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.problem import validate
-from epsteps.problem.kinds import Kinds
 from epsteps.problem.rounding import up
 from epsteps.problem.sampling import Sampling
+from epsteps.problem.validate import Kinds
 
 if TYPE_CHECKING:
     from epsteps.budgets.corners import Corners

@@ -13,8 +13,8 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import erfcx, ndtr
 
-from epsteps.problem import searches, validate
-from epsteps.problem.rounding import down, up
+from epsteps.problem import validate
+from epsteps.problem.rounding import down, root_between, up
 
 _SMALL_MU = 0.5
 _FAR = 1e100  # from there on ln δ < -s²/2 is below that of any float
@@ -92,7 +92,7 @@ def _gaussian_mu(epsilon: float, delta: float) -> float:
         high += 0.5
     if excess(low) > 0:  # where rounding hides what is gained over the textbook
         return down(math.exp(low))
-    root = searches.root(excess, low, high, xtol=1e-13)
+    root = root_between(excess, low, high, xtol=1e-13)
     return math.exp(_moved(excess, root, -1e-13)) * (1 - 2.0**-50)
 
 
@@ -111,7 +111,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
         return 0.0
     if not excess(textbook) < 0:  # where rounding hides what is gained over the textbook
         return textbook
-    root = searches.root(excess, 0.0, textbook, xtol=1e-13 * textbook, rtol=1e-13)
+    root = root_between(excess, 0.0, textbook, xtol=1e-13 * textbook, rtol=1e-13)
     return min(_moved(excess, root, 1e-13 * textbook), textbook)
 
 

@@ -19,8 +19,8 @@ from scipy.special import logsumexp, ndtr
 
 from epsteps.budgets.budget import Parts, Price
 from epsteps.budgets.conversions import checked_delta, gaussian_delta, gaussian_mu
-from epsteps.problem import searches, validate
-from epsteps.problem.rounding import down, up
+from epsteps.problem import validate
+from epsteps.problem.rounding import down, root_between, up
 
 # What the corners themselves may be off by, and what a Gaussian delta may be off by, from rounding; both generously.
 _ROUNDING = 2.0**-48
@@ -104,7 +104,7 @@ class Corners(Price):
 
         while excess(math.log(high)) < 0:
             high *= 2
-        largest = down(math.exp(searches.root(excess, math.log(low), math.log(high), xtol=1e-13)), 1e-9)
+        largest = down(math.exp(root_between(excess, math.log(low), math.log(high), xtol=1e-13)), 1e-9)
         while self.delta(largest, epsilon) > delta:
             largest = down(largest, 1e-7)
         return largest
@@ -121,7 +121,7 @@ class Corners(Price):
         def excess(epsilon: float) -> float:
             return math.log(max(self.delta(mu, epsilon), 1e-320)) - math.log(delta)
 
-        smallest = up(searches.root(excess, 0.0, high, xtol=1e-13 * high), 1e-10)
+        smallest = up(root_between(excess, 0.0, high, xtol=1e-13 * high), 1e-10)
         while self.delta(mu, smallest) > delta:
             smallest = up(smallest, 1e-9)
         return smallest

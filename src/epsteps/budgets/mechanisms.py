@@ -13,8 +13,9 @@ import numpy as np
 
 from epsteps.bounds import Prediction
 from epsteps.budgets.costs import Cost, Epsilon, Rho
-from epsteps.problem import searches, validate
+from epsteps.problem import validate
 from epsteps.problem.problem import Problem
+from epsteps.problem.rounding import root_between
 from epsteps.problem.sampling import Sampling
 from epsteps.problem.shapes import RULES, Covarying, Rule, Shape
 
@@ -261,7 +262,7 @@ def _sampled_split(weights: np.ndarray, epsilon: float, sampling: Sampling) -> n
     def excess(shift: float) -> float:
         return float(np.log(costs(shift).sum() / epsilon))
 
-    shares = costs(searches.root(excess, low - 1e-9, high + 1e-9, xtol=1e-14))
+    shares = costs(root_between(excess, low - 1e-9, high + 1e-9, xtol=1e-14))
     return epsilon * shares / shares.sum()
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from epsteps.data.mapped import Stamp, forget
 from epsteps.data.stream import Block
-from epsteps.problem.extras import require
+from epsteps.problem.validate import require
 
 # Bytes that all columns of a file may hold of what is not decoded yet.
 _BUFFERS = 2**25

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.sparse import issparse
 
-from epsteps.data import cluster, encoding, engine, kept, stream, values
+from epsteps.data import cluster, encoding, engine, mapped, stream, values
 from epsteps.data.engine import ArrayEngine, Engine
 from epsteps.data.mapped import ArrayReader, MappedReader, open_npy
 from epsteps.data.parquet import ParquetReader
@@ -73,7 +73,7 @@ class ReadRecords(Records):
     ) -> None:
         _require_structure(problem, reader.shape, reader.feature_kind, reader.target_shape, reader.target_kind)
         self._problem, self._reader, self._name = problem, reader, name
-        self._folder = kept.folder_of(cache)
+        self._folder = mapped.folder_of(cache)
 
     def engine(self) -> Engine:
         """Return the named engine over the records, or over one block of them after the other."""
@@ -85,7 +85,7 @@ class ReadRecords(Records):
 
     @cached_property
     def _stream(self) -> StreamEngine:
-        keep = None if self._folder is None else partial(kept.keep, self._folder, self._problem)
+        keep = None if self._folder is None else partial(mapped.keep, self._folder, self._problem)
         return StreamEngine(self._problem, self._reader, self._kind, keep)
 
     @property

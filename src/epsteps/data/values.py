@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csc_array, csr_array, issparse
 
-from epsteps.problem.extras import require
+from epsteps.problem.validate import require
 
 Key = float | str
 WORDS = {"true": 1.0, "false": 0.0}

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from epsteps.data import values
-from epsteps.problem.extras import require
+from epsteps.problem.validate import require
 
 _validation = require("sklearn.utils.validation", "sklearn", "an estimator for scikit-learn")
 _NEW = hasattr(_validation, "validate_data")  # scikit-learn 1.6

@@ -12,8 +12,7 @@ from epsteps.data import values
 from epsteps.estimators import _scikit
 from epsteps.estimators.base import PrivateLinearModel, with_common_parameters
 from epsteps.problem.losses import Logistic, Loss, SmoothedHinge, Softmax
-from epsteps.tables.model import likeliest, probabilities
-from epsteps.tables.scores import of_classes
+from epsteps.tables.model import likeliest, of_classes, probabilities
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -11,7 +11,7 @@ from epsteps.estimators import _scikit
 from epsteps.estimators.base import PrivateLinearModel, with_common_parameters
 from epsteps.problem import validate
 from epsteps.problem.losses import Loss, PseudoHuber, Squared
-from epsteps.tables.scores import of_numbers, r_squared
+from epsteps.tables.model import of_numbers, r_squared
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -19,8 +19,8 @@ import numpy as np
 
 from epsteps.budgets.conversions import gaussian_mu
 from epsteps.budgets.corners import Corners, deltas
-from epsteps.problem import searches, validate
-from epsteps.problem.rounding import down, up
+from epsteps.problem import validate
+from epsteps.problem.rounding import down, lowest_between, root_between, up
 from epsteps.problem.saturations import Saturation
 
 # Beyond this logarithm a float overflows.
@@ -90,7 +90,7 @@ def noise_epsilon(epsilon: float, kappa: float, saturation: Saturation) -> float
             f"the ridge is too small for epsilon={epsilon!r}: kappa must be below {limit:.6g}, got {kappa:.6g}. "
             f"Multiply the ridge by more than {kappa / limit:.6g}."
         )
-    noise = searches.root(excess, 0.0, epsilon, xtol=1e-14 * epsilon)
+    noise = root_between(excess, 0.0, epsilon, xtol=1e-14 * epsilon)
     while excess(noise) > 0:
         noise = down(noise, 1e-11)
     return noise
@@ -115,7 +115,7 @@ def kappa_limit(epsilon: float, saturation: Saturation) -> float:
         high += 8.0
         if high > _LARGEST_LOG:
             return math.inf
-    return math.exp(searches.root(excess, low, high, xtol=1e-13)) if low < high else 1.0
+    return math.exp(root_between(excess, low, high, xtol=1e-13)) if low < high else 1.0
 
 
 class Calibrated(NamedTuple):
@@ -254,7 +254,7 @@ def paying_ridge(
     grid = np.linspace(start, max(start, math.log(max(alone, light))) + 2.0, 161).tolist()
     best, least = _smallest([math.exp(point) for point in grid], allowed, predicted, epsilon)
     low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
-    polished = searches.minimum(risk, low, high, xtol=1e-11)
+    polished = lowest_between(risk, low, high, xtol=1e-11)
     if risk(polished) < least:
         return ChosenRidge(math.exp(polished), risk(polished))
     return ChosenRidge(ridge if best == 0 else math.exp(grid[best]), least)

@@ -18,10 +18,10 @@ from epsteps.plans.page import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Plan, Published
 from epsteps.plans.requests import Gradient, Gradients
 from epsteps.problem import limits, validate
-from epsteps.problem.extras import MissingExtraError
 from epsteps.problem.problem import Problem
 from epsteps.problem.rounding import up
 from epsteps.problem.sampling import Sampling
+from epsteps.problem.validate import MissingExtraError
 
 ALLOCATIONS = ("optimal", "uniform")
 OBJECTIVES = ("bound", "exact")

@@ -20,8 +20,8 @@ from scipy.optimize import minimize
 import epsteps as es
 from epsteps.bounds.steps import Method
 from epsteps.budgets import Budget, Epsilon
-from epsteps.problem.extras import require
 from epsteps.problem.sampling import Sampling
+from epsteps.problem.validate import require
 
 # The method of each algorithm, and how it splits the budget. The -opt variants also choose T.
 ALGORITHMS: dict[str, tuple[Method, str]] = {

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import epsteps as es
-from epsteps.problem.extras import require
+from epsteps.problem.validate import require
 
 MU, L = 0.1, 1.0
 ALPHAS = (0.1, 0.5, 1.0)

@@ -18,7 +18,7 @@ import numpy as np
 import epsteps as es
 from epsteps.paper.compare import ALGORITHMS, seeded_run, values
 from epsteps.paper.published import START, Key, corrected_plan, published_curves, published_plan
-from epsteps.problem.extras import require
+from epsteps.problem.validate import require
 
 PUBLISHED = "as published"
 PAPER_L = "corrected, the paper's L"

@@ -11,10 +11,9 @@ import numpy as np
 
 from epsteps.budgets import Budget
 from epsteps.problem.domain import Domain
-from epsteps.problem.extras import MissingExtraError
-from epsteps.problem.kinds import Kinds
 from epsteps.problem.losses import Loss
 from epsteps.problem.problem import Problem
+from epsteps.problem.validate import Kinds, MissingExtraError
 
 if TYPE_CHECKING:
     from epsteps.plans.plan import Plan

@@ -8,9 +8,9 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from epsteps.problem.kinds import Kinds
 from epsteps.problem.levels import NORMS
 from epsteps.problem.shapes import Body, Hull
+from epsteps.problem.validate import Kinds
 
 
 class Clipping(NamedTuple):

@@ -15,9 +15,9 @@ import numpy as np
 from scipy.special import expit, logsumexp, softmax
 
 from epsteps.problem import levels, saturations, validate
-from epsteps.problem.kinds import Kinds
 from epsteps.problem.rounding import up
 from epsteps.problem.saturations import Saturation
+from epsteps.problem.validate import Kinds
 
 # Targets are kept in float32, and so are margins of classes: bounds and widths keep away from where it ends.
 SIZES = (1e-30, 1e30)

@@ -1,8 +1,10 @@
-"""Rounding to the safe side: numbers that a guarantee rests on are moved by far more than their rounding error."""
+"""Public numbers: rounded to the safe side, by far more than their rounding error, and searched for along a line."""
 
+from collections.abc import Callable
 from typing import TypeVar
 
 import numpy as np
+from scipy.optimize import brentq, fminbound
 
 Number = TypeVar("Number", float, np.ndarray, np.ndarray | float)
 
@@ -18,3 +20,18 @@ def up(value: Number, share: float = SHARE) -> Number:
 def down(value: Number, share: float = SHARE) -> Number:
     """Return a positive number that is smaller by this share."""
     return value * (1 - share)
+
+
+_ROUNDING = 4 * 2.0**-52
+
+
+def root_between(
+    function: Callable[[float], float], low: float, high: float, xtol: float, rtol: float = _ROUNDING
+) -> float:
+    """Return where a function changes its sign between two points."""
+    return brentq(function, low, high, xtol=xtol, rtol=rtol, disp=False)  # pyright: ignore
+
+
+def lowest_between(function: Callable[[float], float], low: float, high: float, xtol: float) -> float:
+    """Return where a function is smallest between two points."""
+    return float(fminbound(function, low, high, xtol=xtol))  # pyright: ignore[reportArgumentType]

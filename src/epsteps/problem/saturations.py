@@ -15,8 +15,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from epsteps.problem import searches, validate
-from epsteps.problem.rounding import up
+from epsteps.problem import validate
+from epsteps.problem.rounding import lowest_between, root_between, up
 
 # Tangents that are tried before the best one is polished, from the end where the slope is extreme.
 _TANGENTS = (1.0, *(1 - np.geomspace(1e-6, 0.5, 40)).tolist())
@@ -249,7 +249,7 @@ def _largest_concave(charge: Callable[[float], tuple[float, float]], pull: float
 
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
-    return searches.root(function, low, high, xtol=1e-13)
+    return root_between(function, low, high, xtol=1e-13)
 
 
 def _ends(value: float, slope: float, at: float) -> tuple[float, float]:
@@ -271,7 +271,7 @@ def _best_tangent(list_at: Callable[[float], CornerList], delta: Delta) -> Corne
     if cost(start) == 0:
         return list_at(start)
     low, high = _TANGENTS[min(best + 1, len(_TANGENTS) - 1)], _TANGENTS[max(best - 1, 0)]
-    polished = searches.minimum(cost, low, high, xtol=1e-9)
+    polished = lowest_between(cost, low, high, xtol=1e-9)
     return list_at(min(start, polished, key=cost))
 
 

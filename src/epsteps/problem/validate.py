@@ -1,8 +1,10 @@
-"""Checks of public arguments: every message carries the name, the value and the remedy."""
+"""Checks of public arguments, names of kinds and extras: every message has the name, the value and the remedy."""
 
 import math
+from importlib import import_module
 from numbers import Integral, Real
-from typing import Any
+from types import ModuleType
+from typing import Any, Generic, TypeVar
 
 
 def number(name: str, value: Any) -> float:
@@ -57,3 +59,44 @@ def choice(name: str, value: Any, options: tuple[str, ...]) -> str:
     if value not in options:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, options))}, got {value!r}.")
     return value
+
+
+class MissingExtraError(ImportError):
+    """An optional part of epsteps was used without its dependency."""
+
+
+def require(module: str, extra: str, purpose: str) -> ModuleType:
+    """Import ``module`` or say which extra brings it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise MissingExtraError(
+            f"{purpose} needs {package}, which is not installed: pip install 'epsteps[{extra}]'"
+        ) from error
+
+
+Kind = TypeVar("Kind")
+
+
+class Kinds(Generic[Kind]):
+    """The classes of losses, or of domains, that have a name."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._named: dict[str, type[Kind]] = {}
+
+    def add(self, name: str, kind: type[Kind]) -> None:
+        """Take a class in; refuse a name that another one has."""
+        known = self._named.setdefault(name, kind)
+        if (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
+            raise ValueError(f"there is a {self._what} of the name {name!r}: {known.__module__}.{known.__qualname__}.")
+        self._named[name] = kind  # the same class, defined once more: its module was read again
+
+    def named(self, name: str) -> type[Kind]:
+        """Return the class of this name, or raise ``KeyError``."""
+        return self._named[name]
+
+    def name_of(self, value: Kind) -> str | None:
+        """Return the name of a value's class, or None."""
+        return next((name for name, kind in self._named.items() if type(value) is kind), None)

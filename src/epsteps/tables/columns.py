@@ -1,19 +1,20 @@
-"""Kinds of columns: what is declared of them, the features that it makes of a cell, and the targets."""
+"""Kinds of columns: what is declared of them, how cells are read, and the features and targets that they become."""
 
 import math
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from epsteps.data.values import shown
+from epsteps.data import values
+from epsteps.data.values import WORDS, Key, is_empty, key_of, numbers, shown
+from epsteps.data.values import parsed as parsed_text
 from epsteps.problem import validate
 from epsteps.problem.losses import Logistic, Softmax, Squared
-from epsteps.tables import cells
 
 Label = str | bool | int | float
 # Guesses take a value to be missing in one record of ten, where that is declared.
@@ -124,23 +125,23 @@ class Numeric:
 
     def check(self, name: str, column: np.ndarray) -> ColumnCheck:
         """Count the cells that are outside what is declared. Reads data: for its holder's eyes."""
-        values = cells.numbers(column)
+        values = numbers(column)
         below, above = int(np.sum(values < self.low)), int(np.sum(values > self.high))
         return _checked(name, column, np.isnan(values), below, above)
 
     def unknown(self, column: np.ndarray) -> np.ndarray:
         """Mark the cells that are no numbers. Reads data: for its holder's eyes."""
-        return np.isnan(cells.numbers(column))
+        return np.isnan(numbers(column))
 
     def encode(self, column: np.ndarray) -> np.ndarray:
         """Return the features of each cell, in [0, 1] and with a sum of at most 1."""
-        values = cells.numbers(column)
+        values = numbers(column)
         features = [self._unit(values), np.isnan(values).astype(float)]
         return np.column_stack(features[: self.width])
 
     def encode_target(self, column: np.ndarray) -> np.ndarray:
         """Return the cells scaled to [-1, 1]; what is missing or no number is 0, the middle."""
-        values = cells.numbers(column)
+        values = numbers(column)
         return np.where(np.isnan(values), 0.0, 2 * self._unit(values) - 1)
 
     def decode_target(self, column: np.ndarray) -> np.ndarray:
@@ -236,19 +237,19 @@ class Category:
 
     def encode(self, column: np.ndarray) -> np.ndarray:
         """Return the features of each cell: at most one of them is 1, all others are 0."""
-        places = cells.places(column, self._codebook)
+        found = places(column, self._codebook)
         if self._is_flag:
-            return (places == 1).astype(float)[:, None]
+            return (found == 1).astype(float)[:, None]
         if self.missing:
-            places = np.where(places < 0, len(self.values), places)
+            found = np.where(found < 0, len(self.values), found)
         features = np.zeros((len(column), self.width))
-        known = np.flatnonzero(places >= 0)
-        features[known, places[known]] = 1.0
+        known = np.flatnonzero(found >= 0)
+        features[known, found[known]] = 1.0
         return features
 
     def encode_target(self, column: np.ndarray) -> np.ndarray:
         """Return each cell's label as it is declared; what is missing or not declared counts as the first."""
-        return self._labels[np.maximum(cells.places(column, self._codebook), 0)]
+        return self._labels[np.maximum(places(column, self._codebook), 0)]
 
     def decode_target(self, column: np.ndarray) -> np.ndarray:
         """Return predicted labels: they are declared ones already."""
@@ -256,15 +257,15 @@ class Category:
 
     def unknown(self, column: np.ndarray) -> np.ndarray:
         """Mark the cells that are not in the codebook. Reads data: for its holder's eyes."""
-        return cells.places(column, self._codebook) < 0
+        return places(column, self._codebook) < 0
 
     @property
     def _is_flag(self) -> bool:
         return len(self.values) == 2 and not self.missing
 
     @cached_property
-    def _codebook(self) -> dict[cells.Key, int]:
-        return {key: place for place, value in enumerate(self.values) if (key := cells.key_of(value)) is not None}
+    def _codebook(self) -> dict[Key, int]:
+        return {key: place for place, value in enumerate(self.values) if (key := key_of(value)) is not None}
 
     @cached_property
     def _labels(self) -> np.ndarray:
@@ -299,7 +300,7 @@ def _checked_values(values: Any, fewest: int) -> tuple[Label, ...]:
     checked = tuple(_checked_value(value) for value in values)
     seen: dict[Any, Label] = {}
     for value in checked:
-        if (key := cells.key_of(value)) in seen:
+        if (key := key_of(value)) in seen:
             raise ValueError(f"values must be different, but {seen[key]!r} and {value!r} are the same.")
         seen[key] = value
     return checked
@@ -315,19 +316,79 @@ def _checked_value(value: Any) -> Label:
         if number != value:
             raise ValueError(f"each of values must be a number that float64 holds, got {value!r}; declare it as text.")
         value = int(number) if number.is_integer() else number
-    if cells.key_of(value) is None:
+    if key_of(value) is None:
         raise ValueError(f"values must not hold {value!r}, which reads as a missing value: declare missing=True.")
     return value
 
 
 def _checked(name: str, column: np.ndarray, unknown: np.ndarray, below: int = 0, above: int = 0) -> ColumnCheck:
     """Return the counts of a column; examples are the most frequent values that are not what was declared."""
-    empty = cells.empty(column)
-    unknown = unknown & ~empty
+    missing = empty(column)
+    unknown = unknown & ~missing
     common = Counter(map(shown, column[unknown].tolist())).most_common(_EXAMPLES)
-    return ColumnCheck(name, int(empty.sum()), int(unknown.sum()), below, above, tuple(text for text, _ in common))
+    return ColumnCheck(name, int(missing.sum()), int(unknown.sum()), below, above, tuple(text for text, _ in common))
 
 
 def _require_flag(missing: Any) -> None:
     if not isinstance(missing, bool):
         raise TypeError(f"missing must be True or False, got {missing!r}.")
+
+
+_NUMERIC, _ANY = "biuf", "OUST"
+
+
+def parsed(texts: Sequence[str]) -> np.ndarray:
+    """Return what ``numbers`` does to a column of texts, fast where all of them are numbers."""
+    try:
+        return np.fromiter(map(float, texts), dtype=np.float64, count=len(texts))
+    except ValueError:
+        return np.fromiter(map(parsed_text, texts), dtype=np.float64, count=len(texts))
+
+
+def places(column: np.ndarray, codebook: Mapping[Key, int]) -> np.ndarray:
+    """Return each cell's place in the codebook, and -1 for what is missing or not in it."""
+    if column.dtype.kind in _NUMERIC + "c":
+        return _places_of_numbers(numbers(column), codebook)
+    if column.dtype.kind not in _ANY:
+        return np.full(len(column), -1)
+    # Only texts are remembered: True equals 1 and their places might not.
+    known: dict[str, int] = {}
+    found = np.empty(len(column), dtype=np.int64)
+    with values.quietly():
+        for i, cell in enumerate(column.tolist()):
+            if type(cell) is not str:
+                found[i] = _place(cell, codebook)
+            elif cell in known:
+                found[i] = known[cell]
+            else:
+                found[i] = known[cell] = _place(cell, codebook)
+    return found
+
+
+def empty(column: np.ndarray) -> np.ndarray:
+    """Mark the cells that hold nothing: None, NaN and the like, or blank text."""
+    if column.dtype.kind == "f":
+        return np.isnan(column)
+    if column.dtype.kind in "Mm":
+        return np.isnat(column)
+    if column.dtype.kind not in _ANY:
+        return np.zeros(len(column), dtype=bool)
+    with values.quietly():
+        return np.fromiter(map(is_empty, column.tolist()), dtype=bool, count=len(column))
+
+
+def _place(cell: Any, codebook: Mapping[Key, int]) -> int:
+    key = key_of(cell)
+    return -1 if key is None else codebook.get(key, -1)
+
+
+def _places_of_numbers(cells: np.ndarray, codebook: Mapping[Key, int]) -> np.ndarray:
+    keys = np.array(sorted(key for key in codebook if isinstance(key, float)), dtype=np.float64)
+    if len(keys) == 0:
+        return np.full(len(cells), -1)
+    places = np.array([codebook[key] for key in keys.tolist()])
+    nearest = np.minimum(np.searchsorted(keys, cells), len(keys) - 1)
+    return np.where(keys[nearest] == cells, places[nearest], -1)
+
+
+__all__ = ["WORDS", "Key", "empty", "key_of", "numbers", "parsed", "places"]

@@ -12,8 +12,8 @@ import numpy as np
 
 from epsteps.data import parquet, values
 from epsteps.problem import validate
-from epsteps.problem.extras import MissingExtraError, require
-from epsteps.tables import cells
+from epsteps.problem.validate import MissingExtraError, require
+from epsteps.tables.columns import parsed
 
 DELIMITERS = (",", ";", "\t")
 _ROWS = 2**16
@@ -74,7 +74,7 @@ class _Numbers:
     """Reads cells as numbers."""
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        return cells.parsed(texts)
+        return parsed(texts)
 
 
 class _Texts:

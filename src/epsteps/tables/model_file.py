@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from epsteps.plans.plan import Plan
-from epsteps.problem.extras import MissingExtraError
+from epsteps.problem.validate import MissingExtraError
 from epsteps.tables.guesses import expected_error, finite, model_deviations
 from epsteps.tables.model import Model, certificate
 from epsteps.tables.schema import Schema

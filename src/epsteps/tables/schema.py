@@ -11,8 +11,8 @@ import numpy as np
 from epsteps.data.values import shown
 from epsteps.problem.box import Box
 from epsteps.problem.losses import Logistic, Softmax, Squared
-from epsteps.tables import cells, notation
-from epsteps.tables.columns import Category, Column, ColumnCheck, Numeric, checked_text
+from epsteps.tables import notation
+from epsteps.tables.columns import WORDS, Category, Column, ColumnCheck, Numeric, checked_text, empty, key_of, numbers
 from epsteps.tables.files import array_of, columns_of, hint, names_of, read_columns
 
 
@@ -282,7 +282,7 @@ def _drafted(name: str, column: np.ndarray, is_target: bool) -> list[str]:
     """Return the lines of a column, or a remark why it is left out."""
     blank = _blank(column)
     found, missing = column[~blank], bool(blank.any()) and not is_target
-    values = cells.numbers(found)
+    values = numbers(found)
     known = values[np.isfinite(values)]
     keys = _distinct(found)
     if len(keys) < 2:
@@ -301,9 +301,9 @@ def _lines(name: str, column: Column, what: str) -> list[str]:
 
 def _distinct(column: np.ndarray) -> list[Any]:
     """Return the different values in order: all numbers, or all text."""
-    keys = {cells.key_of(cell): cell for cell in reversed(column.tolist())}
+    keys = {key_of(cell): cell for cell in reversed(column.tolist())}
     keys.pop(None, None)
-    if {shown(cell).strip().lower() for cell in keys.values()} == set(cells.WORDS):
+    if {shown(cell).strip().lower() for cell in keys.values()} == set(WORDS):
         return [False, True]
     found = sorted(key for key in keys if isinstance(key, float) and np.isfinite(key))
     if len(found) == len(keys):
@@ -314,4 +314,4 @@ def _distinct(column: np.ndarray) -> list[Any]:
 def _blank(column: np.ndarray) -> np.ndarray:
     """Mark the cells that are empty, or a text that says so."""
     words = [isinstance(cell, str) and cell.strip().lower() in _MISSING for cell in column.tolist()]
-    return cells.empty(column) | np.array(words, dtype=bool)
+    return empty(column) | np.array(words, dtype=bool)

@@ -25,8 +25,8 @@ from epsteps.data.cluster.workers import (
     unreadable,
 )
 from epsteps.data.engine import SelfTestError, allowed
-from epsteps.problem.extras import MissingExtraError, require
 from epsteps.problem.problem import Problem
+from epsteps.problem.validate import MissingExtraError, require
 
 # How long a scheduler may take to answer, and its first worker to be there.
 _SECONDS = 20

@@ -14,8 +14,8 @@ from epsteps.data import parquet, values
 from epsteps.data.cluster.parts import PURPOSE
 from epsteps.data.cluster.workers import Arrays, Partition, PartitionError, Refused, unreadable
 from epsteps.data.encoding import declared_targets
-from epsteps.problem.extras import require
 from epsteps.problem.problem import Problem
+from epsteps.problem.validate import require
 
 # Numbers in a partition of a Parquet file: it is read, projected and kept by one worker.
 _NUMBERS = 2**25

@@ -10,8 +10,8 @@ import numpy as np
 
 from epsteps.data import engine as engines
 from epsteps.data.engine import Engine, SelfTestError
-from epsteps.problem.extras import MissingExtraError
 from epsteps.problem.problem import Problem
+from epsteps.problem.validate import MissingExtraError
 
 # Answers that a worker adds up at a time.
 FAN = 16

@@ -11,7 +11,7 @@ from epsteps.data.chunks import Blocks, Chunk, Term, size_of
 from epsteps.data.dense import DenseEngine
 from epsteps.data.engine import PARTS, allowed, kernel_of, kernel_targets, map_parts
 from epsteps.data.slopes import Slopes, steepest
-from epsteps.problem import extras, grid, levels
+from epsteps.problem import grid, levels, validate
 from epsteps.problem.grid import Points
 from epsteps.problem.problem import Problem
 
@@ -49,7 +49,7 @@ class FastEngine(DenseEngine, name="fast"):
     several_outputs = False
 
     def __init__(self, problem: Problem, features: np.ndarray, targets: np.ndarray) -> None:
-        extras.require("numba", "fast", "The fast engine")
+        validate.require("numba", "fast", "The fast engine")
         from epsteps.data.fast import _chunks, _columns, _rows, _slopes, _tiles
 
         super().__init__(problem, features, targets)
@@ -316,14 +316,14 @@ class _Stored:
     def __init__(
         self, problem: Problem, features: np.ndarray, targets: np.ndarray, units: np.ndarray, *, exact: bool
     ) -> None:
-        from epsteps.data.fast import _layouts, _slopes, _tiles
+        from epsteps.data.fast import _slopes, _tiles
 
         self._problem, self._units = problem, units
         self._targets = np.ascontiguousarray(targets, dtype=np.float32 if exact else float)
         d = features.shape[1]
         self.kind = np.dtype(np.float64) if exact or d in _WIDEN else features.dtype
         self.lanes = 32 // self.kind.itemsize
-        self.layouts = _layouts.Layouts(features, _tiles.tile_size(d, self.lanes, features.itemsize))
+        self.layouts = _tiles.Layouts(features, _tiles.tile_size(d, self.lanes, features.itemsize))
         numbers, filler = (self._targets, 0.0) if exact else (-self._targets, -_slopes.FILLER)
         self.numbers = self.layouts.filled_up(numbers, features.dtype, filler)
 

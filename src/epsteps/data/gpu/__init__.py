@@ -12,7 +12,7 @@ from epsteps.data.chunks import Chunk, Term
 from epsteps.data.engine import ArrayEngine, kernel_of, kernel_targets, require_exact
 from epsteps.data.fast import FastEngine
 from epsteps.data.slopes import steepest
-from epsteps.problem import extras, grid
+from epsteps.problem import grid, validate
 from epsteps.problem.grid import Points
 from epsteps.problem.problem import Problem
 
@@ -103,9 +103,9 @@ class TorchEngine(ArrayEngine, name="gpu"):
             raise ValueError(f"x must have length {dimension} (or that many rows), got shape {x.shape}.")
         count = records.count if rows is None else len(rows)
         if self._kind is None:
-            from epsteps.data.gpu import hosted
+            from epsteps.data.gpu import cards
 
-            return getattr(hosted, what)(records, self._problem.loss, np.asarray(x, dtype=float), rows) / count
+            return getattr(cards, what)(records, self._problem.loss, np.asarray(x, dtype=float), rows) / count
         columns = np.asarray(x, dtype=float).reshape(len(x), -1)
         total: Any = 0.0
         for block in _blocks(records, rows):
@@ -126,9 +126,9 @@ class TorchEngine(ArrayEngine, name="gpu"):
     def _exact_sums(self, points: Points, rows: np.ndarray | None = None) -> np.ndarray:
         records = self._integers
         if self._kind is None:
-            from epsteps.data.gpu import hosted
+            from epsteps.data.gpu import cards
 
-            return hosted.exact_gradient(records, self._problem.loss, points, rows)
+            return cards.exact_gradient(records, self._problem.loss, points, rows)
         parts = [part for block in _blocks(records, rows) for part in self._parts(points, block)]
         return grid.total(parts, records.count if rows is None else len(rows), grid.ROWS_PER_INT64)
 
@@ -170,7 +170,7 @@ def _made_on(device: Any) -> Any:
 
 def require_torch() -> Any:
     """Return the module of records on a device, or say which extra brings torch."""
-    extras.require("torch", "gpu", "The gpu engine")
+    validate.require("torch", "gpu", "The gpu engine")
     from epsteps.data.gpu import records
 
     return records
