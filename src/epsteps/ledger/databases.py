@@ -71,9 +71,10 @@ def sidecars(path: Path) -> list[Path]:
 def foreign_sidecar(path: Path) -> Path | None:
     """Return a file that lies where SQLite would place a sidecar, and overwrite or delete it, but is none."""
     for beside, marks in zip(sidecars(path), SIDECARS.values(), strict=True):
+        if beside.is_symlink() and not beside.exists():
+            return beside
         with suppress(FileNotFoundError):
-            if not beside.is_file():
-                beside.lstat()
+            if not stat.S_ISREG(beside.stat().st_mode):  # asked once: another process may make and remove a sidecar
                 return beside
             if not marks:
                 continue
