@@ -33,7 +33,7 @@ _MATRIX_PASSES, _LARGEST_MATRIX = 8, 2_500
 _LARGEST_COUPLED, _MATRIX_WORK, _MATRIX_NUMBERS = 500, 2**33, 2**26
 
 # Precisions of gradients, coarsest first: the next one may be off by so much of the last one's length.
-_LADDER, _NEXT_ERROR = (ROUGH, MIDDLE, FINE), 1e-3
+_LADDER, _NEXT_ERROR = (ROUGH, MIDDLE, FINE), 0.2
 
 
 class View(NamedTuple):
