@@ -84,7 +84,7 @@ class DenseEngine(ArrayEngine, name="numpy"):
         features, slopes = _taken(self._integers, rows)
         coefficients = side_by_side(points.coefficients, slopes.loss.outputs)
         d, columns = coefficients.shape
-        size = min(grid.ROWS_PER_DOUBLE, max(64, _BLOCK_BYTES // (8 * (d + 3 * columns))))
+        size = min(grid.ROWS_PER_DOUBLE, max(512, _BLOCK_BYTES // (8 * (d + 3 * columns))))
 
         def part(start: int, stop: int) -> np.ndarray:
             total = np.zeros((d, columns), dtype=np.int64)
