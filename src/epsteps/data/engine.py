@@ -317,7 +317,7 @@ def each_part(
     """
     worth = count * work >= _WORTH_THREADS
     number = max(PARTS if worth else 1, -(-count // largest) if largest else 1)
-    edges = np.linspace(0, count, number + 1).astype(int).tolist()
+    edges = [0, count] if number == 1 else np.linspace(0, count, number + 1).astype(int).tolist()
     sizes = [stop - start for start, stop in pairwise(edges)]
     small = count * work < _WORTH_LIMITING or getattr(_thread, "is_of_pool", False)
     run = pool().map if worth and not small and allowed() > 1 else map
