@@ -100,10 +100,11 @@ SURFACES: dict[str, tuple[Any, ...]] = {
     "arithmetic": ("exact",),
     "checkpoint": (True,),
     "on_step": (lambda _: None,),
+    "on_read": (lambda _: None,),
     "seed": (3,),
 }
 # Those that methods have which are no steps.
-_EVERYWHERE = ("repetitions", "arithmetic", "checkpoint", "on_step", "seed")
+_EVERYWHERE = ("repetitions", "arithmetic", "checkpoint", "on_step", "on_read", "seed")
 # What every combination sets by itself.
 _GIVEN = {"problem", "budget", "method", "mechanism", "plan", "data", "ledger", "loss", "domain", "d", "clip"}
 SOURCES = {

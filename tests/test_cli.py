@@ -2,15 +2,18 @@
 
 import builtins
 import csv
+import io
 import json
 
 import numpy as np
 import pytest
 from conftest import records, small_problem
+from rich.console import Console
 from typer.testing import CliRunner
 
 import epsteps as es
-from epsteps.cli import app
+from epsteps.cli import app, common
+from epsteps.data import chunks
 
 SMALL = ["--n", "500", "--d", "3", "--T", "20", "--repetitions", "3", "--ridge", "0.2"]
 
@@ -291,3 +294,22 @@ def test_a_missing_extra_names_the_command_that_installs_it(tmp_path, monkeypatc
     result = call("compare", *SMALL, "--out", tmp_path)
     assert result.exit_code == 1
     assert "pip install 'epsteps[plots]'" in result.output
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize("long", [0.0, 60.0])
+def test_a_line_shows_what_a_long_pass_has_read_while_it_lasts(monkeypatch, terminal, long):
+    screen = io.StringIO()
+    monkeypatch.setattr(common, "Console", lambda stderr: Console(file=screen, force_terminal=terminal, width=100))
+    monkeypatch.setattr(common, "_LONG", long)
+    monkeypatch.setattr(chunks, "_SECONDS", 0)
+    problem = small_problem()
+    plan = es.plan(problem, es.Pure(1.0), "objective")
+    with common.progress_bar("fit", plan.requests) as advance:
+        assert chunks.watched() == terminal
+        es.run(plan, es.Rows(problem, *records(problem)), on_step=advance)
+    assert not chunks.watched()
+    seen = screen.getvalue()
+    assert ("reading records" in seen) == (terminal and long == 0)
+    assert ("fit " in seen) == terminal
+    assert "reading records" not in seen.rsplit("fit ", 1)[-1]  # as it stays on the screen

@@ -403,6 +403,30 @@ def test_every_partition_is_kept_once_and_none_has_much_more_than_its_share(thre
         assert sum(owners[i % 2] == thread.worker for thread in kept for i in thread.partitions) > 55
 
 
+def test_what_workers_have_read_is_heard_of_as_they_answer(client, monkeypatch):
+    monkeypatch.setattr(chunks, "_SECONDS", 0)
+    problem = small_problem(n=1000)
+    X, y = records(problem)
+    plan, options = es.plan(problem, es.Pure(1.0), iterations=2), {"seed": 3, "arithmetic": "exact"}
+    features, heard = da.from_array(X, chunks=((100, 200, 300, 400), 3)), []
+    rows = es.Rows(problem, features, y, engine="dask", scheduler=client)
+    run = es.run(plan, rows, **options, on_read=heard.append)
+    np.testing.assert_array_equal(run.path, es.run(plan, es.Rows(problem, X, y), **options).path)
+    made, asked = heard[:4], heard[4:]
+    assert made == sorted(made)
+    assert made[-1] == 1
+    assert all(1 in (share, following) and share <= 1 for share, following in pairwise(asked))
+    assert asked[-1] == 1
+    assert asked.count(1) == 2
+
+    def stop(share):
+        raise TimeoutError("mine")  # dask has one too, after which questions are asked again
+
+    with pytest.raises(TimeoutError, match="mine"):
+        es.run(plan, rows, **options, on_read=stop)
+    rows.close()
+
+
 def test_a_worker_lost_in_the_middle_changes_nothing(client, tmp_path):
     """One worker is killed between two calls, the other one during a step: same sums, same path, one charge."""
     problem = small_problem(n=4000, d=3)

@@ -1,6 +1,9 @@
 """The loop executes its plan: the noise follows its law, subsets are fresh and uniform, seeds repeat."""
 
 import math
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -8,6 +11,8 @@ from conftest import noise_of, records, small_problem
 from scipy import stats
 
 import epsteps as es
+from epsteps.data import chunks, engine, stream
+from epsteps.data import sources as records_from
 from epsteps.noise import Source, uniform
 from epsteps.problem.sampling import Sampling
 from epsteps.running import floats
@@ -251,6 +256,185 @@ def test_progress_hears_of_every_step(seed, batch):
     plan, heard = es.plan(problem, es.Pure(1.0), iterations=4, batch=batch), []
     es.run(plan, es.Rows(problem, *records(problem)), seed=seed, on_step=heard.append)
     assert heard == [1, 2, 3, 4]
+
+
+def passes_of(shares):
+    """Return the shares that were heard of, divided where they do not rise."""
+    ends = [0, *(i for i in range(1, len(shares)) if shares[i] <= shares[i - 1]), len(shares)]
+    return [shares[start:stop] for start, stop in pairwise(ends)]
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """Let every part of every pass be heard of, however short."""
+    monkeypatch.setattr(chunks, "_SECONDS", 0)
+
+
+@pytest.fixture
+def streamed(monkeypatch, tmp_path):
+    """Return what makes rows of a problem that are read from files, in blocks of 20 records."""
+    monkeypatch.setattr(records_from, "KEPT", 0)
+
+    def streamed(problem, **options):
+        monkeypatch.setattr(stream, "BLOCK", 20 * problem.d)
+        X, y = records(problem)
+        np.save(tmp_path / "X.npy", X)
+        return es.Rows(problem, tmp_path / "X.npy", y, **options)
+
+    return streamed
+
+
+def same_run_heard(plan, rows, **options):
+    """Return the passes that a watcher hears of, in the run's own thread; checks that watching changes no bit."""
+    shares, threads = [], set()
+
+    def hear(*arguments):
+        (share,) = arguments
+        assert type(share) is float
+        shares.append(share)
+        threads.add(threading.get_ident())
+
+    watched = es.run(plan, rows, seed=3, on_read=hear, **options)
+    alone = es.run(plan, rows, seed=3, **options)
+    np.testing.assert_array_equal(watched.path, alone.path)
+    assert threads == {threading.get_ident()}
+    passes = passes_of(shares)
+    assert all(each[0] > 0 and each[-1] == 1 for each in passes)
+    return passes
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("kind", ["numpy", "fast"])
+def test_every_block_of_a_streamed_pass_is_heard_of(at_once, streamed, tmp_path, kind, kept):
+    problem = small_problem(n=205)
+    rows = streamed(problem, engine=kind, cache=tmp_path if kept else None)
+    first = [*np.arange(20, 205, 20) / 205, 1.0]
+    later = [*np.arange(80, 205, 80) / 205, 1.0] if kept else first
+    plan = es.plan(problem, es.Pure(1.0), iterations=3)
+    assert same_run_heard(plan, rows, arithmetic="exact") == [first, later, later, later]
+    batches = same_run_heard(es.plan(problem, es.Pure(1.0), iterations=3, batch=50), rows, arithmetic="exact")
+    assert len(batches) == 3  # what is prepared stays so
+    floats = same_run_heard(plan, rows, arithmetic="float")
+    assert floats == [first] * 3
+
+
+def test_the_passes_of_a_minimum_are_heard_of_in_memory_and_from_files(at_once, streamed, monkeypatch):
+    monkeypatch.setattr(engine, "_CHUNKS", 1)
+    problem = small_problem(n=205)
+    plan = es.plan(problem, es.Pure(1.0), "objective")
+    assert {len(each) for each in same_run_heard(plan, streamed(problem))} >= {11}
+    problem = es.Problem(es.Squared(), es.Ball(1), ridge=0.1, n=70_000, d=20)
+    rows = es.Rows(problem, *records(problem), engine="numpy")
+    for method in ("objective", "statistics"):
+        assert max(map(len, same_run_heard(es.plan(problem, es.Pure(1.0), method), rows))) >= 20
+
+
+def test_sums_do_not_depend_on_the_number_of_parts(monkeypatch):
+    problem = small_problem(n=70_000)
+    rows = es.Rows(problem, *records(problem))
+    expected = rows.second_moment()
+    monkeypatch.setattr(engine, "_CHUNKS", 1)
+    np.testing.assert_array_equal(rows.second_moment(), expected)
+    each = np.array([2**61, -(2**61), 2**60 + 1])  # 64 bits hold the sums of three records
+    for sizes in ([1, 1, 1], [3, 2, 0, 1], [1, 3, 1, 3], [3], [2] * 9):
+        found = chunks.added(((size, size * each) for size in sizes), sum(sizes), 3)
+        assert found.tolist() == [sum(sizes) * int(number) for number in each]
+
+
+def test_short_passes_are_not_heard_of_and_long_ones_ten_times_a_second(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(chunks, "monotonic", lambda: now)
+
+    def parts(count, seconds):
+        nonlocal now
+        for _ in range(count):
+            now += seconds
+            yield 1, None
+
+    told = []
+    with chunks.watching(lambda share: told.append((share, now))):
+        list(chunks.heard(parts(9, 0.01), 9))
+        assert told == []
+        list(chunks.heard(parts(1000, 0.011), 1000))
+    shares, times = zip(*told, strict=True)
+    assert shares[0] == 0.01
+    assert list(shares) == sorted(set(shares))
+    assert shares[-1] == 1
+    gaps = np.diff(times)
+    assert np.all(gaps[:-1] >= 0.1)
+    assert np.all(gaps <= 0.1101)
+
+
+def test_where_nobody_watches_a_pass_is_as_it_was(at_once):
+    parts = (each for each in [(1, "a"), (1, "b")])
+    assert chunks.heard(parts, 2) is parts
+    with chunks.watching([].append):
+        assert chunks.heard(parts, 2) is not parts
+        with chunks.watching(None):
+            assert chunks.heard(parts, 2) is parts
+    assert not chunks.watched()
+
+
+def test_a_pass_inside_a_pass_is_not_heard_of(at_once):
+    def outer():
+        for _ in range(4):
+            assert list(chunks.heard(((1, None) for _ in range(7)), 7))
+            yield 1, None
+
+    with chunks.watching((told := []).append):
+        for _ in chunks.heard(outer(), 4):
+            assert chunks.watched()
+        assert list(chunks.heard((each for each in [(0, None)]), 0)) == [(0, None)]
+    assert told == [0.25, 0.5, 0.75, 1.0, 1.0]
+
+
+def test_runs_in_threads_hear_of_their_own_passes(at_once):
+    """One reads five hundred records and one two thousand, at the same time: each hears of its own."""
+
+    def run(n):
+        problem = small_problem(n=n)
+        rows, plan = es.Rows(problem, *records(problem)), es.plan(problem, es.Pure(1.0), iterations=20)
+        return len(same_run_heard(plan, rows, arithmetic="exact"))
+
+    with ThreadPoolExecutor(4) as threads:
+        assert len(set(threads.map(run, [500, 2000] * 4))) == 1
+
+
+@pytest.mark.parametrize("at", [1, 14])
+def test_what_a_watcher_raises_ends_the_run_as_it_is(at_once, streamed, at):
+    """In the eleven blocks that are prepared nothing is charged; afterwards what was charged stays charged."""
+    problem, heard, account = small_problem(n=205), [], Account(limit=3.0)
+    rows, plan = streamed(problem), es.plan(problem, es.Pure(1.0), iterations=3)
+    own = OSError("no more")
+    own.__cause__ = KeyError("why")
+
+    def stop(share):
+        heard.append(share)
+        if len(heard) == at:
+            raise own
+
+    with pytest.raises(OSError, match="no more") as caught:
+        es.run(plan, rows, ledger=account, on_read=stop)
+    assert caught.value is own
+    assert type(own.__cause__) is KeyError
+    assert len(heard) == at
+    assert len(account.charges) == (at > 11)
+    assert not chunks.watched()
+    assert es.run(plan, rows, on_read=[].append).path.shape == (4, 3)
+
+
+def test_parts_in_threads_are_let_go_of_when_a_watcher_raises(at_once):
+    def parts():
+        yield 1, None
+        yield 1, None
+
+    def stop(share):
+        raise ValueError("no more")
+
+    begun = parts()
+    with pytest.raises(ValueError, match="no more"), chunks.watching(stop):
+        list(chunks.heard(begun, 2))
+    assert begun.gi_frame is None
 
 
 @pytest.mark.parametrize("batch", [20, None])

@@ -8,17 +8,19 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from time import monotonic
 from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from typer import Argument, Option
 
 import epsteps as es
 from epsteps.bounds.steps import Method
 from epsteps.budgets import Budget
+from epsteps.data.chunks import watching
 from epsteps.ledger import databases
 
 LossName = Literal["logistic", "squared"]
@@ -44,6 +46,8 @@ Force = Annotated[
     bool, Option("--force", help="Replace files that are there already (never a ledger or a checkpoint).")
 ]
 
+# Seconds that a pass over the records takes before there is a line for it.
+_LONG = 1.0
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t"}
 
 
@@ -112,12 +116,35 @@ def method_named(name: MethodName) -> Method:
 
 @contextmanager
 def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show progress on a terminal, and nothing in a pipe; yields a function that is told of finished work."""
+    """Show progress on a terminal, and nothing in a pipe; yields a function that is told of finished work.
+
+    While a pass over the records takes long, a second line shows how much of them it has read; it does not stay.
+    """
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description:<12}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
+    columns = (TextColumn("{task.description:<15}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
     with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task(description, total=total)
-        yield lambda steps: progress.advance(task, steps)
+        reading = progress.add_task("reading records", total=1.0, visible=False)
+        try:
+            with watching(_shows(progress, reading) if console.is_terminal else None):
+                yield lambda steps: progress.advance(task, steps)
+        finally:
+            progress.remove_task(reading)
+
+
+def _shows(progress: Progress, reading: TaskID) -> Callable[[float], None]:
+    """Return what hears of the share that a pass has read, and shows it from the first pass on that takes long."""
+    begun, last = 0.0, 1.0
+
+    def heard(share: float) -> None:
+        nonlocal begun, last
+        if share <= last:  # another pass
+            begun = monotonic()
+            progress.reset(reading)
+        last = share
+        progress.update(reading, completed=share, visible=True if monotonic() - begun >= _LONG else None)
+
+    return heard
 
 
 def shown(text: str) -> str:

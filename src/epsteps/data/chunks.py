@@ -2,12 +2,16 @@
 
 Prepared records are integers within 2^20, on the problem's grid and exactly inside its domain, in float32. A pass adds
 up what a *term* makes of each chunk: integers. Their sum is the same whatever engine, threads, workers or order.
+Who watches hears of the share of the records that the present pass has read, and of nothing else.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from time import monotonic
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy.sparse import csr_array, hstack
@@ -28,6 +32,13 @@ _BYTES, _FEW_THREADS, _BYTES_OF_MANY = 2**19, 4, 2**23
 Elementwise = Callable[[np.ndarray, np.ndarray], np.ndarray]
 # What adds up something over records: a function of their integers and targets.
 Block = Callable[[np.ndarray, np.ndarray], np.ndarray]
+Result = TypeVar("Result")
+# Parts of a pass, each with its number of records.
+Sized = Generator[tuple[int, Result], None, None]
+# Seconds of a pass before it is heard of, and between one share of it and the next.
+_SECONDS = 0.1
+# What hears of passes; threads that compute parts of them have none.
+_watcher: ContextVar[Callable[[float], None] | None] = ContextVar("watcher", default=None)
 
 
 class Chunk:
@@ -188,6 +199,85 @@ class Blocks:
     def __call__(self, chunk: Chunk) -> np.ndarray:
         """Return what the function makes of a chunk."""
         return chunk.apply(self.block)
+
+
+class _Raised(BaseException):
+    """What a watcher raised, on its way through engines that make others of exceptions."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+@contextmanager
+def watching(on_read: Callable[[float], None] | None) -> Iterator[None]:
+    """Tell ``on_read`` of the share that a pass has read: in the thread that asks for it, ten times a second at most.
+
+    Passes that are over before that tell nothing, and nothing says how many there are. What ``on_read`` raises ends the
+    pass, and leaves this context as it is. With None nobody is told.
+    """
+
+    def hear(share: float) -> None:
+        try:
+            on_read(share)  # pyright: ignore[reportOptionalCall]
+        except Exception as error:
+            raise _Raised(error) from error
+
+    raised, token = None, _watcher.set(on_read and hear)
+    try:
+        yield
+    except _Raised as stop:
+        raised = stop.error
+    finally:
+        _watcher.reset(token)
+    if raised is not None:
+        raise raised
+
+
+def watched() -> bool:
+    """Tell whether anybody watches the passes of this thread."""
+    return _watcher.get() is not None
+
+
+def heard(parts: Sized[Result], count: int) -> Sized[Result]:
+    """Return the parts of a pass over so many records; when a part has been taken, who watches hears of the share."""
+    on_read = _watcher.get()
+    return parts if on_read is None else _heard(on_read, parts, count)
+
+
+def _heard(on_read: Callable[[float], None], parts: Sized[Result], count: int) -> Sized[Result]:
+    begun, done = monotonic(), 0
+    last = begun
+    with closing(parts):  # also when the watcher raises: what runs in threads is not begun then
+        while (part := _unwatched(next, parts, None)) is not None:
+            yield part
+            done, now = done + part[0], monotonic()
+            if now - last >= _SECONDS or (done >= count and last > begun):
+                last = now
+                _unwatched(on_read, done / count if done < count else 1.0)
+
+
+def _unwatched(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a function does while nobody watches: passes inside a pass are its own business."""
+    token = _watcher.set(None)
+    try:
+        return function(*arguments)
+    finally:
+        _watcher.reset(token)
+
+
+def added(parts: Sized[np.ndarray], count: int, most: int) -> np.ndarray:
+    """Return the exact sum of int64 sums over parts of ``count`` records, of which 64 bits hold ``most``."""
+    sums: list[np.ndarray] = []
+    room = 0
+    for size, part in parts:
+        if size > room or not sums:
+            sums.append(part)
+            room = most
+        else:
+            sums[-1] = sums[-1] + part
+        room -= size
+    return grid.total(sums, count, most)
 
 
 def combined(products: np.ndarray, weights: np.ndarray) -> np.ndarray:

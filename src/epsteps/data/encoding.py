@@ -6,6 +6,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from epsteps.data import values
+from epsteps.data.chunks import Sized, heard
 from epsteps.problem.grid import STEPS
 from epsteps.problem.problem import Problem
 
@@ -91,16 +92,21 @@ def _with_data(matrix: csr_array, data: np.ndarray) -> csr_array:
     return csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
-def _blocks(count: int, d: int) -> list[slice]:
+def _blocks(count: int, d: int) -> Iterator[slice]:
     size = max(1, _BLOCK // d)
-    return [slice(start, start + size) for start in range(0, count, size)]
+    return (block for _, block in heard(((size, slice(i, i + size)) for i in range(0, count, size)), count))
 
 
 def _entry_blocks(indptr: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield the entries of a few rows at a time, and where among them each row starts."""
-    row, count = 0, len(indptr) - 1
-    while row < count:
-        stop = int(np.searchsorted(indptr, indptr[row] + _BLOCK, side="right")) - 1
-        stop = min(max(stop, row + 1), row + _BLOCK, count)
-        yield slice(int(indptr[row]), int(indptr[stop])), indptr[row : stop + 1] - indptr[row]
-        row = stop
+    """Return the entries of a few rows at a time, and where among them each row starts."""
+    count = len(indptr) - 1
+
+    def sized() -> Sized[tuple[slice, np.ndarray]]:
+        row = 0
+        while row < count:
+            stop = int(np.searchsorted(indptr, indptr[row] + _BLOCK, side="right")) - 1
+            stop = min(max(stop, row + 1), row + _BLOCK, count)
+            yield stop - row, (slice(int(indptr[row]), int(indptr[stop])), indptr[row : stop + 1] - indptr[row])
+            row = stop
+
+    return (block for _, block in heard(sized(), count))

@@ -11,24 +11,23 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache, cached_property
 from importlib.util import find_spec
-from typing import Any, ClassVar, Self, TypeVar
+from itertools import pairwise
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from epsteps.bounds.steps import Steps
 from epsteps.data import chunks, encoding
-from epsteps.data.chunks import Chunk, Term
-from epsteps.problem import grid, levels
+from epsteps.data.chunks import Chunk, Result, Sized, Term
+from epsteps.problem import levels
 from epsteps.problem.ball import Ball
 from epsteps.problem.grid import ROWS_PER_DOUBLE, STEPS, Grid, Points
 from epsteps.problem.losses import Logistic, Loss, Squared
 from epsteps.problem.problem import Problem
-
-Result = TypeVar("Result")
 
 # Numbers in the records from which compiled kernels are worth the seconds that compiling them takes once.
 _WORTH_COMPILING = 1_000_000
@@ -38,6 +37,8 @@ _ROWS = 2 * ROWS_PER_DOUBLE + 37
 _SHAPES = ((3, 1), (3, 5), (100, 1))
 # Sums are taken over this many parts of the records, so that results do not depend on the number of threads.
 PARTS = 8
+# Chunks that a part of an exact sum has at most, so that who watches sees long passes move.
+_CHUNKS = 64
 # Margins below which starting threads costs more than it saves.
 _WORTH_THREADS = 1_000_000
 # Margins below which BLAS uses no threads of its own, which would spin while they wait.
@@ -174,8 +175,8 @@ class ArrayEngine(Engine):
                 total = total + term(self._chunk(between if rows is None else rows[between]))
             return total
 
-        parts = map_parts(part, count, work=width, largest=chunks.ROWS_PER_INT64)
-        return grid.total(parts, count, chunks.ROWS_PER_INT64)
+        most = chunks.ROWS_PER_INT64
+        return chunks.added(each_part(part, count, work=width, largest=min(most, _CHUNKS * size)), count, most)
 
     def _chunk_size(self, term: Term) -> int:
         """Return how many records a term gets at a time."""
@@ -258,6 +259,7 @@ class SelfTestError(RuntimeError):
 
 
 @cache
+@chunks.watching(None)
 def require_exact(make: Callable[[Problem, np.ndarray, np.ndarray], ArrayEngine], name: str) -> None:
     """Raise unless the engine's sums over synthetic records are those that were added in 64-bit integers.
 
@@ -301,19 +303,30 @@ def _expected(loss: Loss, features: np.ndarray, targets: np.ndarray, points: Poi
 
 
 def map_parts(part: Callable[[int, int], Result], count: int, *, work: int, largest: int | None = None) -> list[Result]:
-    """Return ``part(start, stop)`` for parts of the records, in threads where ``work`` per record makes it pay.
+    """Return ``part(start, stop)`` for parts of the records, as ``each_part`` yields them."""
+    return [result for _, result in each_part(part, count, work=work, largest=largest)]
+
+
+def each_part(
+    part: Callable[[int, int], Result], count: int, *, work: int, largest: int | None = None
+) -> Sized[Result]:
+    """Yield the size and ``part(start, stop)`` of each part of the records, in threads where ``work`` per record pays.
 
     No part is larger than ``largest``. BLAS keeps to one thread: its own would spin, or wait for each other. A thread
     of the pool takes all parts itself: if every one of them waited for others, none would be left to compute.
     """
     worth = count * work >= _WORTH_THREADS
-    parts = max(PARTS if worth else 1, -(-count // largest) if largest else 1)
-    edges = np.linspace(0, count, parts + 1).astype(int).tolist()
-    if count * work < _WORTH_LIMITING or getattr(_thread, "is_of_pool", False):
-        return list(map(part, edges[:-1], edges[1:]))
-    run = pool().map if worth and allowed() > 1 else map
-    with one_blas_thread():
-        return list(run(part, edges[:-1], edges[1:]))
+    number = max(PARTS if worth else 1, -(-count // largest) if largest else 1)
+    edges = [0, count] if number == 1 else np.linspace(0, count, number + 1).astype(int).tolist()
+    sizes = [stop - start for start, stop in pairwise(edges)]
+    small = count * work < _WORTH_LIMITING or getattr(_thread, "is_of_pool", False)
+    run = pool().map if worth and not small and allowed() > 1 else map
+
+    def parts() -> Sized[Result]:
+        with nullcontext() if small else one_blas_thread():
+            yield from zip(sizes, run(part, edges[:-1], edges[1:]), strict=True)
+
+    return chunks.heard(parts(), count)
 
 
 def allowed() -> int:

@@ -5,13 +5,13 @@ user allows a file for them, prepared records are kept there: the first pass wri
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import cache
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import numpy as np
 
-from epsteps.data.chunks import ROWS_PER_INT64, Term
+from epsteps.data.chunks import ROWS_PER_INT64, Result, Sized, Term, added, heard
 from epsteps.data.engine import PARTS, ArrayEngine, Engine, allowed, one_blas_thread, pool, require_exact
 from epsteps.problem import grid
 from epsteps.problem.grid import STEPS, Points
@@ -26,7 +26,6 @@ _PREPARED = 4
 Block = Callable[[], tuple[np.ndarray, np.ndarray]]
 # All records as integers on the grid, row by row, and encoded targets: block by block, in order.
 Prepared = Iterator[tuple[np.ndarray, np.ndarray]]
-Result = TypeVar("Result")
 _Term = Callable[[ArrayEngine], np.ndarray]
 
 
@@ -106,7 +105,7 @@ class StreamEngine(Engine):
         if self._exact is not None:
             return self._exact
         if self._keep is None:
-            for _ in _ahead(lambda block: len(block()), self._raw_blocks(None)):
+            for _ in heard(_ahead(lambda block: (len(block()[1]), None), self._raw_blocks(None)), self._count(None)):
                 pass
             self._exact = self._reader
         else:
@@ -115,35 +114,34 @@ class StreamEngine(Engine):
 
     def _prepared(self) -> Prepared:
         """Yield all records as integers and encoded targets; those that were written need no memory as they were."""
+
+        def sized(block: Block) -> tuple[int, tuple[np.ndarray, np.ndarray]]:
+            integers, targets = self._rounded(block)
+            return len(targets), (integers, targets)
+
         start = 0
-        for integers, targets in _ahead(self._rounded, self._raw_blocks(None)):
-            yield integers, targets
-            stop = start + len(targets)
-            self._reader.forget(start, stop)
-            start = stop
+        for size, prepared in heard(_ahead(sized, self._raw_blocks(None)), self._count(None)):
+            yield prepared
+            self._reader.forget(start, start + size)
+            start += size
 
     def _mean(self, term: _Term, rows: np.ndarray | None = None) -> np.ndarray:
         total, count = np.zeros(()), 0
-        for size, part in self._parts(term, self._raw_blocks(rows), self._float_engine):
+        for size, part in heard(self._parts(term, self._raw_blocks(rows), self._float_engine), self._count(rows)):
             total = total + size * part
             count += size
         return total / count
 
     def _total(self, term: _Term, rows: np.ndarray | None = None, largest: int = grid.ROWS_PER_INT64) -> np.ndarray:
-        parts: list[np.ndarray] = []
-        count = room = 0
-        for size, part in self._parts(term, self._exact_blocks(rows), self._exact_engine):
-            if size > room:
-                parts.append(part)
-                room = largest
-            else:
-                parts[-1] = parts[-1] + part
-            room, count = room - size, count + size
-        return grid.total(parts, count, largest)
+        count, parts = self._count(rows), self._parts(term, self._exact_blocks(rows), self._exact_engine)
+        return added(heard(parts, count), count, largest)
+
+    def _count(self, rows: np.ndarray | None) -> int:
+        return self._reader.shape[0] if rows is None else len(rows)
 
     def _parts(
         self, term: _Term, blocks: Iterable[Block], engine_of: Callable[[Block], ArrayEngine]
-    ) -> Iterator[tuple[int, np.ndarray]]:
+    ) -> Sized[np.ndarray]:
         """Yield the number of records of each block, and the term; the next blocks are read meanwhile."""
 
         def part(engine: ArrayEngine) -> tuple[int, np.ndarray]:
@@ -175,7 +173,7 @@ class StreamEngine(Engine):
         return reader.blocks(size, rows)
 
 
-def _ahead(work: Callable[[Block], Result], blocks: Iterable[Block]) -> Iterator[Result]:
+def _ahead(work: Callable[[Block], Result], blocks: Iterable[Block]) -> Generator[Result, None, None]:
     """Yield what threads make of each block, in order; a few are always on their way."""
     pending = deque()
     for block in blocks:

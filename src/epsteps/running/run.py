@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from epsteps.budgets import Concentrated, Cost, Pure
-from epsteps.data.chunks import Blocks
+from epsteps.data.chunks import Blocks, watching
 from epsteps.data.rows import Rows
 from epsteps.ledger.books import Account
 from epsteps.methods.smoothness import SmoothnessEstimate, SmoothnessPlan
@@ -69,6 +69,7 @@ def run(
     ledger: Account | None = None,
     checkpoint: str | Path | None = None,
     on_step: Callable[[int], None] | None = None,
+    on_read: Callable[[float], None] | None = None,
 ) -> Run:
     """Execute a plan on records: the one function that reads private data.
 
@@ -95,6 +96,13 @@ def run(
     on_step : callable, optional
         Called with the number of answers so far, which are steps of a plan of steps, for a progress bar (there are
         ``plan.requests`` in a run); by compiled experiments for many at once.
+    on_read : callable, optional
+        Called with the share, above 0 and up to 1, of the records that the present pass over them has read, for a
+        second bar: one answer may take many passes, and one pass long. It hears of passes that last a tenth of a second
+        or more, in blocks from files, by dask workers, or in parts of memory; in the thread of the run, and about ten
+        times a second. How many passes a solver makes depends on the records, and so does the time that they take:
+        show the share to who may see the clock, and keep no account of it. What ``on_read`` or ``on_step`` raise ends
+        the run; what was charged stays charged.
     """
     if not plan.problem.same_records(data.problem):
         raise ValueError(f"the plan is for {plan.problem}, but the records are for {data.problem}.")
@@ -108,18 +116,19 @@ def run(
     source = taps.open_source(None if seed is None else validate.integer("seed", seed, low=0))
     exact, on_step = _is_exact(plan, arithmetic, source, checkpoint), on_step or (lambda _: None)
     reader = Reader(data)
-    if exact:
-        plan.require_executable()
-        for kind in plan.reads:
-            kind.prepare(reader)
-    with _checkpoint(checkpoint, plan, x, seed, arithmetic) as saved:
-        if ledger is not None:
-            key = {} if saved is None else {"key": saved.key}
-            ledger.charge(plan.spending(copies), note=plan.note(copies), **key)
+    with nullcontext() if on_read is None else watching(on_read):
         if exact:
-            published = converse(plan, Answers(reader, Meter(plan.allowance, copies), source, saved, on_step), x)
-        else:
-            published = floats.experiment(plan, data, source, x, on_step)  # pyright: ignore[reportArgumentType]
+            plan.require_executable()
+            for kind in plan.reads:
+                kind.prepare(reader)
+        with _checkpoint(checkpoint, plan, x, seed, arithmetic) as saved:
+            if ledger is not None:
+                key = {} if saved is None else {"key": saved.key}
+                ledger.charge(plan.spending(copies), note=plan.note(copies), **key)
+            if exact:
+                published = converse(plan, Answers(reader, Meter(plan.allowance, copies), source, saved, on_step), x)
+            else:
+                published = floats.experiment(plan, data, source, x, on_step)  # pyright: ignore[reportArgumentType]
     if repetitions is None:
         published = Published(published.path[..., 0], {name: v[..., 0] for name, v in published.extras.items()})
     return Run(plan, published.path, source.seeded, published.extras)

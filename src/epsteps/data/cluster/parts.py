@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from epsteps.data.chunks import heard, watched
 from epsteps.data.cluster.workers import (
     FAN,
     Partition,
@@ -212,6 +213,7 @@ class Parts:
         if not lost:
             return
         made = self._made(lost)
+        self._follow(list(made.values()), [self._counts[i] for i in lost])
         for error in self._client.gather(self._client.map(trouble, list(made.values()), pure=False)):
             if error is not None:
                 raise error
@@ -277,12 +279,23 @@ class Parts:
 
     def _reduced(self, answers: list[Any], counts: list[int], add: Callable) -> np.ndarray:
         """Add the answers, in workers first if there are more than a few."""
+        asked = answers, counts
         while len(answers) > _FEW:
             starts = range(0, len(answers), FAN)
             groups = [answers[i : i + FAN] for i in starts]
             counts = [sum(counts[i : i + FAN]) for i in starts]
             answers = self._client.map(add, groups, counts, pure=False)
+        self._follow(*asked)
         return add(self._client.gather(answers), sum(counts))
+
+    def _follow(self, tasks: list[Any], counts: Sequence[int]) -> None:
+        """Where someone watches, wait for each of these tasks, whether it succeeds or not."""
+        if not watched():
+            return
+        sizes = {task.key: count for task, count in zip(tasks, counts, strict=True)}
+        done = require("distributed", "dask", PURPOSE).as_completed(tasks, loop=self._client.loop)
+        for _ in heard(((sizes[task.key], None) for task in done), sum(counts)):
+            pass
 
     def _persist(self, work: Callable[[], Any], passing: tuple[type[Exception], ...]) -> Any:
         """Return what ``work`` does, tried again after errors that pass when lost parts are made again."""
