@@ -4,12 +4,13 @@
     python benchmarks/house.py --against ../old/src/epsteps --out FILE.md   # beside ``git worktree add ../old COMMIT``
     python benchmarks/house.py ../old/src/epsteps --list                    # every line that was counted
 
-**Type tests** hold a value against a class of a family (plans, budgets and costs, losses, domains, noise shapes; the
-names are in ``FAMILIES``, heirs of those classes belong too): ``isinstance``, ``issubclass``, ``type(x)`` or
-``x.__class__`` or its name compared by ``is``, ``==`` or ``in``, a class pattern of ``match``, a dictionary keyed by
-classes, ``function.register(Class)``. A name that stands for classes (``type(x) in OWN``, the parameter ``kinds``)
-counts as those. A test is *inside its room*, and not counted, in the folder that defines the class; in that file
-alone where it lies at the top of the tree or directly in ``methods/``. One that concerns two families counts for both.
+**Type tests** hold a value against a class of a family (plans, budgets and costs, losses, domains and what they give
+kernels, noise shapes; the names are in ``FAMILIES``, heirs of those classes belong too): ``isinstance``,
+``issubclass``, ``type(x)`` or ``x.__class__`` or its name compared by ``is``, ``==`` or ``in``, a class pattern of
+``match``, a dictionary keyed by classes, ``function.register(Class)``. A name that stands for classes
+(``type(x) in OWN``, the parameter ``kinds``) counts as those. A test is *inside its room*, and not counted, in the
+folder that defines the class; in that file alone where it lies at the top of the tree or directly in ``methods/``. One
+that concerns two families counts for both.
 
 **Comparisons of units** hold a value against "epsilon", "rho" or "mu" by ``==``, ``!=``, ``in``, ``not in`` or
 ``case``, outside ``budgets/``. Where what is compared is called ``name`` it is that of a parameter, and not counted.
@@ -40,7 +41,7 @@ FAMILIES = {
     "plans": "Plan StepsPlan PublishedPlan ObjectivePlan OutputPlan StatisticsPlan CurvaturePlan SearchPlan Minimised",
     "budgets": "Budget Pure Concentrated Approximate Selection Corners Expense Cost Epsilon Rho Mu Composed",
     "losses": "Loss Logistic SmoothedHinge Squared PseudoHuber Softmax",
-    "domains": "Domain Ball Box",
+    "domains": "Domain Ball Box Recipe Clipping Shortening",
     "shapes": "Shape Mechanism KNorm Gaussian Body Ellipsoid Hull Covariance HullCovariance MatrixNoise Wishart",
 }
 # Classes of the same names that belong to no family: balls of interval arithmetic, saturations, launches of kernels.

@@ -42,6 +42,7 @@ def families_in(house, source, path="running.py"):
         ("isinstance(x, (Plan, Ball))", ["domains", "plans"]),
         ("isinstance(x, FreshPlan)", ["plans"]),
         ("type(x) is Ball", ["domains"]),
+        ("isinstance(recipe, Clipping)", ["domains"]),
         ("type(x) not in (Logistic, Squared)", ["losses"]),
         ("x.__class__ == Plan", ["plans"]),
         ("type(x).__name__ == 'Logistic'", ["losses"]),

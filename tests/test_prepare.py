@@ -1,6 +1,7 @@
 """Records on the grid: the compiled pass gives NumPy's bits, and both keep the rule by which a ball rounds."""
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -173,6 +174,30 @@ def test_a_derived_domain_is_asked_itself():
     found = FastEngine(problem, rows, np.ones(ROWS))._rounded(problem, rows)
     np.testing.assert_array_equal(found, encoding.integers(problem, rows))
     assert np.abs(found[:, :5]).max() <= STEPS / 2
+
+
+class Told(es.Box):
+    """A box that gives its numbers to the kernel of this name, in a recipe of another kind, and counts its answers."""
+
+    kernel, asked = "clip", 0
+
+    def integers(self, rows, steps):
+        type(self).asked += 1
+        return super().integers(rows, steps)
+
+    def recipe(self, d, steps):
+        numbers = super().recipe(d, steps)
+        return SimpleNamespace(kernel=self.kernel, ends=numbers.ends, one_hot=numbers.one_hot)
+
+
+@pytest.mark.parametrize(("kernel", "asked"), [("clip", 0), ("of nobody", 1)])
+def test_a_recipe_of_any_kind_names_its_kernel_and_without_one_the_domain_is_asked(kernel, asked, monkeypatch):
+    monkeypatch.setattr(Told, "kernel", kernel)
+    monkeypatch.setattr(Told, "asked", 0)
+    told, box = (problem_of(kind(0, 2, one_hot=[(1, 3)]), 4) for kind in (Told, es.Box))
+    rows = hostile(box.domain, 4)
+    assert _prepare.integers(told, rows).tobytes() == encoding.integers(box, rows).tobytes()
+    assert Told.asked == asked
 
 
 def test_records_that_cannot_be_written_in_parts_and_in_the_threads_of_the_pool():

@@ -4,13 +4,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
 from epsteps.problem.levels import NORMS
 from epsteps.problem.shapes import Body, Hull
 from epsteps.problem.validate import Kinds
+
+
+class Recipe(Protocol):
+    """What a domain's ``integers`` compute with, as numbers for the compiled kernel of this name."""
+
+    @property
+    def kernel(self) -> str:
+        """The kernel's name; where there is none of this name, the domain's ``integers`` are asked."""
+        ...
 
 
 class Clipping(NamedTuple):
@@ -22,6 +31,7 @@ class Clipping(NamedTuple):
 
     ends: np.ndarray
     one_hot: tuple[tuple[int, int], ...] = ()
+    kernel = "clip"
 
 
 class Shortening(NamedTuple):
@@ -36,6 +46,7 @@ class Shortening(NamedTuple):
     allowed: float
     scale: float
     limit: float
+    kernel = "shorten"
 
 
 class Domain(ABC):
@@ -78,7 +89,7 @@ class Domain(ABC):
     def integers(self, rows: np.ndarray, steps: int) -> np.ndarray:
         """Return the projected rows in units of 1/steps of each column's largest value, exactly inside the domain."""
 
-    def recipe(self, d: int, steps: int) -> Clipping | Shortening | None:
+    def recipe(self, d: int, steps: int) -> Recipe | None:
         """Return what ``integers`` computes with, for compiled code that gives the same integers; None for none.
 
         It counts for the class that defines it: what is derived from it may compute other integers.

@@ -5,8 +5,8 @@ bit by bit: lengths are sums one feature after the other, of several rows side b
 any order. Kernels compute with the numbers that a domain gives as its ``recipe``.
 """
 
-import threading
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from llvmlite import ir
@@ -44,6 +44,8 @@ _FEW = 64
 _GROUP = 4 * _LANES
 # Ranks are multiples of this, one for each distance, plus the column.
 _COLUMNS = 2**22
+# What writes the integers of rows of features to rows of a result.
+_Fill = Callable[[np.ndarray, np.ndarray], None]
 
 
 def integers(problem: Problem, features: np.ndarray) -> np.ndarray:
@@ -66,28 +68,34 @@ def integers(problem: Problem, features: np.ndarray) -> np.ndarray:
             rows.flags.writeable = False  # numba compiles anew for arrays that can be written
             fill(rows, result[block].reshape(-1))
 
-    if threading.current_thread().name.startswith("epsteps"):
-        part(0, number)  # a thread of the pool that waits for others of the pool could wait forever
-    else:
-        map_parts(part, number, work=d)
+    map_parts(part, number, work=d)
     return result
 
 
-def _kernel_of(problem: Problem) -> Callable[[np.ndarray, np.ndarray], None] | None:
-    """Return what writes the integers of rows, or None where the domain's own class has no recipe for them."""
-    domain, d, width = problem.domain, problem.d, problem.width
+def _kernel_of(problem: Problem) -> _Fill | None:
+    """Return what writes the integers of rows, or None where the domain's own class has no recipe for a kernel."""
+    domain, d = problem.domain, problem.d
     recipe = domain.recipe(d, STEPS) if "recipe" in vars(type(domain)) and d < _COLUMNS else None
-    if isinstance(recipe, Shortening):
-        return lambda features, result: shortened(features, result, d, width, *recipe, STEPS, VERSION)
-    if isinstance(recipe, Clipping):
-        ends = np.zeros((5, -(-d // _LANES) * _LANES))
-        ends[:, :d] = recipe.ends
-        blocks = np.array(recipe.one_hot, dtype=np.int64).reshape(-1, 2)
-        allowed = 1 - (np.diff(blocks).reshape(-1) + 8) * np.finfo(float).eps  # as in Box: rounded toward the inside
-        return lambda features, result: clipped(
-            features, result, d, width, ends.reshape(-1), blocks, allowed, STEPS, VERSION
-        )
-    return None
+    kernel = None if recipe is None else _KERNELS.get(recipe.kernel)
+    return None if kernel is None else kernel(recipe, d, problem.width)
+
+
+def _shortening(recipe: Shortening, d: int, width: int) -> _Fill:
+    return lambda features, result: shortened(features, result, d, width, *recipe, STEPS, VERSION)
+
+
+def _clipping(recipe: Clipping, d: int, width: int) -> _Fill:
+    ends = np.zeros((5, -(-d // _LANES) * _LANES))
+    ends[:, :d] = recipe.ends
+    blocks = np.array(recipe.one_hot, dtype=np.int64).reshape(-1, 2)
+    allowed = 1 - (np.diff(blocks).reshape(-1) + 8) * np.finfo(float).eps  # as in Box: rounded toward the inside
+    return lambda features, result: clipped(
+        features, result, d, width, ends.reshape(-1), blocks, allowed, STEPS, VERSION
+    )
+
+
+# What makes a kernel of a recipe, the number of features and the width of a result, by the name that recipes have.
+_KERNELS: dict[str, Callable[[Any, int, int], _Fill]] = {"shorten": _shortening, "clip": _clipping}
 
 
 class _Window:

@@ -1,6 +1,5 @@
 """Records for torch: on the card as a whole where they fit, else in host memory and copied over block by block."""
 
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -197,7 +196,4 @@ def _copy(to: np.ndarray, features: np.ndarray, targets: np.ndarray) -> None:
         np.copyto(to[start:stop, :d], features[start:stop], casting="same_kind")
         np.copyto(to[start:stop, d], targets[start:stop], casting="same_kind")
 
-    if threading.current_thread().name.startswith("epsteps"):
-        part(0, len(features))  # a thread of the pool that waits for others of the pool could wait forever
-    else:
-        map_parts(part, len(features), work=d)
+    map_parts(part, len(features), work=d)
