@@ -26,15 +26,6 @@ def projected(problem: Problem, features: np.ndarray) -> np.ndarray:
     return result
 
 
-@np.errstate(all="ignore")
-def revealed(problem: Problem, features: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return raw records as UNPROTECTED numbers: float64 features in the domain, with the intercept, and targets.
-
-    Features of any kind are projected in float64, whose results lie inside the domain.
-    """
-    return projected(problem, features.astype(float)), problem.loss.encode(targets)
-
-
 def declared_targets(problem: Problem, targets: np.ndarray) -> np.ndarray:
     """Return targets of no declared type, Python's objects, cell by cell as what the loss takes: numbers, or text."""
     if targets.dtype.kind != "O":
