@@ -347,7 +347,24 @@ class Sloppy(DenseEngine):
         return super()._exact_sums(points, rows) + (rows is not None)
 
 
-@pytest.mark.parametrize("wrong", [Unflushed, Sloppy])
+class Overfull(DenseEngine):
+    """Sums of gradients are right; of what terms are made of, one takes a whole chunk in one double."""
+
+    wrong: str
+
+    def _chunk(self, rows):
+        chunk = super()._chunk(rows)
+        u = chunk.features
+        sums = {"moment": lambda: u.T @ u, "squares": lambda: np.sum(u * u, axis=0), "gather": lambda v: u.T @ v}
+        setattr(chunk, self.wrong, lambda *numbers: sums[self.wrong](*numbers).astype(np.int64))
+        return chunk
+
+
+def overfull(name):
+    return type(f"Overfull{name}", (Overfull,), {"wrong": name})
+
+
+@pytest.mark.parametrize("wrong", [Unflushed, Sloppy, *map(overfull, ("moment", "squares", "gather"))])
 def test_an_engine_that_adds_wrongly_is_not_used(wrong):
     with pytest.raises(SelfTestError, match="the 'wrong' engine does not add integers exactly"):
         require_exact(wrong, "wrong")

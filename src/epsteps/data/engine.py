@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import cache, cached_property
 from importlib.util import find_spec
 from itertools import pairwise
+from operator import methodcaller
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -265,7 +266,7 @@ def require_exact(make: Callable[[Problem, np.ndarray, np.ndarray], ArrayEngine]
 
     Most records are nearly as large as they may be, have odd numbers for features and pull the same way, so that an
     accumulator which rounds, or which is not emptied in time, shows. Sums over all records and over given rows are
-    tried.
+    tried, and what terms are made of: sums over the largest chunk that the engine hands out.
     """
     every = np.arange(_ROWS) * 7919 % _ROWS  # each record once, in another order
     for loss in (Logistic(), Squared()):
@@ -276,7 +277,8 @@ def require_exact(make: Callable[[Problem, np.ndarray, np.ndarray], ArrayEngine]
                 make(problem, integers / np.float32(STEPS), targets),
                 _expected(loss, integers, targets, points),
             )
-            if not all(np.array_equal(engine._exact_sums(points, rows), expected) for rows in (None, every)):
+            sums = (np.array_equal(engine._exact_sums(points, rows), expected) for rows in (None, every))
+            if not (all(sums) and _adds_chunks(engine, integers)):
                 raise SelfTestError(
                     f"the {name!r} engine does not add integers exactly on this machine: it is not used for private "
                     "sums. Please report it, and use engine='numpy'."
@@ -300,6 +302,23 @@ def _expected(loss: Loss, features: np.ndarray, targets: np.ndarray, points: Poi
     margins = (u @ points.coefficients.astype(np.int64)).astype(float)
     slopes = loss.levels(margins * points.step, targets[:, None], points.bound)
     return u.T @ slopes.astype(np.int64)
+
+
+def _adds_chunks(engine: ArrayEngine, integers: np.ndarray) -> bool:
+    """Tell whether a chunk of as many records as a term gets at a time adds up its records' products in int64."""
+    size = min(engine._chunk_size(methodcaller("moment")), len(integers))
+    chunk, u, column = (
+        engine._chunk(slice(0, size)),
+        integers[:size].astype(np.int64),
+        integers[:size, :1].astype(float),
+    )
+    moment = u.T @ u
+    gathered = (chunk.gather(column), chunk.gather_fixed(column / chunks.LIMB, 1))
+    return (
+        all(np.array_equal(found, moment[:, :1]) for found in gathered)
+        and np.array_equal(chunk.squares(), np.diag(moment))
+        and np.array_equal(chunk.moment(), moment)
+    )
 
 
 def map_parts(part: Callable[[int, int], Result], count: int, *, work: int, largest: int | None = None) -> list[Result]:
