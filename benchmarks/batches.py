@@ -75,26 +75,11 @@ def cases(engine: str, steps: int) -> dict[tuple[str, int], dict[str, Callable[[
     return found
 
 
-def race(ways: dict[str, Callable[[], object]], seconds: float) -> dict[str, float]:
-    """Return each way's best CPU time in seconds."""
-    best = dict.fromkeys(ways, float("inf"))
-    for way in ways.values():
-        way()
-    begin, rounds = time.perf_counter(), 0
-    while time.perf_counter() - begin < seconds or rounds < 5:
-        for name, way in ways.items():
-            start = time.process_time()
-            way()
-            best[name] = min(best[name], time.process_time() - start)
-        rounds += 1
-    return best
-
-
 def measured(engine: str, steps: int, seconds: float) -> list[list]:
     """Return the table of one engine."""
     rows = []
     for (case, count), ways in cases(engine, steps).items():
-        found = race(ways, seconds)
+        found = machine.race(ways, seconds, time.process_time)
         base = found["plain"]
         rows += [[case, way, 1e6 * best / count, best / base] for way, best in found.items()]
     return rows

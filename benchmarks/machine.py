@@ -1,10 +1,12 @@
-"""What a measurement was made on: written beside every result."""
+"""What a measurement was made on, written beside every result; and how ways to do the same are measured."""
 
 import datetime
 import importlib.metadata
 import os
 import platform
 import resource
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 PACKAGES = ("epsteps", "numpy", "scipy", "numba", "scikit-learn", "torch", "dask", "opacus", "opendp")
@@ -19,6 +21,21 @@ def facts() -> dict:
         "python": platform.python_version(),
         "packages": {name: version for name in PACKAGES if (version := _version(name))},
     }
+
+
+def race(ways: dict[str, Callable[[], object]], seconds: float, clock: Callable[[], float]) -> dict[str, float]:
+    """Return each way's best time in seconds: they take turns, after a first round that does not count."""
+    best = dict.fromkeys(ways, float("inf"))
+    for way in ways.values():
+        way()
+    begin, rounds = time.perf_counter(), 0
+    while time.perf_counter() - begin < seconds or rounds < 5:
+        for name, way in ways.items():
+            start = clock()
+            way()
+            best[name] = min(best[name], clock() - start)
+        rounds += 1
+    return best
 
 
 def peak_memory() -> int:

@@ -18,6 +18,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
+import machine
 import numba
 import numpy as np
 import peers
@@ -84,20 +85,10 @@ def sigmoids(margins, negated, totals, factors, repetitions):
 def race(ways: dict[str, Callable[[], object]], seconds: float, threads: int) -> dict[str, float]:
     """Return each way's best time in milliseconds."""
     clock = time.process_time if threads == 1 else time.perf_counter
-    best = dict.fromkeys(ways, float("inf"))
-    for way in ways.values():
-        way()
-    begin, rounds = time.perf_counter(), 0
-    while time.perf_counter() - begin < seconds or rounds < 5:
-        for name, way in ways.items():
-            start = clock()
-            way()
-            best[name] = min(best[name], clock() - start)
-        rounds += 1
-    return {name: 1e3 * found for name, found in best.items()}
+    return {name: 1e3 * found for name, found in machine.race(ways, seconds, clock).items()}
 
 
-def machine(seconds: float) -> dict[str, float]:
+def measured_rates(seconds: float) -> dict[str, float]:
     """Return GB/s, GFLOP/s and nanoseconds per sigmoid of one thread."""
     found, count = {}, 20_000
     ways: dict[str, Callable[[], object]] = {}
@@ -156,7 +147,7 @@ def gradients(n: int, d: int, seconds: float, threads: int) -> list[Row]:
     return rows
 
 
-def batched(machine: dict[str, float], seconds: float, threads: int) -> list[Row]:
+def batched(rates: dict[str, float], seconds: float, threads: int) -> list[Row]:
     """Compare R points at once, per point; the roof is 4nd flops and n sigmoids at the measured rates."""
     n, d = BATCH_SHAPE
     X32, y, _ = data(n, d)
@@ -176,7 +167,7 @@ def batched(machine: dict[str, float], seconds: float, threads: int) -> list[Row
             ways["numpy engine, exact"] = partial(dense.sums, points)
             ways["fast engine, exact"] = partial(fast.sums, points)
         name = dtype.__name__
-        bound = (4 * n * d / machine[f"FMA GFLOP/s {name}"] + n * machine[f"sigmoid ns {name}"]) / 1e6 / threads
+        bound = (4 * n * d / rates[f"FMA GFLOP/s {name}"] + n * rates[f"sigmoid ns {name}"]) / 1e6 / threads
         found = {way: ms / R for way, ms in race(ways, seconds, threads).items()}
         base = found["naive NumPy"]
         rows += [(f"{n} x {d} {name}, R = {R}", way, ms, bound / ms, base / ms) for way, ms in found.items()]
@@ -272,7 +263,7 @@ def main() -> None:
     }
     rows: list[Row] = []
     with threadpool_limits(options.threads):
-        rates = machine(seconds)
+        rates = measured_rates(seconds)
         for shape in QUICK_SHAPES if options.quick else SHAPES:
             rows += gradients(*shape, seconds, options.threads)
         rows += batched(rates, seconds, options.threads)
