@@ -115,7 +115,12 @@ SOURCES = {
     "dask": "dask",
     "sparse": "auto",
     "streamed": "numpy",
+    "kept": "numpy",
 }
+# Those that are read in blocks: prepared for every pass, or once, and then kept in a file.
+IN_BLOCKS = ("streamed", "kept")
+# What records are given by; their sources set all of it, but for columns and validate, which are about structure.
+_OF_ROWS = {"problem", "X", "y", "engine", "scheduler", "cache", "columns", "validate"}
 # Where dask workers are, if there are any.
 SCHEDULER: Any = None
 RECORDS = ("mild", "ends", "zeros", "equal", "one class", "holes", "vast")
@@ -202,6 +207,7 @@ def without_an_axis() -> list[str]:
     missing += [f"fact {name}" for name in fields - _GIVEN - set(FACTS)]
     missing += [f"budget {kind.__name__}" for kind in _classes("allocate", "spending") if kind not in BUDGETS]
     missing += [f"domain {kind.__name__}" for kind in _classes("project", "reach") if kind not in DOMAINS]
+    missing += [f"option {name} of Rows" for name in inspect.signature(es.Rows).parameters if name not in _OF_ROWS]
     missing += [f"engine {name}" for name in engines.names() if name not in SOURCES]
     return missing
 
@@ -251,7 +257,7 @@ def rows_of(source: str, problem: es.Problem, X: np.ndarray, y: np.ndarray, fold
     """Return the records through this source; those that are streamed lie in a file of the folder."""
     if source == "sparse":
         X = scipy.sparse.csr_array(X)
-    elif source == "streamed":
+    elif source in IN_BLOCKS:
         file = folder / f"{uuid.uuid4().hex}.npy"  # a replay reads the first records again
         np.save(file, X)
         X = np.load(file, mmap_mode="r")
@@ -259,4 +265,5 @@ def rows_of(source: str, problem: es.Problem, X: np.ndarray, y: np.ndarray, fold
         import dask.array as da
 
         X, y = da.from_array(X, chunks=(max(len(X) // 2, 1), -1)), da.from_array(y, chunks=max(len(y) // 2, 1))
-    return es.Rows(problem, X, y, engine=SOURCES[source], scheduler=SCHEDULER if source == "dask" else None)
+    scheduler, cache = SCHEDULER if source == "dask" else None, folder if source == "kept" else None
+    return es.Rows(problem, X, y, engine=SOURCES[source], scheduler=scheduler, cache=cache)

@@ -12,6 +12,7 @@ from collections import Counter
 import combinations
 import pytest
 from combinations import Combination
+from laws import runs
 
 import epsteps as es
 from epsteps import MissingExtraError
@@ -147,6 +148,36 @@ def test_every_combination_is_refused_or_keeps_its_certificate(method, release, 
     assert largest > 0.2, largest  # how much of the claim some pair of neighbours shows
 
 
+@pytest.mark.parametrize(("method", "release"), combinations.METHODS, ids=_name)
+@pytest.mark.usefixtures("small_sources")
+def test_every_source_publishes_the_same_bits_for_every_loss(method, release, tmp_path, monkeypatch):
+    count = same_everywhere(method, release, tmp_path, monkeypatch, combinations.sources_here())
+    assert count == len(combinations.LOSSES) if method in combinations.STEPS else count > 0
+
+
+def same_everywhere(method, release, folder, monkeypatch, sources) -> int:
+    """Hold what each source publishes against records in memory; return for how many losses there is a plan."""
+    count, few = 0, {"max_iterations": 4} if method == "descent" else {}
+    if method in combinations.STEPS:
+        few = {"iterations": 4, "allocation": "uniform"}
+    for loss in combinations.LOSSES:
+        problem = es.Problem(loss, es.Box(0, 2), ridge=0.2, n=50, d=3, intercept=True)
+        try:
+            plan = es.plan(problem, es.Pure(1.0), method, release=release, **few)
+        except REFUSALS:
+            continue
+        (records, _), *_ = combinations.datasets(problem, "mild", 1)
+        expected = es.run(plan, es.Rows(problem, *records, engine="numpy"), seed=3, arithmetic="exact")
+        count += 1
+        for source in sources:
+            if source == "fast" and loss.outputs > 1:
+                continue  # it has no such engine, and says so
+            monkeypatch.setattr(where, "KEPT", 0 if source in combinations.IN_BLOCKS else 2**24)
+            rows = combinations.rows_of(source, problem, *records, folder)
+            runs.same(es.run(plan, rows, seed=3, arithmetic="exact"), expected)
+    return count
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "release"), combinations.METHODS, ids=_name)
 @pytest.mark.usefixtures("small_sources")
@@ -165,13 +196,14 @@ def test_combinations_in_dask_workers(tmp_path, monkeypatch):
         for method, release in combinations.METHODS:
             count, _ = run_all(method, release, tmp_path, monkeypatch, draws=1, seed=3, sources=("dask",))
             print(f"{_name(method):>20} {release or '':<9} {dict(count)} in dask workers")
+            assert same_everywhere(method, release, tmp_path, monkeypatch, ("dask",)) > 0
 
 
 def run_all(method, release, tmp_path, monkeypatch, *, draws, seed, sources=None) -> tuple[Counter, float]:
     """Try all that is drawn for a method; raise with every combination that fails."""
     count, largest, failures = Counter(), 0.0, []
     for combination in combinations.drawn(method, release, draws, seed, sources or combinations.sources_here()):
-        monkeypatch.setattr(where, "KEPT", 0 if combination.source == "streamed" else 2**24)
+        monkeypatch.setattr(where, "KEPT", 0 if combination.source in combinations.IN_BLOCKS else 2**24)
         try:
             outcome, share = tried(combination, tmp_path)
         except Exception as error:
@@ -187,7 +219,7 @@ def run_all(method, release, tmp_path, monkeypatch, *, draws, seed, sources=None
 def test_a_bought_smoothness_constant_keeps_its_price_in_every_combination(tmp_path, monkeypatch):
     count = Counter()
     for combination in combinations.drawn(es.gd, None, 2, 4, combinations.sources_here()):
-        monkeypatch.setattr(where, "KEPT", 0 if combination.source == "streamed" else 2**24)
+        monkeypatch.setattr(where, "KEPT", 0 if combination.source in combinations.IN_BLOCKS else 2**24)
         count[bought(combination, tmp_path)] += 1
     assert count["refused"] > 0
     assert count["executed"] > 15, count
