@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from operator import methodcaller
@@ -615,6 +616,16 @@ def test_workers_started_here_end_with_the_records(monkeypatch):
     while os.path.exists(f"/proc/{process}") and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not os.path.exists(f"/proc/{process}")
+
+
+def test_records_under_another_loss_are_in_the_same_workers(client):
+    problem = small_problem(n=8, d=2)
+    rows, other = es.Rows(problem, ARRAY, np.ones(8), engine="dask", scheduler=client), replace(problem, clip=0.3)
+    again = rows.restated(other)
+    assert again._engine._connection is rows._engine._connection
+    points = points_of(other)[1]
+    np.testing.assert_array_equal(again.sums(points), whole(other, ARRAY.compute(), np.ones(8)).sums(points))
+    assert rows.restated(replace(other, ridge=0.7))._engine is again._engine
 
 
 def test_without_dask_the_error_names_the_extra(monkeypatch):

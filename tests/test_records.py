@@ -2,14 +2,18 @@
 
 import os
 import select
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from conftest import ENGINES, records, small_problem
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 
 import epsteps as es
+from epsteps.data.engine import ArrayEngine
+from epsteps.data.sparse import SparseEngine
 from epsteps.problem.grid import STEPS
 from epsteps.problem.losses import PseudoHuber, SmoothedHinge
 
@@ -208,3 +212,25 @@ def test_points_of_the_wrong_length_are_refused():
     rows = es.Rows(small_problem(n=4, d=2), np.ones((4, 2)), [1, -1, 1, -1])
     with pytest.raises(ValueError, match=r"x must have length 2 \(or that many rows\), got shape \(3,\)"):
         rows.gradient(np.ones(3))
+
+
+@pytest.mark.parametrize(("kind", "engine"), [(np.asarray, ArrayEngine), (csr_array, SparseEngine)])
+def test_a_sequence_of_releases_prepares_records_once_for_each_loss_and_clip(kind, engine, monkeypatch):
+    prepared, right = [], engine._rounded
+    monkeypatch.setattr(engine, "_rounded", lambda *given: prepared.append(given[-2].n) or right(*given[-2:]))
+    problem = small_problem()
+    X, y = records(problem)
+    hinge = replace(problem, loss=es.SmoothedHinge())
+    stated = [problem, replace(problem, ridge=0.7), hinge, replace(hinge, ridge=0.7), hinge, problem]
+    plans, rows = [es.plan(each, es.Pure(1.0), "output") for each in stated], es.Rows(problem, kind(X), y)
+    found = [es.run(plan, rows, seed=1).path for plan in plans]
+    assert prepared.count(problem.n) == 2  # others are those of the engine's own test
+    for plan, path in zip(plans, found, strict=True):
+        np.testing.assert_array_equal(path, es.run(plan, es.Rows(plan.problem, kind(X), y), seed=1).path)
+
+
+def test_records_are_not_restated_for_another_domain():
+    problem = small_problem()
+    rows = es.Rows(problem, *records(problem))
+    with pytest.raises(ValueError, match="cannot be read as"):
+        rows.restated(replace(problem, domain=es.Ball(2.0)))

@@ -21,8 +21,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from epsteps.budgets.selection import Selection
+from epsteps.data.dense import DenseEngine
+from epsteps.data.engine import ArrayEngine, require_exact
 from epsteps.estimators import PrivateHuberRegressor, PrivateLogisticRegression, PrivateRidge
-from epsteps.estimators.search import PrivateSearch, Trial, best_of, make_trial, models_of
+from epsteps.estimators.search import PrivateSearch, Shared, Trial, best_of, make_trial, models_of
 from epsteps.noise import Source
 from epsteps.problem.sampling import Sampling
 
@@ -144,7 +146,7 @@ def test_scores_have_the_noise_that_is_paid_for(model):
     X, y = classification(60) if is_classifier(model) else regression(60)
     search = PrivateSearch(model, {"ridge": [0.1]}, epsilon=1.5)
     plan = search.plan(60, 3)
-    parts = ((X[:48], y[:48]), (X[48:], y[48:]))
+    parts = (Shared(X[:48], y[:48]), (X[48:], y[48:]))
     models, source = models_of(model, plan.candidates, es.Pure(0.5)), Source(2)
     noise = []
     for _ in range(200):
@@ -235,7 +237,7 @@ def test_fits_and_scores_never_share_a_record_and_come_after_the_charge(monkeypa
     events: list = []
 
     def watched(plan, models, source, fitting, scoring):
-        events.append([np.rint(part[0][:, 2] * 100).astype(int).tolist() for part in (fitting, scoring)])
+        events.append([np.rint(part[0][:, 2] * 100).astype(int).tolist() for part in ((fitting.X,), scoring)])
         return make_trial(plan, models, source, fitting, scoring)
 
     monkeypatch.setattr("epsteps.estimators.search.make_trial", watched)
@@ -248,6 +250,41 @@ def test_fits_and_scores_never_share_a_record_and_come_after_the_charge(monkeypa
     assert all(parts == events[1] for parts in events[1:])
     search.set_params(random_state=None).fit(X, y)
     assert events[-1][1] != scored  # the split is drawn, not read off the records or their order
+
+
+@pytest.mark.parametrize(
+    ("model", "grid", "times"),
+    [
+        (LOGISTIC, {"ridge": [1e-3, 0.1, 1.0], "method": ["objective", "output", es.gd]}, 1),
+        (RIDGE, {"ridge": [1e-3, 1.0], "method": ["statistics", "objective"]}, 2),  # whose loss is another
+        (LOGISTIC, {"bounds": [(0, 1), (0, 2), ([0, 0, 0], [1, 1, 1])], "ridge": [1e-3, 1.0]}, 2),
+        (LOGISTIC, {"intercept": [False, True]}, 2),
+        (HUBER, {"transition": [0.1, 0.3], "ridge": [1e-3, 1.0]}, 2),
+    ],
+    ids=["ridge and method", "regression", "bounds", "intercept", "loss"],
+)
+def test_records_are_prepared_once_for_all_candidates_that_read_them_alike(model, grid, times, monkeypatch):
+    prepared, right = [], ArrayEngine._rounded
+    monkeypatch.setattr(ArrayEngine, "_rounded", lambda *records: prepared.append(1) or right(*records[-2:]))
+    X, y = classification(60) if is_classifier(model) else regression(60)
+    search = PrivateSearch(clone(model).set_params(engine="numpy"), grid)
+    plan, shared = search.plan(75, 3), Shared(X, y)
+    share = plan.selection.trial(plan.budget)
+    require_exact(DenseEngine, "numpy")
+    prepared.clear()
+
+    def fitted(seed):
+        models = [model.set_params(random_state=seed) for model in models_of(search.estimator, plan.candidates, share)]
+        return [model._fit(p, shared.rows(model, p.problem)) for model, p in zip(models, plan.plans, strict=True)]
+
+    fitted(None)
+    found = fitted(3)
+    assert len(prepared) == times
+    for model in found:
+        np.testing.assert_array_equal(model.path_, clone(model).fit(X, y).path_)
+    prepared.clear()
+    search.fit(X, y)
+    assert 1 <= len(prepared) <= times
 
 
 def test_wrong_structure_is_not_charged(account):

@@ -240,7 +240,7 @@ def test_the_file_of_kept_records_is_private_and_goes_with_them(kept, tmp_path):
     assert open_files(store) == []
     np.testing.assert_array_equal(kept.sums(points), before)
     assert len(open_files(store)) > 0
-    del kept._engine, kept._records
+    del kept._opened, kept._records
     gc.collect()
     assert open_files(store) == []
 
@@ -282,6 +282,9 @@ def test_records_under_another_loss_are_kept_as_well(kept, tmp_path):
     np.testing.assert_array_equal(other.sums(points), expected)
     (tmp_path / "X.npy").unlink()
     np.testing.assert_array_equal(other.sums(points), expected)
+    for again in (kept.restated(problem), kept.restated(replace(problem, ridge=0.7))):  # and are prepared once
+        np.testing.assert_array_equal(again.sums(points), expected)
+        assert again.restated(kept.problem).problem == kept.problem
 
 
 def test_few_records_are_read_once(tmp_path):

@@ -1,7 +1,7 @@
 """Private records: projected into the declared domain on construction, so that sensitivity is a postcondition."""
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from copy import copy
 from operator import methodcaller
 from os import PathLike
 from typing import Any
@@ -12,7 +12,7 @@ from epsteps.data import engine as engines
 from epsteps.data import sources
 from epsteps.data.chunks import Term
 from epsteps.data.engine import Engine
-from epsteps.data.sources import Check
+from epsteps.data.sources import Check, Records
 from epsteps.problem.grid import STEPS, Grid, Points
 from epsteps.problem.problem import Problem
 from epsteps.problem.validate import choice
@@ -77,12 +77,13 @@ class Rows:
     ) -> None:
         choice("engine", engine, engines.names())
         self.problem = problem
-        self._given: tuple[Any, ...] = (X, y, columns, engine, scheduler, cache)
-        self._records = sources.open_records(problem, *self._given)
+        self._records = sources.open_records(problem, X, y, columns, engine, scheduler, cache)
+        # All that was opened for losses of these targets, clipped or not: Rows of other problems share it.
+        self._opened: list[tuple[Problem, Records]] = [(problem, self._records)]
         if validate and (counts := self._records.check()).any:
             raise ValueError(f"validate=True, and records are outside the declared domain: {counts}.")
 
-    @cached_property
+    @property
     def _engine(self) -> Engine:
         return self._records.engine()
 
@@ -90,11 +91,25 @@ class Rows:
         return f"Rows({self.problem!r})"
 
     def restated(self, problem: Problem) -> "Rows":
-        """Return the same records under another problem about them: another loss of the same targets, or ridge."""
+        """Return the same records under another problem about them: another loss of the same targets, or ridge.
+
+        What was prepared for the same loss and clip is used again, and is kept as long as any of these Rows; dask
+        workers are the same for all of them. ``close`` closes all of them.
+        """
         if problem == self.problem:
             return self
-        X, y, columns, engine, scheduler, cache = self._given
-        return Rows(problem, X, y, engine=engine, columns=columns, scheduler=scheduler, cache=cache)
+        if not problem.same_records(self.problem):
+            raise ValueError(f"the records are for {self.problem}: they cannot be read as {problem}.")
+        other = copy(self)
+        other.problem, other._records = problem, self._records_of(problem)
+        return other
+
+    def _records_of(self, problem: Problem) -> Records:
+        for known, records in self._opened:
+            if (known.loss, known.clip) == (problem.loss, problem.clip):
+                return records
+        self._opened.append((problem, self._records.restated(problem)))
+        return self._opened[-1][1]
 
     def gradient(self, x: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
         """Return the exact, UNPROTECTED gradient of F at x (or each column of x): for the loop, tests and benchmarks.
@@ -154,7 +169,8 @@ class Rows:
 
     def close(self) -> None:
         """Let dask workers forget the records, end those that were started for them, and remove the file of a cache."""
-        self._records.close()
+        for _, records in self._opened:
+            records.close()
 
     def _points(self, x: np.ndarray) -> np.ndarray:
         x = np.asarray(x, dtype=float)

@@ -54,7 +54,11 @@ class Records(Protocol):
     """Raw records that fit a problem."""
 
     def engine(self) -> Engine:
-        """Return an engine over the records."""
+        """Return the engine over the records, always the same: what it prepares is prepared once."""
+        ...
+
+    def restated(self, problem: Problem) -> "Records":
+        """Return the same records for another loss of the same targets."""
         ...
 
     def check(self) -> Check:
@@ -77,11 +81,19 @@ class ReadRecords(Records):
 
     def engine(self) -> Engine:
         """Return the named engine over the records, or over one block of them after the other."""
+        return self._engine
+
+    @cached_property
+    def _engine(self) -> Engine:
         if self._numbers > KEPT and not self._reader.in_memory:
             return self._stream
         problem, blocks = self._problem, [block() for block in self._reader.blocks(self._problem.n)]
         features, targets = blocks[0] if len(blocks) == 1 else map(np.concatenate, zip(*blocks, strict=True))
         return self._kind(problem, features, problem.loss.encode(targets))
+
+    def restated(self, problem: Problem) -> "ReadRecords":
+        """Return the same records for another loss of the same targets."""
+        return ReadRecords(problem, self._reader, self._name, self._folder)
 
     @cached_property
     def _stream(self) -> StreamEngine:
@@ -118,7 +130,15 @@ class SparseRecords(Records):
 
     def engine(self) -> Engine:
         """Return the engine over sparse records."""
+        return self._engine
+
+    @cached_property
+    def _engine(self) -> Engine:
         return SparseEngine(self._problem, self._features, self._problem.loss.encode(self._targets))
+
+    def restated(self, problem: Problem) -> "SparseRecords":
+        """Return the same records for another loss of the same targets."""
+        return SparseRecords(problem, self._features, self._targets, "auto")
 
     def check(self) -> Check:
         """Count what would be projected."""

@@ -39,6 +39,10 @@ class Declared:
     shift: np.ndarray
     unit: np.ndarray
 
+    def scales_as(self, other: "Declared") -> bool:
+        """Tell whether both scale records to the same numbers."""
+        return np.array_equal(self.shift, other.shift) and np.array_equal(self.unit, other.unit)
+
     @np.errstate(all="ignore")  # a warning would tell something about a record
     def scaled(self, X: Any) -> Any:
         """Return records in scaled units, as floats; sparse ones, which are canonical, stay so."""
@@ -279,9 +283,17 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
         """Fit the model privately to rows X with labels or targets y."""
         X = _scikit.features(self, X, reset=True)
         y = self.comparable(_scikit.targets(self, X, y))
+        chosen = self.plan(*X.shape)
+        return self._fit(chosen, self._rows(chosen.problem, X, y))
+
+    def _rows(self, problem: Problem, X: Any, y: np.ndarray) -> Rows:
+        """Return records as a fit reads them; targets are comparable ones."""
+        return Rows(problem, self._declared(problem.d).scaled(X), y, engine=self.engine)
+
+    def _fit(self, chosen: Plan, rows: Rows) -> Self:
+        """Execute what was planned on records, and tell of the model."""
         seed = None if self.random_state is None else validate.integer("random_state", self.random_state, low=0)
-        chosen, declared = self.plan(*X.shape), self._declared(X.shape[1])
-        rows = Rows(chosen.problem, declared.scaled(X), y, engine=self.engine)
+        declared = self._declared(chosen.problem.d)
         points, seeded = published(chosen, rows, seed=seed, ledger=self.ledger)
         self.plan_, self.declared_, self.n_iter_ = chosen, declared, len(chosen.charges)
         self.certificate_ = self._certificate(chosen, len(points), seeded)

@@ -14,12 +14,14 @@ from sklearn.utils.metaestimators import available_if
 from epsteps.budgets import Pure
 from epsteps.budgets.pure import LAPLACE
 from epsteps.budgets.selection import FACTOR, Selection
+from epsteps.data.rows import Rows
 from epsteps.estimators import _scikit
 from epsteps.estimators.base import UNPROTECTED, PrivateLinearModel
 from epsteps.ledger.books import Account
 from epsteps.noise import Source
 from epsteps.plans.plan import Plan
 from epsteps.problem import validate
+from epsteps.problem.problem import Problem
 from epsteps.problem.sampling import Sampling
 from epsteps.running.taps import open_source
 from epsteps.tables.model import certificate
@@ -94,7 +96,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
 
     A random number of trials is made. Each takes a candidate from the grid at random, fits it to a random part of the
     records, the same part in all trials, and scores it on the others with noise. The best trial is published: its
-    parameters, its model and its noisy score. Others leave no trace, and nothing is fitted again.
+    parameters, its model and its noisy score. Others leave no trace, and nothing is fitted again. The records are
+    prepared once for each way in which candidates declare them, and are kept for all trials.
 
     Formal guarantee: with ``random_state=None`` all attributes after ``fit`` are together epsilon-private when one
     record is replaced. A trial is epsilon/3-private: given the split, a record is in the fit or in the score and never
@@ -194,7 +197,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         is_held = np.zeros(len(y), dtype=bool)
         is_held[source.subset(Sampling(len(y), plan.held_out))] = True
         fitting, scoring = ((X[part], y[part]) for part in (np.flatnonzero(~is_held), np.flatnonzero(is_held)))
-        best = best_of(plan.selection, source, partial(make_trial, plan, models, source, fitting, scoring))
+        best = best_of(plan.selection, source, partial(make_trial, plan, models, source, Shared(*fitting), scoring))
         self._publish(plan, best, source.seeded)
         return self
 
@@ -321,11 +324,30 @@ def outward_scale(unit: int, epsilon: float) -> float:
     return scale
 
 
-def make_trial(plan: SearchPlan, models: Sequence[Any], source: Source, fitting: Any, scoring: Any) -> Trial:
+class Shared:
+    """The records that trials are fitted to, prepared once for all candidates that declare the same of them."""
+
+    def __init__(self, X: Any, y: np.ndarray) -> None:
+        self.X, self.y = X, y
+        self._known: list[tuple[Any, str, Rows]] = []
+
+    def rows(self, model: Any, problem: Problem) -> Rows:
+        """Return the records as a candidate reads them for a problem of its own."""
+        declared = model._declared(problem.d)
+        for known, engine, rows in self._known:
+            if known.scales_as(declared) and engine == model.engine and problem.same_records(rows.problem):
+                return rows.restated(problem)
+        self._known.append((declared, model.engine, model._rows(problem, self.X, model.comparable(self.y))))
+        return self._known[-1][-1]
+
+
+def make_trial(plan: SearchPlan, models: Sequence[Any], source: Source, fitting: Shared, scoring: Any) -> Trial:
     """Fit a candidate at random, and score it with noise."""
     place = int(source.subset(Sampling(len(models), 1))[0])
     seed = int(source.subset(Sampling(2**31, 1))[0]) if source.seeded else None
-    model = _cloned(models[place]).set_params(random_state=seed).fit(*fitting)
+    chosen, model = plan.plans[place], _cloned(models[place]).set_params(random_state=seed)
+    model.n_features_in_ = chosen.problem.d
+    model._fit(chosen, fitting.rows(model, chosen.problem))
     noise = source.integers(LAPLACE, plan.scale, (1,))
     gains = np.clip(model._gains(*scoring), 0, plan.unit)  # what the noise is scaled for, whatever the model
     return Trial(int((noise + np.sum(gains))[0]), (place, model))

@@ -90,11 +90,16 @@ class ClusterRecords:
     """Records in dask workers: what ``open_records`` returns."""
 
     def __init__(self, problem: Problem, partitions: Sequence[Partition], name: str, connection: Connection) -> None:
-        self._engine, self._connection = ClusterEngine(problem, partitions, name, connection), connection
+        self._engine = ClusterEngine(problem, partitions, name, connection)
+        self._partitions, self._name, self._connection = partitions, name, connection
 
     def engine(self) -> ClusterEngine:
         """Return the engine over the records."""
         return self._engine
+
+    def restated(self, problem: Problem) -> "ClusterRecords":
+        """Return the same records for another loss of the same targets, in the same workers."""
+        return ClusterRecords(problem, self._partitions, self._name, self._connection)
 
     def check(self) -> NoReturn:
         """Refuse: what would be projected is counted where the records are, by their holder."""
