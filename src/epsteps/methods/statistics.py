@@ -83,12 +83,17 @@ class Vectors:
 
         One row for each entry of a, one column for each coordinate of x.
         """
-        d, weights = self.problem.d, np.array(self.weights, dtype=float)
+        d = self.problem.d
         slopes = np.zeros((d + 2, self.problem.width))
-        slopes[1 : d + 1, :d] = np.eye(d)
-        slopes[0, :d] = np.array(self.centre) / STEPS * weights[1:-1] / weights[0]
-        slopes[0, d:] = 1.0
+        slopes[0], slopes[1 : d + 1, :d] = self.constant_slopes, np.eye(d)
         return slopes
+
+    @property
+    def constant_slopes(self) -> np.ndarray:
+        """The first row of T, that of the constant: the next ones are unit vectors, and the target's is 0."""
+        weights = np.array(self.weights, dtype=float)
+        features = np.array(self.centre) / STEPS * weights[1:-1] / weights[0]
+        return np.append(features, [1.0] * self.problem.intercept)
 
     @property
     def model_units(self) -> np.ndarray:
@@ -295,12 +300,8 @@ class StatisticsPlan(Plan):
         The gradient at the minimum is off by Nθ, for noise N and the residual's coefficients θ, half of whose squared
         length is taken to be the target's. Never more than what the model 0 may cost.
         """
-        vectors, problem = self.vectors, self.problem
-        units, slopes = vectors.model_units, vectors.slopes
-        spread, mean = problem.guessed_curvature
-        curvature = (np.diag(spread) + np.outer(mean, mean)) * np.outer(units, units)
-        trace = float(np.trace(slopes @ np.linalg.solve(curvature, slopes.T)))
-        return min((self.deviation / problem.n) ** 2 / 4 * self._length * trace, problem.start_gap)
+        trace = weighed_slopes(self.vectors)
+        return min((self.deviation / self.problem.n) ** 2 / 4 * self._length * trace, self.problem.start_gap)
 
     @property
     def _length(self) -> float:
@@ -317,6 +318,24 @@ class StatisticsPlan(Plan):
         raised = np.hypot(values, self.floor / problem.n)
         moments = (self.deviation / problem.n) ** 2 / 2 * self._length * slopes.T @ slopes
         return covariances.through((directions * raised) @ directions.T, moments) * np.outer(units, units)
+
+
+def weighed_slopes(vectors: Vectors) -> float:
+    """Return the trace of T H⁻¹ T' for the slopes T and the guessed curvature H of the weighed model.
+
+    H is D + vv' for a diagonal D, so that its inverse is D⁻¹ - D⁻¹vv'D⁻¹/(1 + v'D⁻¹v) (Sherman, Morrison 1950). With
+    q = D^(-1/2)v the entry j of its diagonal is (1 + |q|² - q_j²)/(1 + |q|²)/D_j, and with t = D^(-1/2)s, of which r is
+    the part at right angles to q, s'H⁻¹s is (|t|² + |q|²|r|²)/(1 + |q|²). So nothing is taken off that is nearly equal.
+    """
+    units, d = vectors.model_units, vectors.problem.d
+    spread, mean = vectors.problem.guessed_curvature
+    diagonal, q = spread * units**2, mean / np.sqrt(spread)
+    squares, t = q**2, vectors.constant_slopes / np.sqrt(diagonal)
+    total = float(np.sum(squares))
+    others = np.cumsum(np.append(0.0, squares[:-1])) + np.cumsum(np.append(0.0, squares[:0:-1]))[::-1]
+    r = t - (t @ q / total if total > 0 else 0.0) * q
+    features = np.sum(((1 + others) / diagonal)[:d])
+    return float(features + t @ t + total * (r @ r)) / (1 + total)
 
 
 def solved(plan: StatisticsPlan, noisy: np.ndarray) -> np.ndarray:
