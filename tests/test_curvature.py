@@ -718,3 +718,18 @@ def test_a_corrected_model_changes_as_the_gradients_did():
     change = np.array([[2.0, 0.3], [0.3, 1.5]]) @ after
     corrected = model.corrected(before, after, change, 1e-300 * np.eye(2))
     np.testing.assert_allclose(corrected.gradient(after) - corrected.gradient(before), change, rtol=1e-9)
+
+
+def test_repetitions_may_release_matrices_of_other_sizes():
+    # Whether there is a second moment, and of which columns, depends on the moments that were released before.
+    n, d = 600, 6
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(-1, 1, (n, d)) * np.geomspace(1, 0.03, d), np.where(rng.random(n) < 0.5, 1, -1)
+    problem = es.Problem(es.Logistic(), es.Box(-1, 1), ridge=1e-3, n=n, d=d)
+    plan, rows = es.plan(problem, es.Pure(1.5), "curvature"), es.Rows(problem, X, y)
+    together = es.run(plan, rows, seed=1, repetitions=12)
+    missing = np.isnan(together.extras["released_second_moment"]).all(axis=(0, 1))
+    assert 0 < missing.sum() < 12 and together.path.shape == (4, d, 12) and np.all(np.isfinite(together.path))
+    first = es.run(plan, rows, seed=1)
+    assert np.array_equal(first.path, together.path[..., 0])
+    assert ("released_second_moment" in first.extras) == (not missing[0])

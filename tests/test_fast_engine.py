@@ -392,3 +392,13 @@ def test_repetitions_of_a_compiled_run_do_not_depend_on_the_number_of_threads(mo
     expected = es.run(plan, data, seed=1, repetitions=11).path
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     np.testing.assert_array_equal(es.run(plan, data, seed=1, repetitions=11).path, expected)
+
+
+def test_a_run_of_many_steps_reads_tiles_from_the_first_and_gives_the_same_integers():
+    few, reference, rng = engines(es.Logistic(), 500, 7)
+    many, _, _ = engines(es.Logistic(), 500, 7)
+    at = Grid(few._problem).points(points(rng, 7, 1), 1.0)
+    few.expect(3)
+    many.expect(1000)
+    assert np.array_equal(few.sums(at), reference.sums(at)) and np.array_equal(many.sums(at), reference.sums(at))
+    assert few._in_place and not many._in_place

@@ -84,6 +84,9 @@ class Engine(ABC):
     def prepare(self) -> None:
         """Prepare the exact sums: an engine that does not add exactly, or records that cannot be read, raise here."""
 
+    def expect(self, passes: int) -> None:
+        """Be told that about so many exact sums over all records will follow: it may choose how they are kept."""
+
     def descends(self, size: int) -> bool:
         """Tell whether ``descend`` serves steps that read so many records."""
         return False

@@ -163,6 +163,10 @@ class Rows:
         """Return the exact, UNPROTECTED sum of slope x record, in integers, at points of the grid: for the loop."""
         return self._engine.sums(points, rows)
 
+    def expect(self, passes: int) -> None:
+        """Tell the engine that about so many exact sums over all records will follow: a public number, for speed."""
+        self._engine.expect(passes)
+
     def prepare(self) -> None:
         """Read and round the records now: what cannot be read fails here, before anything is charged."""
         self._engine.prepare()

@@ -119,6 +119,7 @@ def run(
     with nullcontext() if on_read is None else watching(on_read):
         if exact:
             plan.require_executable()
+            data.expect(plan.requests)
             for kind in plan.reads:
                 kind.prepare(reader)
         with _checkpoint(checkpoint, plan, x, seed, arithmetic) as saved:
@@ -334,8 +335,30 @@ def converse(plan: Plan, answers: Answers, start: np.ndarray) -> Published:
 
 
 def joined(published: Sequence[Published]) -> Published:
-    """Return what several conversations published as one, with a trailing axis; one that has it is as it is."""
+    """Return what several conversations published as one, with a trailing axis; one that has it is as it is.
+
+    What they publish may differ in shape, as it may depend on what was released before: other numbers are filled up
+    with NaN, and a shorter path stays at its last point.
+    """
     if len(published) == 1 and published[0].path.ndim == 3:
         return published[0]
-    extras = {name: np.stack([run.extras[name] for run in published], axis=-1) for name in published[0].extras}
-    return Published(np.stack([run.path for run in published], axis=-1), extras)
+    longest = max(len(run.path) for run in published)
+    paths = [np.concatenate([run.path, np.repeat(run.path[-1:], longest - len(run.path), axis=0)]) for run in published]
+    names = dict.fromkeys(name for run in published for name in run.extras)
+    extras = {name: _stacked([run.extras.get(name) for run in published]) for name in names}
+    return Published(np.stack(paths, axis=-1), extras)
+
+
+def _stacked(arrays: Sequence[np.ndarray | None]) -> np.ndarray:
+    """Return arrays side by side along a last axis, filled up with NaN where one is smaller or missing."""
+    known = [array for array in arrays if array is not None]
+    if len(known) == len(arrays) and len({array.shape for array in known}) == 1:
+        return np.stack(known, axis=-1)
+    order = max(array.ndim for array in known)
+    shapes = [(1,) * (order - array.ndim) + array.shape for array in known]
+    result = np.full((*map(max, zip(*shapes, strict=True)), len(arrays)), np.nan)
+    for place, array in enumerate(arrays):
+        if array is not None:
+            shape = (1,) * (order - array.ndim) + array.shape
+            result[(*map(slice, shape), place)] = array.reshape(shape)
+    return result

@@ -28,6 +28,7 @@ _TILE_BYTES = 12 * 2**10
 # Chunks may have so many times as many records as where they are converted to doubles. Measured: flat from 1 to 8.
 _NARROWER = 4
 # Passes over all records that read them row by row, as they lie: to make tiles takes as long as 40 to 100 of them save.
+# Where more are expected, tiles are made for the first.
 _PASSES_IN_PLACE = 64
 # Multiplications below which parts and threads cost more than they save.
 _WORTH_PARTS = 3_000_000
@@ -53,7 +54,7 @@ class FastEngine(DenseEngine, name="fast"):
         from epsteps.data.fast import _chunks, _columns, _rows, _slopes, _tiles
 
         super().__init__(problem, features, targets)
-        self._passes, self._is_given = 0, False
+        self._passes, self._expected, self._is_given = 0, 0, False
         self._columns, self._rows, self._tiles, self._slopes = _columns, _rows, _tiles, _slopes
         self._chunks = _chunks
         self._kernel = kernel_of(problem.loss) if problem.clip is None else None
@@ -205,13 +206,17 @@ class FastEngine(DenseEngine, name="fast"):
         self._passes += rows is None
         return super().sums(points, rows)
 
+    def expect(self, passes: int) -> None:
+        """Be told that about so many exact sums over all records will follow."""
+        self._expected = passes
+
     @property
     def _in_place(self) -> bool:
         """Whether all records are read row by row: tiles are faster, but have to be made.
 
         Sums that nobody asked for, as the test before private sums does, are those of tiles.
         """
-        return self._is_given or 0 < self._passes <= _PASSES_IN_PLACE
+        return self._is_given or 0 < self._passes <= _PASSES_IN_PLACE and self._expected <= _PASSES_IN_PLACE
 
     def _exact_sums(self, points: Points, rows: np.ndarray | None = None) -> np.ndarray:
         d, columns = points.coefficients.shape
