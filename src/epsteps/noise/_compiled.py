@@ -1,8 +1,8 @@
 """Subsets and vectors of noise, compiled. Importing this module needs numba.
 
 ``subsets`` is Floyd's algorithm, ``mark`` and ``marked`` find the distinct ones of values. ``laplace``, ``gaussian``,
-``radius`` and ``below`` repeat the lines of samplers, on the same words and with the same bounds on errors. Where these
-leave an integer or a comparison open they say so, and the sampler decides.
+``linf``, ``radius`` and ``below`` repeat the lines of samplers, on the same words and with the same bounds on errors.
+Where these leave an integer or a comparison open they say so, and the sampler decides.
 """
 
 import math
@@ -240,3 +240,14 @@ def radius(words, power, offset, scale):
     if low != math.floor(total + tolerance) or not 0 <= low < 2.0**62 or not y + tolerance < low:
         return np.int64(0), 0
     return np.int64(low), read + 2
+
+
+@compiled
+def linf(words, count, scale, found):
+    """Write a vector of ``knorm.linf``, of which the first ``count`` words are for the radius; False if it is open."""
+    r, read = radius(words[:count].reshape(-1, 2), len(found), 0.5, scale)
+    if read == 0 or not below(words[count:].reshape(2, -1), np.uint64(2 * r + 1), found):
+        return False
+    for i in range(len(found)):
+        found[i] -= r
+    return True

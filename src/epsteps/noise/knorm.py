@@ -194,6 +194,12 @@ def linf(bits: Bits, d: int, scale: float, widen: float = 1.0) -> np.ndarray:
     P(z) ~ sum of e^(-r/t) over r >= max|z|, which is ~ e^(-max|z|/t).
     """
     words = bits.words(WORDS + 2 * d)
+    if "numba" in sys.modules and widen == 1:
+        from epsteps.noise import _compiled
+
+        found = np.empty(d, np.int64)
+        if _compiled.linf(words, WORDS, scale, found):
+            return found
     r = integer_radius(Tape(bits, words[:WORDS]), d, 0.5, scale, widen)
     return uniform_below(bits, words[WORDS:].reshape(2, -1), 2 * r + 1, widen) - _int64(r)
 

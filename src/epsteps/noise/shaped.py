@@ -56,7 +56,7 @@ class Parts:
     hull: np.ndarray
     blocks: tuple[np.ndarray, ...]
 
-    @property
+    @cached_property
     def is_cube(self) -> bool:
         """Whether all coordinates are blocks of their own."""
         return not len(self.hull) and all(rows.shape[1] == 1 for rows in self.blocks)
