@@ -6,6 +6,7 @@ noise (which is not private) and to OpenDP's integer noise where it is installed
 
 import time
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 from rich.console import Console
@@ -14,6 +15,7 @@ from rich.table import Table
 from epsteps.budgets.mechanisms import named
 from epsteps.noise import Source
 from epsteps.problem.sampling import Sampling
+from epsteps.problem.shapes import L2, Body
 
 DIMENSIONS = (20, 1000, 10_000)
 SCALES = (2.0**20, 2.0**45)
@@ -30,13 +32,23 @@ def milliseconds(call: Callable[[], object]) -> float:
     return 1000 * float(np.median(times))
 
 
+@cache
+def cube(d: int) -> Body:
+    return Body((), tuple((j,) for j in range(d)))
+
+
+@cache
+def hull(d: int) -> Body:
+    return Body(tuple(range(d)), ())
+
+
 def our_laws(source: Source) -> dict[str, Callable[[int, float], object]]:
     return {
         "discrete Laplace": lambda d, scale: source.integers(named("laplace"), scale, (d,)),
         "rounded Gaussian": lambda d, scale: source.integers(named("gaussian"), scale, (d,)),
-        "max norm": source.linf,
-        "hull norm": source.hull,
-        "L2 norm": source.l2,
+        "max norm": lambda d, scale: source.shaped(cube(d), scale),
+        "hull norm": lambda d, scale: source.shaped(hull(d), scale),
+        "L2 norm": lambda d, scale: source.shaped(L2(d), scale),
     }
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -11,13 +12,16 @@ from scipy import stats
 
 import epsteps as es
 from epsteps.budgets import mechanisms
-from epsteps.noise import Source, gaussian, laplace, uniform
+from epsteps.noise import Source, gaussian, knorm, laplace, uniform
 from epsteps.noise.bits import Bits
+from epsteps.noise.knorm import WORDS, Tape, quick_gamma, quick_radius
+from epsteps.noise.reals import decide
+from epsteps.noise.shaped import parts_of, shaped
 from epsteps.plans.plan import Conversation, Published
 from epsteps.plans.requests import Gradient, Gradients
 from epsteps.problem.grid import Grid
 from epsteps.problem.sampling import Sampling
-from epsteps.problem.shapes import L1, L2, Spherical
+from epsteps.problem.shapes import L1, L2, Body, Spherical
 from epsteps.running.run import Answers, Meter, Reader
 
 LEVEL = 1e-9  # of tests on the operating system's bits, which have no seed to fix
@@ -63,6 +67,109 @@ def test_compiled_noise_is_that_of_the_sampler_and_reads_the_same_words(law, sca
         assert first.more(64) == second.more(64)
 
 
+def without_numba(patch):
+    for module in (uniform, laplace, gaussian, knorm):
+        patch.setattr(module, "sys", type("Bare", (), {"modules": {}}))
+
+
+def by_decimals(patch):
+    """Leave nothing to floats, to compiled functions or to short cuts of integers."""
+    without_numba(patch)
+    patch.setattr(knorm, "_IS_IEEE", False)
+    patch.setattr(uniform, "_FEW", 0)
+
+
+def in_doubles(patch):
+    """Let long doubles be doubles, as they are on some platforms."""
+    patch.setattr(knorm, "_LONG", np.float64)
+    patch.setattr(knorm, "_EPS", 2.0**-52)
+    patch.setattr(knorm, "_constants", knorm._constants.__wrapped__)
+
+
+WAYS = {"compiled": lambda patch: None, "long doubles": without_numba, "doubles": in_doubles}
+RADII = list(itertools.product((1, 2, 20, 1000), (0.5, 1.0), (0.7, 1.0, 3.3, 2.0**20, 2.0**37 * 1.1, 2.0**50)))
+BLOCKS = parts_of(Body((0, 1, 2), ((3,), (4, 5), (6, 7), (8, 9, 10, 11))))
+SHAPES = {
+    "linf": lambda bits, d, t: knorm.linf(bits, d, t),
+    "hull": lambda bits, d, t: knorm.hull(bits, d, t),
+    "l2": lambda bits, d, t: knorm.l2(bits, d, t),
+    "blocks": lambda bits, d, t: shaped(bits, BLOCKS, t),
+}
+
+
+def exactly(tape, *law):
+    return decide(lambda: knorm._integer_radius(tape, *law))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.3])
+def test_radii_are_those_that_decimals_tell(way, share, monkeypatch):
+    """Floats tell them from the same numbers, or leave them open: words at the edges and large scales see to both."""
+    pytest.importorskip("numba")
+    if way == "doubles":
+        without_numba(monkeypatch)
+    WAYS[way](monkeypatch)
+    for seed, law in itertools.product(range(10), RADII):
+        first, second = (Edges(seed, share) for _ in range(2))
+        quick, slow = (Tape(bits, bits.words(WORDS)) for bits in (first, second))
+        assert knorm.integer_radius(quick, *law) == exactly(slow, *law)
+        assert quick.next().leading(128) == slow.next().leading(128)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("share", [0.0, 0.02])
+def test_vectors_of_a_body_are_those_of_decimals_bit_for_bit(way, shape, share, monkeypatch):
+    """No integer changes, and neither do the words that are read, nor the bits that are drawn for refinements."""
+    pytest.importorskip("numba")
+    for seed, d, t in itertools.product(range(4), (1, 3, 20, 150), (2.0, 2.0**20, 2.0**37 * 1.1, 2.0**49)):
+        first, second = Edges(seed, share), Edges(seed, share)
+        with monkeypatch.context() as patch:
+            if way == "doubles":
+                without_numba(patch)
+            WAYS[way](patch)
+            found = SHAPES[shape](first, d, t)
+        with monkeypatch.context() as patch:
+            by_decimals(patch)
+            np.testing.assert_array_equal(found, SHAPES[shape](second, d, t))
+        np.testing.assert_array_equal(first.words(2), second.words(2))
+        assert first.more(64) == second.more(64)
+
+
+@pytest.mark.parametrize(("way", "most"), [("long doubles", 0.02), ("doubles", 0.1)])
+def test_floats_tell_most_radii_of_a_step(way, most, monkeypatch):
+    """And none that lies beyond their precision, or of which the error is said to be large."""
+    pytest.importorskip("numba")
+    from epsteps.noise import _compiled
+
+    WAYS[way](monkeypatch)
+    tapes = [Tape(Bits(seed), Bits(seed).words(WORDS)) for seed in range(400)]
+    told = [quick_radius(tape, 20, 0.5, 2.0**37, 1.0) is not None for tape in tapes]
+    assert np.mean(told) > 1 - most
+    assert not any(quick_radius(tape, 20, 0.5, 2.0**37, 2.0**60) for tape in tapes)
+    assert np.mean([_compiled.radius(tape.words, 20, 0.5, 2.0**37)[1] > 0 for tape in tapes]) > 0.9
+    assert not any(_compiled.radius(tape.words, 20, 0.5, 2.0**50)[1] for tape in tapes)
+
+
+@pytest.mark.parametrize("way", ["long doubles", "doubles"])
+@pytest.mark.parametrize("twice_shape", [2, 3, 21, 2000])
+def test_gamma_variables_in_floats_keep_their_error_bound(way, twice_shape, monkeypatch):
+    """Whatever bits follow those that were seen; and the bound is not idle: some errors are near a tenth of it."""
+    WAYS[way](monkeypatch)
+    shares = []
+    for seed in range(300):
+        bits = Edges(seed, 0.05)
+        tape = Tape(bits, bits.words(WORDS))
+        found = quick_gamma(*tape.floats(), twice_shape)
+        if found is None:
+            continue
+        exact = decide(lambda tape=tape: (tape.rewind(), knorm.gamma(tape, twice_shape))[1])
+        value = sum(Decimal(float(part)) for part in (found[0], found[0] - type(found[0])(float(found[0]))))
+        shares.append(abs(float(value / exact.midpoint - 1)) / found[1])
+    assert len(shares) > 150
+    assert 0.02 < max(shares) < 1
+
+
 @pytest.mark.parametrize("law", LAWS)
 def test_compiled_noise_decides_what_it_may_and_nothing_else(law):
     """Nearly all vectors of ordinary words are drawn by the compiled function, and none with a word at the edge."""
@@ -97,6 +204,18 @@ def test_short_words_are_the_first_bits_of_a_uniform_number(bound):
 def test_short_words_that_leave_an_integer_open_are_continued_by_fair_bits():
     """The first 32 bits of 1/3 are followed by more than the rest of them with probability 2/3."""
     found = uniform.uniform_below(Bits(3), np.full((1, 3000), 2**32 // 3, np.uint32), 3)
+    assert set(found.tolist()) == {0, 1}
+    assert stats.binomtest(int(found.sum()), 3000, 2 / 3).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("way", ["compiled", "long doubles"])
+@pytest.mark.parametrize("count", [30, 300])
+def test_two_words_that_leave_an_integer_open_are_continued_by_fair_bits(way, count, monkeypatch):
+    """The same with 128 bits of 1/3, compiled and not, in Python's integers and in NumPy's."""
+    pytest.importorskip("numba")
+    WAYS[way](monkeypatch)
+    words, bits = np.full((2, count), 2**64 // 3, np.uint64), Bits(4)
+    found = np.concatenate([uniform.uniform_below(bits, words, 3) for _ in range(3000 // count)])
     assert set(found.tolist()) == {0, 1}
     assert stats.binomtest(int(found.sum()), 3000, 2 / 3).pvalue > 1e-4
 
@@ -221,7 +340,6 @@ def test_seeded_exact_runs_on_batches_do_not_depend_on_what_is_compiled(engine, 
         plan = es.plan(problem, es.Pure(1.0), es.nesterov, iterations=30, batch=100, mechanism=name)
         paths = [es.run(plan, rows, seed=5, arithmetic="exact", repetitions=repetitions).path]
         with monkeypatch.context() as patch:
-            for module in (uniform, laplace, gaussian):
-                patch.setattr(module, "sys", type("Bare", (), {"modules": {}}))
+            without_numba(patch)
             paths.append(es.run(plan, rows, seed=5, arithmetic="exact", repetitions=repetitions).path)
         np.testing.assert_array_equal(*paths)

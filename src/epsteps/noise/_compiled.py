@@ -1,8 +1,8 @@
 """Subsets and vectors of noise, compiled. Importing this module needs numba.
 
-``subsets`` is Floyd's algorithm, ``mark`` and ``marked`` find the distinct ones of values. ``laplace`` and ``gaussian``
-repeat the lines of the samplers with these names, on the same words and with the same bounds on errors. Where these
-leave an integer or a comparison open they return False, and the sampler decides.
+``subsets`` is Floyd's algorithm, ``mark`` and ``marked`` find the distinct ones of values. ``laplace``, ``gaussian``,
+``linf``, ``radius`` and ``below`` repeat the lines of samplers, on the same words and with the same bounds on errors.
+Where these leave an integer or a comparison open they say so, and the sampler decides.
 """
 
 import math
@@ -11,7 +11,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from epsteps.noise.reals import FLAT, HIGH_BITS, LOG_ULPS, THRESHOLD_BITS
+from epsteps.noise.reals import FLAT, HIGH_BITS, LOG_ULPS, SQUEEZE, THRESHOLD_BITS
 
 _LOW, _HALF = np.uint64(2**32 - 1), np.uint64(32)
 _ONE, _SIX, _LAST = np.uint64(1), np.uint64(6), np.uint64(63)
@@ -20,7 +20,9 @@ _DE_BRUIJN, _TOP = np.uint64(0x03F79D71B4CB0A89), np.uint64(58)
 _PLACES = np.empty(64, np.int64)
 _PLACES[[(int(_DE_BRUIJN) << place) % 2**64 >> 58 for place in range(64)]] = range(64)
 _THRESHOLD, _LAST_THRESHOLD = np.uint64(64 - THRESHOLD_BITS), np.uint64(2**THRESHOLD_BITS - 1)
-_LOG_ERROR = (LOG_ULPS + 8) * 2.0**-52
+_EPS = 2.0**-52
+_LOG_ERROR = (LOG_ULPS + 8) * _EPS
+_SIGN, _ALL = np.uint64(2**63), np.uint64(2**64 - 1)
 
 
 def compiled(function: Any) -> Any:
@@ -191,4 +193,61 @@ def gaussian(points, words, sigmas, found):
             if (steep and shift > 0) or _low_is_open(words[i], shift):
                 return False
             found[i] += _low(words[i], shift)
+    return True
+
+
+@compiled
+def below(words, bound, found):
+    """Write ⌊bU⌋ for numbers U of two words each, as ``uniform.uniform_below`` does; False if one is open."""
+    for i in range(len(found)):
+        high, low = _high_half(words[0, i], bound), words[0, i] * bound
+        second = _high_half(words[1, i], bound)
+        low += second
+        if low == _ALL:
+            return False
+        found[i] = np.int64(high + _ONE if low < second else high)
+    return True
+
+
+@compiled
+def radius(words, power, offset, scale):
+    """Return the radius and the count of ``knorm.quick_radius``, in doubles; the count is 0 where it is open."""
+    a, slope, read, x, error = (9.0 * power - 3) / 9, 1 / math.sqrt(9.0 * power - 3), 0, 0.0, math.inf
+    while error == math.inf:
+        if read + 3 >= len(words):
+            return np.int64(0), 0
+        u, v = np.int64(words[read, 0] ^ _SIGN) * 2.0**-63, np.int64(words[read + 1, 0] ^ _SIGN) * 2.0**-63
+        s = u * u + v * v
+        read += 2
+        if s <= 1 + 2.0**-30:
+            if not 2.0**-40 < s < 1 - 2.0**-30:
+                return np.int64(0), 0
+            log = -math.log(s)
+            g = math.sqrt(2 * log / s)
+            x = u * g
+            error = abs(x) * (0.5 * (4 * _EPS + 2.0**-60 / math.sqrt(s)) * (1 + 1 / log) + 16 * _EPS) + 2.0**-62 * g
+    root, w = 1 + slope * x, np.float64(words[read + 1, 0])
+    spare = 1 - np.float64(words[read, 0]) * 2.0**-64 - SQUEEZE * x**4 / a
+    if min(root - 0.5, spare) <= 2.0**-20 or error >= 2.0**-24 or w == 0:
+        return np.int64(0), 0
+    gamma = a * root * root * root
+    error = 3 * (slope * (error + 2 * _EPS * abs(x)) + 0.5 * _EPS * root) / root + 2 * _EPS
+    exponential = -math.log(w * 2.0**-64)
+    y = scale * gamma - offset
+    total, later = y + scale * exponential, 2 * _EPS + 1 / w + _LOG_ERROR * exponential
+    tolerance = (1 + 1e-6) * (scale * ((error + 2 * _EPS) * gamma + later) + 2 * _EPS)
+    low = math.floor(total - tolerance)
+    if low != math.floor(total + tolerance) or not 0 <= low < 2.0**62 or not y + tolerance < low:
+        return np.int64(0), 0
+    return np.int64(low), read + 2
+
+
+@compiled
+def linf(words, count, scale, found):
+    """Write a vector of ``knorm.linf``, of which the first ``count`` words are for the radius; False if it is open."""
+    r, read = radius(words[:count].reshape(-1, 2), len(found), 0.5, scale)
+    if read == 0 or not below(words[count:].reshape(2, -1), np.uint64(2 * r + 1), found):
+        return False
+    for i in range(len(found)):
+        found[i] -= r
     return True

@@ -296,7 +296,7 @@ def _integers(bits: Bits, shape: Hull, scales: np.ndarray) -> np.ndarray:
     """Return noise of one scale for each column, as fine as levels are accepted often enough."""
     layout = layout_of(shape)
     scale = partial(checked_ball, shape.d, least=layout.least_scale)
-    return by_column(lambda t: hull_noise(bits, layout, scale(t)), each_column(scales), scales.shape)
+    return by_column(lambda t: hull_noise(bits, layout, scale(t)), each_column(scales).tolist(), scales.shape)
 
 
 SAMPLERS[Hull] = Sampler(_integers, float_hull)

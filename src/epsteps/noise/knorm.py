@@ -2,32 +2,41 @@
 
 A vector is a uniform point of a ball whose radius is drawn first. The radius must stay secret: a point that is known to
 be uniform on a known ball protects nothing. So nothing that follows it is rejected on its account.
+
+A radius is first computed in the processor's widest floats, and where their error leaves it open in decimals.
 """
 
+import math
+import sys
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 from scipy.special import gammaincinv
 
 from epsteps.noise.bits import Bits
 from epsteps.noise.gaussian import float_gaussian, rounded_product
-from epsteps.noise.reals import ONE, Ball, Point, Undecided, Uniform, decide, is_inside, polar, split
+from epsteps.noise.reals import LOG_ULPS, ONE, SQUEEZE, Ball, Point, Undecided, Uniform, decide, is_inside, polar, split
 from epsteps.noise.samplers import SAMPLERS, Sampler, Uniforms, as_columns, by_column, checked_ball, checked_scale
 from epsteps.noise.uniform import uniform_below
 from epsteps.problem.shapes import L2
 
 WORDS = 32  # what a radius reads, in almost all cases
-SQUEEZE = 0.016
+
+# The widest floats that processors compute with: doubles on some platforms. Formats that are not IEEE's are not used.
+_LONG = np.longdouble
+_EPS = float(np.finfo(_LONG).eps)
+_IS_IEEE = np.finfo(_LONG).nmant in (52, 63, 112)
+_SIGN = np.uint64(2**63)
+_SECOND_ORDER = 1 + 1e-6
 
 
 class Tape:
     """Uniform numbers that an algorithm reads in order, and again from the start when it needs more precision."""
 
     def __init__(self, bits: Bits, words: np.ndarray) -> None:
-        pairs = words.reshape(-1, 2).tolist()
-        self._bits, self._read = bits, 0
-        self._uniforms = [Uniform(bits, high << 64 | low, 128) for high, low in pairs]
+        self._bits, self.words, self._read = bits, words.reshape(-1, 2), 0
+        self._uniforms: dict[int, Uniform] = {}
 
     def rewind(self) -> None:
         """Start from the first number."""
@@ -35,10 +44,20 @@ class Tape:
 
     def next(self) -> Uniform:
         """Return the next number."""
-        if self._read == len(self._uniforms):
-            self._uniforms.append(Uniform(self._bits))
-        self._read += 1
-        return self._uniforms[self._read - 1]
+        place, self._read = self._read, self._read + 1
+        if place not in self._uniforms:
+            high, low = self.words[place].tolist() if place < len(self.words) else (0, 0)
+            self._uniforms[place] = Uniform(self._bits, high << 64 | low, 128 if place < len(self.words) else 0)
+        return self._uniforms[place]
+
+    def skip(self, count: int) -> None:
+        """Go on after so many numbers from the first."""
+        self._read = count
+
+    def floats(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the first 64 bits of numbers U in long doubles: of 2U - 1, and as whole words 2^64 U."""
+        first = self.words[:, 0]
+        return (first ^ _SIGN).view(np.int64).astype(_LONG) * _LONG(2.0**-63), first.astype(_LONG)
 
 
 def gamma(tape: Tape, twice_shape: int) -> Ball:
@@ -67,7 +86,52 @@ def gamma(tape: Tape, twice_shape: int) -> Ball:
             return a * cube
 
 
-def integer_radius(tape: Tape, power: int, offset: float, scale: float) -> int:
+def quick_gamma(points: np.ndarray, words: np.ndarray, twice_shape: int) -> tuple[np.floating, float, int] | None:
+    """Return the variable of ``gamma`` in long doubles, a bound on its relative error, and how many numbers it reads.
+
+    None if a decision is open, or not made by the shortcut. The bound, with ε the distance from 1 to the next long
+    double, so that operations and a word's conversion round by ε/2 of their results, and up to a millionth:
+
+    - x is off by e = |x| (½ (4ε + 2^-60/√s) (1 + 1/|ln s|) + 16ε) + 2^-62 g for 2^-40 < s < 1 - 2^-30, as in
+      ``gaussian.Gaussians`` with ε for 2^-52;
+    - 9a is exact and 1/√(9a) off by ε of itself, hence 1 + y by δ = (e + 2ε|x|)/√(9a) + ½ε(1 + y);
+    - a is off by ½ε of itself and three products round, hence a(1 + y)³ by 3δ/(1 + y) + 2ε of itself;
+    - 1 - U - 0.016 x⁴/a, in doubles, by less than 2^-20 if e < 2^-24: where it is positive its last term is at most 1,
+      and off by at most 4e (0.016/a)^¼ < 2e; the bits to come and all roundings add less than 2^-47.
+    """
+    (a, slope), read = _constants(twice_shape), 0
+    while read + 2 < len(words):
+        u, v = points[read], points[read + 1]
+        s = u * u + v * v
+        size = float(s)
+        if size > 1 + 2.0**-30:
+            read += 2
+            continue
+        if not 2.0**-40 < size < 1 - 2.0**-30:
+            return None
+        log = -np.log(s)
+        g = np.sqrt(2 * log / s)
+        x = u * g
+        root = 1 + slope * x
+        far, last = abs(float(x)), float(root)
+        e = far * (0.5 * (4 * _EPS + 2.0**-60 / math.sqrt(size)) * (1 + 1 / float(log)) + 16 * _EPS)
+        e += 2.0**-62 * float(g)
+        spare = 1 - float(words[read + 2]) * 2.0**-64 - SQUEEZE * far**4 / float(a)
+        if min(last - 0.5, spare) <= 2.0**-20 or e >= 2.0**-24:
+            return None
+        delta = float(slope) * (e + 2 * _EPS * far) + 0.5 * _EPS * last
+        return a * root * root * root, 3 * delta / last + 2 * _EPS, read + 3
+    return None
+
+
+@cache
+def _constants(twice_shape: int) -> tuple[np.floating, np.floating]:
+    """Return a and 1/√(9a), 9a = 9 shape - 3."""
+    nine_a = _LONG(4.5 * twice_shape - 3)
+    return nine_a / 9, 1 / np.sqrt(nine_a)
+
+
+def integer_radius(tape: Tape, power: int, offset: float, scale: float, widen: float = 1.0) -> int:
     """Return r >= 0 with P(r) ~ (r + a)^D e^(-r/t), for the power D >= 1, an offset 0 < a <= 1 and the scale t.
 
     Y = t Gamma(D) has density ~ y^(D-1) e^(-y/t). Round it up to k + a, accept with probability e^(-(k + a - Y)/t), and
@@ -77,7 +141,39 @@ def integer_radius(tape: Tape, power: int, offset: float, scale: float) -> int:
     One exponential E serves for both: accept if tE > k + a - Y; the rest of tE is then exponential again, and its
     integer part geometric.
     """
-    return decide(partial(_integer_radius, tape, power, offset, scale))
+    if "numba" in sys.modules and widen == 1:
+        from epsteps.noise import _compiled
+
+        found, read = _compiled.radius(tape.words, power, offset, scale)
+        if read:
+            tape.skip(read)
+            return found
+    found = quick_radius(tape, power, offset, scale, widen) if _IS_IEEE else None
+    return decide(partial(_integer_radius, tape, power, offset, scale)) if found is None else found
+
+
+def quick_radius(tape: Tape, power: int, offset: float, scale: float, widen: float) -> int | None:
+    """Return the radius if long doubles tell it, from the same numbers of the tape.
+
+    With y = tG - a it is ⌊y + tE⌋ if that is above y, and not negative: k of ``_integer_radius`` is ⌊y⌋ + 1, or 0. E is
+    off by 2ε + 1/w + (LOG_ULPS + 8)ε E, its product and sums included, as in ``laplace``. What is computed of G rounds
+    four times at most, the ends of the interval included: by 2ε tG, and by 2ε as a <= 1.
+    """
+    points, words = tape.floats()
+    found = quick_gamma(points, words, 2 * power)
+    if found is None or found[2] == len(words) or not words[found[2]]:
+        return None
+    gamma, error, read = found
+    exponential = -np.log(words[read] * _LONG(2.0**-64))
+    y = scale * gamma - offset
+    total = y + scale * exponential
+    later = 2 * _EPS + 1 / float(words[read]) + (LOG_ULPS + 8) * _EPS * float(exponential)
+    tolerance = widen * _SECOND_ORDER * (scale * ((error + 2 * _EPS) * float(gamma) + later) + 2 * _EPS)
+    low = np.floor(total - tolerance)
+    if low != np.floor(total + tolerance) or low < 0 or not y + tolerance < low:
+        return None
+    tape.skip(read + 1)
+    return int(low)
 
 
 def _integer_radius(tape: Tape, power: int, offset: float, scale: float) -> int:
@@ -98,7 +194,13 @@ def linf(bits: Bits, d: int, scale: float, widen: float = 1.0) -> np.ndarray:
     P(z) ~ sum of e^(-r/t) over r >= max|z|, which is ~ e^(-max|z|/t).
     """
     words = bits.words(WORDS + 2 * d)
-    r = integer_radius(Tape(bits, words[:WORDS]), d, 0.5, scale)
+    if "numba" in sys.modules and widen == 1:
+        from epsteps.noise import _compiled
+
+        found = np.empty(d, np.int64)
+        if _compiled.linf(words, WORDS, scale, found):
+            return found
+    r = integer_radius(Tape(bits, words[:WORDS]), d, 0.5, scale, widen)
     return uniform_below(bits, words[WORDS:].reshape(2, -1), 2 * r + 1, widen) - _int64(r)
 
 
@@ -110,7 +212,7 @@ def hull(bits: Bits, d: int, scale: float, widen: float = 1.0) -> np.ndarray:
     max(r - k + 1, 0) points w, and the sum of (r - k + 1) e^(-r/2t) over r >= k is ~ e^(-k/2t).
     """
     words = bits.words(WORDS + 2 * (d + 1))
-    r = integer_radius(Tape(bits, words[:WORDS]), d + 1, 1.0, 2 * scale)
+    r = integer_radius(Tape(bits, words[:WORDS]), d + 1, 1.0, 2 * scale, widen)
     w = uniform_below(bits, words[WORDS:].reshape(2, -1), r + 1, widen)
     return w[1:] - w[:1]
 
@@ -128,8 +230,20 @@ def l2(bits: Bits, d: int, scales: np.ndarray | float, widen: float = 1.0) -> np
 
     # Shifts come from public numbers, near which the σ_j are. float(...) and the product add 2^-53 of σ_j each.
     _, shift = split(each * np.sqrt(d + 1.0))
-    reduced = np.ldexp(each, -shift) * decide(partial(_nearest_float, root))
+    quick = quick_root(tape, d + 1, widen) if _IS_IEEE else None
+    reduced = np.ldexp(each, -shift) * (decide(partial(_nearest_float, root)) if quick is None else quick)
     return rounded_product(bits, reduced, shift, lambda i: Ball.exact(float(each[i])) * root(), widen)
+
+
+def quick_root(tape: Tape, twice_shape: int, widen: float) -> float | None:
+    """Return the double next to √(2G) if long doubles tell it; a root halves the error, and rounds as the ends do."""
+    found = quick_gamma(*tape.floats(), twice_shape)
+    if found is None:
+        return None
+    middle, error, _ = np.sqrt(2 * found[0]), *found[1:]
+    tolerance = widen * _SECOND_ORDER * (0.5 * error + 2 * _EPS) * float(middle)
+    low, high = float(middle - tolerance), float(middle + tolerance)
+    return low if low == high else None
 
 
 def _nearest_float(number: Callable[[], Ball]) -> float:

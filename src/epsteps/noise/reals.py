@@ -213,6 +213,7 @@ def _polar_factor(u: Ball, v: Ball) -> Ball:
 
 LOG_ULPS = 8
 FLAT = 2.0**-16
+SQUEEZE = 0.016
 
 HIGH_BITS = 27
 THRESHOLD_BITS = 16

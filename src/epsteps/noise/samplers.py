@@ -3,6 +3,7 @@
 The checks are made from public numbers, before anything is drawn.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -85,19 +86,21 @@ def checked_scale(scale: np.ndarray | float, least: float = 0.0, name: str = "sc
 def each_column(scales: np.ndarray) -> np.ndarray:
     """Return the one scale that each column has, or raise."""
     columns = as_columns(scales)
-    if np.any(columns != columns[0]):
+    if columns.strides[0] and np.any(columns != columns[0]):  # else one scale, broadcast
         raise ValueError(f"scale must be one number for each column of noise of a body, got {scales!r}.")
     return columns[0]
 
 
 def as_columns(array: np.ndarray) -> np.ndarray:
     """Return an array of the form (d,) or (d, R) as a matrix."""
-    return array.reshape(array.shape[0], int(np.prod(array.shape[1:])))
+    return array.reshape(array.shape[0], math.prod(array.shape[1:]))
 
 
 def by_column(draw: Callable[[Any], np.ndarray], scales: Any, form: tuple[int, ...]) -> np.ndarray:
     """Return an array whose columns are drawn one after the other, each with its scale or its scales."""
     columns = [draw(t) for t in scales]
+    if len(columns) == 1:
+        return columns[0].reshape(form)
     return np.stack(columns, axis=-1).reshape(form) if columns else np.empty(form, np.int64)
 
 
@@ -107,8 +110,8 @@ def checked_ball(d: int, t: float, least: float = 1.0) -> float:
     The radius is about td, with standard deviation t√d: below the limit it leaves 62 bits with a probability too small
     for a float. It would then be reduced modulo 2^64 like any other noise.
     """
-    scale = float(checked_scale(t, least))
-    largest = LARGEST / (2 * (d + 40 * np.sqrt(d) + 800))
+    scale = t if isinstance(t, float) and least <= t <= LARGEST else float(checked_scale(t, least))
+    largest = LARGEST / (2 * (d + 40 * math.sqrt(d) + 800))
     if scale >= largest:
         raise ValueError(f"scale must be below {largest:.6g} in {d} dimensions, got {scale!r}. Choose coarser units.")
     return scale
@@ -148,7 +151,9 @@ class Source:
         shapes of a ``body`` see ``shaped``; "ellipsoid" is gauge(Δ)/scale-Gaussian-DP.
         """
         body, scales = checked_shape(mechanism, shape, body), checked_scale(scale)
-        if scales.shape != shape:
+        if scales.size == 1 and scales.ndim <= len(shape):  # what np.broadcast_to does, in a fifth of its time
+            scales = np.ndarray(shape, np.float64, scales, strides=(0,) * len(shape))
+        elif scales.shape != shape:
             scales = np.broadcast_to(scales, shape)
         return sampler_of(body).integers(self._bits, body, scales)
 

@@ -33,7 +33,7 @@ def shaped(bits: Bits, parts: "Parts", scale: float, widen: float = 1.0) -> np.n
         return knorm.linf(bits, parts.d, scale, widen)
     if not parts.blocks:
         return knorm.hull(bits, parts.d, scale / 2, widen)
-    return points(bits, parts, parts.radius(bits, scale), widen)
+    return points(bits, parts, parts.radius(bits, scale, widen), widen)
 
 
 @lru_cache(maxsize=64)
@@ -56,7 +56,7 @@ class Parts:
     hull: np.ndarray
     blocks: tuple[np.ndarray, ...]
 
-    @property
+    @cached_property
     def is_cube(self) -> bool:
         """Whether all coordinates are blocks of their own."""
         return not len(self.hull) and all(rows.shape[1] == 1 for rows in self.blocks)
@@ -89,12 +89,12 @@ class Parts:
         """The scale from which radii are accepted often enough: (r + a) is about td."""
         return max(1.0, float(np.sqrt(self.spread[1] / (2 * _PATIENCE))) / (_UNIT * self.d))
 
-    def radius(self, bits: Bits, scale: float) -> int:
+    def radius(self, bits: Bits, scale: float, widen: float = 1.0) -> int:
         """Return r with P(r) ~ N(r) e^(-r/t): from (r + a)^d e^(-r/t), accepted with probability N(r)/(r + a)^d."""
         shift = -(-self.offset // _UNIT) - 1
         while True:
             tape = Tape(bits, bits.words(WORDS))
-            r = integer_radius(tape, self.d, self.offset / _UNIT - shift, scale) - shift
+            r = integer_radius(tape, self.d, self.offset / _UNIT - shift, scale, widen) - shift
             if r >= 0 and self._is_accepted(tape.next(), r):
                 return r
 
@@ -208,7 +208,7 @@ def _integers(bits: Bits, shape: Body, scales: np.ndarray) -> np.ndarray:
     """Return noise of one scale for each column, as fine as radii are accepted often enough."""
     parts = parts_of(shape)
     scale = partial(checked_ball, shape.d, least=parts.least_scale)
-    return by_column(lambda t: shaped(bits, parts, scale(t)), each_column(scales), scales.shape)
+    return by_column(lambda t: shaped(bits, parts, scale(t)), each_column(scales).tolist(), scales.shape)
 
 
 SAMPLERS[Body] = Sampler(_integers, float_shaped)

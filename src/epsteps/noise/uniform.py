@@ -15,6 +15,8 @@ _LOW = np.uint64(2**32 - 1)
 _WORTH_COMPILING = 10_000_000
 # Up to here few short words leave a value below it open.
 _SHORT = 2**24
+# Up to so many integers of two words are quicker in Python's arithmetic.
+_FEW = 100
 # Marks for each value that is drawn, above which sorting the values is quicker than going through all marks.
 _MARKS = 4096
 
@@ -27,8 +29,15 @@ def uniform_below(bits: Bits, words: np.ndarray, bound: int, widen: float = 1.0)
     whatever the bound. Nothing is rejected. So with two words the work does not tell the bound, which may be secret.
     """
     width = 8 * words.itemsize
-    if bound >= 2**width:
-        return np.array([wrapped(integer) for integer in _exact_floors(bits, words, bound)], dtype=np.int64)
+    if len(words) == 2 and bound < 2**64 and widen == 1 and "numba" in sys.modules:
+        from epsteps.noise import _compiled
+
+        found = np.empty(words.shape[1], np.int64)
+        if _compiled.below(words, np.uint64(bound), found):
+            return found
+    if bound >= 2**width or (len(words) == 2 and words.shape[1] <= _FEW and widen == 1):
+        exact = _exact_floors(bits, words, bound)
+        return np.array(exact if bound <= 2**63 else [wrapped(integer) for integer in exact], dtype=np.int64)
     if width == 32:
         product = words[0] * np.uint64(bound)
         high, low = product >> _HALF, product & _LOW
@@ -55,7 +64,16 @@ def ordered_below(bits: Bits, words: np.ndarray, bound: int, widen: float = 1.0)
 
 
 def _exact_floors(bits: Bits, words: np.ndarray, bound: int) -> list[int]:
-    return [_exact_floor(_uniform(bits, word), bound) for word in words.T]
+    """Return ⌊bU⌋ in Python's integers; those that the words leave open are decided from more bits."""
+    width, prefixes = 8 * words.itemsize, words[0].tolist()
+    for more in words[1:].tolist():
+        prefixes = [prefix << width | word for prefix, word in zip(prefixes, more, strict=True)]
+    known, last = width * len(words), bound - 1
+    found = [prefix * bound >> known for prefix in prefixes]
+    for i, (prefix, value) in enumerate(zip(prefixes, found, strict=True)):
+        if prefix * bound + last >> known != value:
+            found[i] = _exact_floor(Uniform(bits, prefix, known), bound)
+    return found
 
 
 def _uniform(bits: Bits, words: np.ndarray) -> Uniform:

@@ -284,6 +284,10 @@ class Body(Shape):
     @property
     def d(self) -> int:
         """Number of coordinates."""
+        return self._d
+
+    @cached_property
+    def _d(self) -> int:
         return len(self.hull) + sum(len(block) for block in self.blocks)
 
     def gauge(self, z: np.ndarray) -> np.ndarray:
