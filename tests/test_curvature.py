@@ -729,7 +729,9 @@ def test_repetitions_may_release_matrices_of_other_sizes():
     plan, rows = es.plan(problem, es.Pure(1.5), "curvature"), es.Rows(problem, X, y)
     together = es.run(plan, rows, seed=1, repetitions=12)
     missing = np.isnan(together.extras["released_second_moment"]).all(axis=(0, 1))
-    assert 0 < missing.sum() < 12 and together.path.shape == (4, d, 12) and np.all(np.isfinite(together.path))
+    assert 0 < missing.sum() < 12
+    assert together.path.shape == (4, d, 12)
+    assert np.all(np.isfinite(together.path))
     first = es.run(plan, rows, seed=1)
     assert np.array_equal(first.path, together.path[..., 0])
     assert ("released_second_moment" in first.extras) == (not missing[0])

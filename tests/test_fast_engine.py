@@ -400,5 +400,7 @@ def test_a_run_of_many_steps_reads_tiles_from_the_first_and_gives_the_same_integ
     at = Grid(few._problem).points(points(rng, 7, 1), 1.0)
     few.expect(3)
     many.expect(1000)
-    assert np.array_equal(few.sums(at), reference.sums(at)) and np.array_equal(many.sums(at), reference.sums(at))
-    assert few._in_place and not many._in_place
+    assert np.array_equal(few.sums(at), reference.sums(at))
+    assert np.array_equal(many.sums(at), reference.sums(at))
+    assert few._in_place
+    assert not many._in_place

@@ -84,7 +84,7 @@ class Engine(ABC):
     def prepare(self) -> None:
         """Prepare the exact sums: an engine that does not add exactly, or records that cannot be read, raise here."""
 
-    def expect(self, passes: int) -> None:
+    def expect(self, passes: int) -> None:  # noqa: B027 -- an engine that keeps records in one way has no use for it
         """Be told that about so many exact sums over all records will follow: it may choose how they are kept."""
 
     def descends(self, size: int) -> bool:

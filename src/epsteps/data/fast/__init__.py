@@ -216,7 +216,7 @@ class FastEngine(DenseEngine, name="fast"):
 
         Sums that nobody asked for, as the test before private sums does, are those of tiles.
         """
-        return self._is_given or 0 < self._passes <= _PASSES_IN_PLACE and self._expected <= _PASSES_IN_PLACE
+        return self._is_given or (0 < self._passes <= _PASSES_IN_PLACE and self._expected <= _PASSES_IN_PLACE)
 
     def _exact_sums(self, points: Points, rows: np.ndarray | None = None) -> np.ndarray:
         d, columns = points.coefficients.shape
