@@ -9,10 +9,10 @@ import numpy as np
 
 from epsteps.budgets import Budget, Cost, Epsilon, Mu, Rho, mechanisms
 from epsteps.methods.curvature import Definite, definite, held
-from epsteps.plans import covariances
 from epsteps.plans.page import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Plan, Published
 from epsteps.plans.requests import Draw, Records, Sum
+from epsteps.plans.utility import Typical, Utility
 from epsteps.problem import levels, limits, validate
 from epsteps.problem.grid import STEPS, added
 from epsteps.problem.problem import Problem
@@ -285,38 +285,29 @@ class StatisticsPlan(Plan):
             "Problem": problem_fact(self.problem, self.problem.ridge),
             "Published": "noisy second moments of the centred, weighed records, and the model that is solved from them",
             "Solver": f"small eigenvalues of the sums are raised to about {self.floor:.3g}, in the noise's units",
-            "Error": f"a guess of F(x) - F* is {self.guessed_error:.3g}, for records that fill the domain evenly",
         }
 
-    @property
-    def guessed_error(self) -> float:
-        """A public guess of the excess risk: what noise on the moments costs through the guessed curvature.
+    @cached_property
+    def utility(self) -> Utility:
+        """What the model is expected to be worth; nothing is proved.
 
-        The gradient at the minimum is off by Nθ, for noise N and the residual's coefficients θ, half of whose squared
-        length is taken to be the target's. Never more than what the model 0 may cost.
+        The gradient at the minimum is off by Nθ, for noise N on the moments and the residual's coefficients θ, the
+        square of whose length is taken to be twice the target's; E Nθθ'N is about deviation²/2 |θ|². Small eigenvalues
+        are raised to the floor, which costs bias and makes noise count less. Never more than the model 0.
         """
-        vectors, problem = self.vectors, self.problem
-        units, slopes = vectors.model_units, vectors.slopes
-        spread, mean = problem.guessed_curvature
-        curvature = (np.diag(spread) + np.outer(mean, mean)) * np.outer(units, units)
-        trace = float(np.trace(slopes @ np.linalg.solve(curvature, slopes.T)))
-        return min((self.deviation / problem.n) ** 2 / 4 * self._length * trace, problem.start_gap)
-
-    @property
-    def _length(self) -> float:
-        """What the squared length of the residual's coefficients is taken to be, in the vectors' units."""
-        return 2 * (self.problem.loss.targets.largest / self.vectors.weights[-1]) ** 2
-
-    def noise_covariance(self, curvature: np.ndarray) -> np.ndarray:
-        """Return the covariance of the noise in the last published point, if F has this curvature: a guess."""
-        # H⁻¹ T' E[Nθθ'N] T H⁻¹ for noise N on the moments, as ``guessed_error`` weighs it; small eigenvalues of H are
-        # raised as those of the sums are.
-        vectors, problem = self.vectors, self.problem
-        units, slopes = vectors.model_units, vectors.slopes
-        values, directions = np.linalg.eigh(curvature * np.outer(units, units))
-        raised = np.hypot(values, self.floor / problem.n)
-        moments = (self.deviation / problem.n) ** 2 / 2 * self._length * slopes.T @ slopes
-        return covariances.through((directions * raised) @ directions.T, moments) * np.outer(units, units)
+        typical, n = Typical(self.problem), self.problem.n
+        units, slopes = self.vectors.model_units, self.vectors.slopes
+        length = 2 * (self.problem.loss.targets.largest / self.vectors.weights[-1]) ** 2
+        scale = (self.deviation / n) ** 2 / 2 * length
+        constant = slopes[0]
+        own = np.sum(slopes[1:] ** 2, axis=0)
+        power = typical.power(
+            scale * (own + constant**2) / units**2,
+            lambda vector: scale * float(own @ (vector / units) ** 2 + (constant @ (vector / units)) ** 2),
+        )
+        floor = self.floor / n * typical.mean(units**-2.0)  # it is one of weighed coordinates
+        raised = np.hypot(typical.curvature, floor) - typical.curvature
+        return typical.utility(typical.raised(power, raised), None)
 
 
 def solved(plan: StatisticsPlan, noisy: np.ndarray) -> np.ndarray:
