@@ -103,8 +103,7 @@ def plan(
         method = "auto" if is_target or release is not None else "nesterov"
     chosen = _chosen(method, release, options)
     if is_target:
-        unit = "epsilon" if rho is None else "rho"
-        amount = es.required_epsilon(problem, **target, proved=proved, delta=delta, unit=unit, **chosen)
+        amount = es.required_epsilon(problem, **target, proved=proved, delta=delta, rho=rho is not None, **chosen)
         epsilon, rho = (amount, None) if rho is None else (epsilon, amount)
     elif proved:
         raise ValueError("--proved goes with --target-error: add it, or leave --proved out.")

@@ -215,7 +215,7 @@ def required_epsilon(
     verdict: str | None = None,
     proved: bool = False,
     delta: float | None = None,
-    unit: str = "epsilon",
+    rho: bool = False,
     method: Method | str = "auto",
     release: str | None = None,
     **options: Any,
@@ -235,8 +235,8 @@ def required_epsilon(
         the place of the error that is expected.
     delta : float, optional
         Makes the budget (epsilon, delta) instead of pure.
-    unit : "epsilon" or "rho"
-        What is looked for: "rho" is that of zero-concentrated privacy.
+    rho : bool
+        Look for the smallest rho of zero-concentrated privacy in the place of epsilon.
     method, release, **options
         As for :func:`epsteps.plan`: by default the recommended plan.
 
@@ -248,20 +248,19 @@ def required_epsilon(
     >>> es.plan(problem, es.Pure(epsilon), release="final").utility.expected <= 0.05
     True
     """
-    validate.choice("unit", unit, ("epsilon", "rho"))
-    if unit == "rho" and delta is not None:
+    if rho and delta is not None:
         raise ValueError(f"a budget of rho has no delta. Leave one of them out, got delta={delta!r}.")
     goal = _Goal(error, verdict, proved, method, release, options)
 
     def reached(amount: float) -> float:
-        if unit == "rho":
+        if rho:
             return goal.distance(problem, Concentrated(amount))
         return goal.distance(problem, Pure(amount) if delta is None else Approximate(amount, delta))
 
-    low, high = _bracket(reached, 1.0, 0.0, _LARGEST_EPSILON, unit, goal)
+    low, high = _bracket(reached, 1.0, 0.0, _LARGEST_EPSILON, "rho" if rho else "epsilon", goal)
     while high > low * (1 + _PRECISION):
         middle = math.sqrt(low * high)
-        low, high = (low, middle) if reached(middle) <= 0 else (middle, high)
+        low, high = (low, middle) if _is_reached(reached, middle) else (middle, high)
     return high
 
 
@@ -298,13 +297,13 @@ def required_n(
         return goal.distance(replace(problem, n=int(n)), budget)
 
     smallest = max(2, options.get("batch") or 2)
-    if reached(smallest) <= 0:
+    if _is_reached(reached, smallest):
         return smallest
     low, high = _bracket(reached, 64.0 * smallest, smallest, _LARGEST_N, "n", goal)
     low, high = int(low), int(high)
     while high - low > max(1, _PRECISION * low):
         middle = int(math.sqrt(low * high)) if high > 2 * low else (low + high) // 2
-        low, high = (low, middle) if reached(middle) <= 0 else (middle, high)
+        low, high = (low, middle) if _is_reached(reached, middle) else (middle, high)
     return high
 
 
@@ -350,17 +349,30 @@ class _Goal:
 def _bracket(
     reached: Callable[[float], float], start: float, smallest: float, largest: float, name: str, goal: _Goal
 ) -> tuple[float, float]:
-    """Return (too small, large enough), the distance being decreasing."""
-    if (distance := reached(largest)) > 0:
-        rest = "" if goal.error is None else f": at {name} = {largest:g} it is still {distance + goal.error:.6g}"
-        raise UnreachableError(
-            f"no {name} {goal}{rest}. Ask for less, or choose another method; of a plan of steps, allow more of them "
-            "(max_iterations)."
-        )
-    high = start
-    while reached(high) > 0:
-        high *= 16
-    low = high / 16
-    while low > smallest and reached(low) <= 0:
-        low, high = low / 16, low
-    return max(low, smallest), min(high, largest)
+    """Return (too small, large enough), the distance being decreasing; what is too small for a plan is too small."""
+    high, distance = start, reached(start)
+    if distance <= 0:
+        low = high / 16
+        while low > smallest and _is_reached(reached, low):
+            low, high = low / 16, low
+        return max(low, smallest), high
+    while distance > 0:
+        last, high = distance, min(16 * high, largest)
+        try:
+            distance = reached(high)
+        except ValueError:  # there is no noise for so much
+            high = largest
+        if distance > 0 and high == largest:
+            rest = "" if goal.error is None else f": with {name} = {high:g} it is still {last + goal.error:.6g}"
+            raise UnreachableError(
+                f"no {name} {goal}{rest}. Ask for less, or choose another method; of a plan of steps, allow more of "
+                "them (max_iterations)."
+            )
+    return high / 16, high
+
+
+def _is_reached(reached: Callable[[float], float], amount: float) -> bool:
+    try:
+        return reached(amount) <= 0
+    except ValueError:  # there is no noise for so little
+        return False

@@ -163,7 +163,7 @@ def plan_output(problem: Problem, budget: Budget, *, mechanism: str = "auto") ->
     limits.require_solvable(problem)
     validate.choice("mechanism", mechanism, ("auto", *_NAMES))
     names = tuple(kind.either(*_NAMES) for kind in budget.kinds) if mechanism == "auto" else (mechanism,)
-    best = min((_planned(problem, budget, name) for name in names), key=lambda plan: plan.utility.expected)
+    best = min((_planned(problem, budget, name) for name in names), key=lambda plan: plan.utility.expected or 0.0)
     best.require_executable(LONG)
     return best
 

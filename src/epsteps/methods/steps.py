@@ -58,8 +58,8 @@ class StepsPlan(Plan):
         Whether a step's noise has the planned scale, or that scale times the sensitivity at the step's public point
         over ``sensitivity_bound``. The cost of the step is the same.
     objective : "bound", "exact" or "typical"
-        What ``error`` says: the proven bound, or the exact error on a quadratic, of the assumed ``spectrum`` or of a
-        typical problem with these public numbers.
+        What steps and split were chosen by, and ``error`` says: the proven bound, or the exact error on a quadratic of
+        the assumed ``spectrum``; of "typical", that on a typical problem with these numbers, ``utility`` tells.
     spectrum, start_shares : arrays, optional
         Eigenvalues for "exact", a logarithmic grid on [mu, L] by default, and how the gap of the start is spread over
         them, evenly by default.
@@ -188,9 +188,10 @@ class StepsPlan(Plan):
 
         With ``objective="bound"`` it is proved (None where no theorem covers the steps), under
         ``sensitivity="state"`` while the sensitivity at the points visited stays below ``sensitivity_bound``. With
-        "exact" it is the error on the assumed quadratic, with "typical" that on a typical problem.
+        "exact" it is the error on the assumed quadratic. With "typical" there is none: ``utility`` says what is
+        expected, and no certificate hangs on it.
         """
-        predictions = {"bound": lambda: self.bound, "exact": self._exact, "typical": lambda: self._typical}
+        predictions = {"bound": lambda: self.bound, "exact": self._exact, "typical": lambda: None}
         prediction = predictions[self.objective]()
         return None if prediction is None else prediction.error(self.start_gap, self._power)
 
@@ -333,12 +334,12 @@ class StepsPlan(Plan):
         }
 
     def _error_fact(self) -> str:
+        if self.objective == "typical":
+            return "steps and their shares are those of the smallest error on a typical problem"
         if self.error is None:
             return "no theorem at hand covers these steps; the guarantee does not depend on one"
         if self.objective == "exact":
             return f"E F(x_T) - F* = {self.error:.6g} on the assumed quadratic, if F(x_0) - F* = {self.start_gap:g}"
-        if self.objective == "typical":
-            return "steps and their shares are those of the smallest error on a typical problem"
         text = f"E F(x_T) - F* <= {self.error:.6g}, if F(x_0) - F* <= {self.start_gap:g}"
         if self.sensitivity == "state" and not self.problem.has_bounded_sensitivity:
             text += " and predictions stay in the declared range of the target"
