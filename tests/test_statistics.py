@@ -235,7 +235,7 @@ def test_the_model_is_good_where_records_are_many_and_the_prediction_tells_so(bu
     found = [es.run(plan, rows, seed=seed) for seed in range(5)]
     excess = np.mean([float(rows.value(run.x)) - lowest for run in found])
     assert excess < 0.01 * (float(rows.value(np.zeros(6))) - lowest)
-    assert 0.02 < excess / plan.guessed_error < 50
+    assert 0.02 < excess / plan.utility.expected < 50
     path, extras = found[0].path, found[0].extras
     assert path.shape == (1, 6)
     assert extras["moments"].shape == (7, 7)
@@ -298,7 +298,7 @@ def test_a_run_publishes_the_model_and_its_moments_and_charges_first(tmp_path):
     plan = es.plan(problem, es.Pure(2.0), "statistics")
     ledger = es.Ledger(tmp_path / "budget.db")
     ledger.create("people", es.Pure(3.0))
-    found = es.run(plan, rows, ledger=ledger.account("people"))
+    found = es.run(plan, rows, ledger=ledger.account("people"), anyway=True)
     assert found.path.shape == (1, 5)
     assert found.extras["moments"].shape == (7, 7)
     assert not found.seeded
