@@ -106,7 +106,7 @@ SURFACES: dict[str, tuple[Any, ...]] = {
 # Those that methods have which are no steps.
 _EVERYWHERE = ("repetitions", "arithmetic", "checkpoint", "on_step", "on_read", "seed")
 # What every combination sets by itself.
-_GIVEN = {"problem", "budget", "method", "mechanism", "plan", "data", "ledger", "loss", "domain", "d", "clip"}
+_GIVEN = {"problem", "budget", "method", "mechanism", "plan", "data", "ledger", "loss", "domain", "d", "clip", "anyway"}
 SOURCES = {
     "numpy": "numpy",
     "auto": "auto",

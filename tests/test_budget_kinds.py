@@ -349,11 +349,12 @@ def test_a_delta_lets_less_noise_in(paper):
 
 
 def test_required_epsilon_takes_a_delta(paper):
-    epsilon = es.required_epsilon(paper, error=0.01, delta=1e-6)
+    steps = {"method": es.nesterov, "proved": True, "error": 0.01}
+    epsilon = es.required_epsilon(paper, delta=1e-6, **steps)
     assert es.plan(paper, es.Approximate(epsilon, 1e-6)).error <= 0.01
     assert es.plan(paper, es.Approximate(epsilon * (1 - 1e-5), 1e-6)).error > 0.01
-    n = es.required_n(paper, error=0.01, delta=1e-6)
-    assert n < es.required_n(paper, error=0.01)
+    n = es.required_n(paper, delta=1e-6, **steps)
+    assert n < es.required_n(paper, **steps)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ class Stop(Exception):
 def test_a_resumed_run_is_the_uninterrupted_one(tmp_path, batch, stops):
     plan, rows = example(batch=batch)
     options = {"seed": 3, "arithmetic": "exact", "repetitions": 2, "start": 0.5}
-    whole = es.run(plan, rows, **options)
+    whole = es.run(plan, rows, **options, anyway=True)
     for stop in stops:
 
         def interrupt(t, stop=stop):
@@ -41,9 +41,9 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path, batch, stops):
                 raise Stop
 
         with pytest.raises(Stop):
-            es.run(plan, rows, **options, checkpoint=tmp_path / "run", on_step=interrupt)
+            es.run(plan, rows, **options, checkpoint=tmp_path / "run", on_step=interrupt, anyway=True)
     heard = []
-    resumed = es.run(plan, rows, **options, checkpoint=tmp_path / "run", on_step=heard.append)
+    resumed = es.run(plan, rows, **options, checkpoint=tmp_path / "run", on_step=heard.append, anyway=True)
     np.testing.assert_array_equal(resumed.path, whole.path)
     assert heard == list(range(stops[-1] + 1, 31))
 
@@ -57,15 +57,15 @@ def test_an_unseeded_run_keeps_what_it_has_published(tmp_path):
             raise Stop
 
     with pytest.raises(Stop):
-        es.run(plan, rows, checkpoint=tmp_path / "run", on_step=interrupt)
+        es.run(plan, rows, checkpoint=tmp_path / "run", on_step=interrupt, anyway=True)
     for _ in range(2):
-        seen.append(es.run(plan, rows, checkpoint=tmp_path / "run").path)
+        seen.append(es.run(plan, rows, checkpoint=tmp_path / "run", anyway=True).path)
     np.testing.assert_array_equal(*seen)
 
 
 def test_the_noise_of_finished_steps_is_gone(tmp_path):
     plan, rows = example()
-    es.run(plan, rows, checkpoint=tmp_path / "run")
+    es.run(plan, rows, checkpoint=tmp_path / "run", anyway=True)
     with closing(sqlite3.connect(tmp_path / "run")) as file:
         assert file.execute("SELECT count(*) FROM pending").fetchone() == (0,)
         assert file.execute("SELECT count(*) FROM answers").fetchone() == (30,)
@@ -83,38 +83,38 @@ def test_a_resumed_run_pays_once(tmp_path):
         raise Stop
 
     with pytest.raises(Stop):
-        es.run(plan, rows, checkpoint=tmp_path / "run", ledger=account, on_step=interrupt)
+        es.run(plan, rows, checkpoint=tmp_path / "run", ledger=account, on_step=interrupt, anyway=True)
     for _ in range(2):
-        es.run(plan, rows, checkpoint=tmp_path / "run", ledger=account)
+        es.run(plan, rows, checkpoint=tmp_path / "run", ledger=account, anyway=True)
     assert ledger.spent("people") == pytest.approx(plan.spent)
     with pytest.raises(ValueError, match="does not fit"):
-        es.run(plan, rows, checkpoint=tmp_path / "other", ledger=account)
+        es.run(plan, rows, checkpoint=tmp_path / "other", ledger=account, anyway=True)
 
 
 def test_another_runs_file_is_refused(tmp_path):
     plan, rows = example()
-    es.run(plan, rows, checkpoint=tmp_path / "run")
+    es.run(plan, rows, checkpoint=tmp_path / "run", anyway=True)
     for options in ({"start": 1.0}, {"seed": 1, "arithmetic": "exact"}, {"repetitions": 2}):
         with pytest.raises(es.CheckpointError, match="belongs to a run with another plan, start or seed"):
-            es.run(plan, rows, checkpoint=tmp_path / "run", **options)
+            es.run(plan, rows, checkpoint=tmp_path / "run", **options, anyway=True)
     es.Ledger(tmp_path / "ledger.db").create("people", es.Pure(1.0))
     with pytest.raises(es.CheckpointError, match="is not a checkpoint; it was left as it is"):
-        es.run(plan, rows, checkpoint=tmp_path / "ledger.db")
+        es.run(plan, rows, checkpoint=tmp_path / "ledger.db", anyway=True)
     (tmp_path / "text").write_text("no database" * 100)
     with pytest.raises(es.CheckpointError, match="is not a checkpoint; it was left as it is"):
-        es.run(plan, rows, checkpoint=tmp_path / "text")
+        es.run(plan, rows, checkpoint=tmp_path / "text", anyway=True)
     with pytest.raises(es.CheckpointError, match="there is no folder"):
-        es.run(plan, rows, checkpoint=tmp_path / "no" / "folder")
+        es.run(plan, rows, checkpoint=tmp_path / "no" / "folder", anyway=True)
 
 
 def test_a_file_in_use_is_refused(tmp_path):
     plan, rows = example()
 
     def again(t):
-        es.run(plan, rows, checkpoint=tmp_path / "run")
+        es.run(plan, rows, checkpoint=tmp_path / "run", anyway=True)
 
     with pytest.raises(es.CheckpointError, match="Another run is using it"):
-        es.run(plan, rows, checkpoint=tmp_path / "run", on_step=again)
+        es.run(plan, rows, checkpoint=tmp_path / "run", on_step=again, anyway=True)
 
 
 # Runs in processes of their own, killed at random moments so many times; the last one prints its path. Each writes down
@@ -219,7 +219,7 @@ def test_a_full_disk_ends_the_run_before_anything_more_is_released(tmp_path, lim
     assert "checkpoint" in message
     plan, rows = example()
     if int(heard) > 0:  # with room again, the run goes on from where it was heard of last
-        es.run(plan, rows, checkpoint=tmp_path / "run", on_step=(later := []).append)
+        es.run(plan, rows, checkpoint=tmp_path / "run", on_step=(later := []).append, anyway=True)
         assert later[0] in (int(heard), int(heard) + 1)
 
 
@@ -240,11 +240,11 @@ def test_nobody_else_can_read_the_noise_at_any_step(tmp_path):
     before = os.umask(0)
     try:
         with pytest.raises(Stop):
-            es.run(plan, rows, checkpoint=tmp_path / "run", on_step=look)
+            es.run(plan, rows, checkpoint=tmp_path / "run", on_step=look, anyway=True)
         first = dict(seen)
         seen.clear()
         seen["a third name"] = set()
-        es.run(plan, rows, checkpoint=tmp_path / "run", on_step=look)
+        es.run(plan, rows, checkpoint=tmp_path / "run", on_step=look, anyway=True)
     finally:
         os.umask(before)
     assert first == {"run": {0o600}, "run-journal": {0o600}}
@@ -255,7 +255,13 @@ def test_the_journal_keeps_no_noise_between_steps(tmp_path):
     """A process that is killed there leaves the noise of the step in progress, in the file, and no other."""
     plan, rows = example()
     sizes = []
-    es.run(plan, rows, checkpoint=tmp_path / "run", on_step=lambda t: sizes.append((tmp_path / "run-journal").stat()))
+    es.run(
+        plan,
+        rows,
+        checkpoint=tmp_path / "run",
+        on_step=lambda t: sizes.append((tmp_path / "run-journal").stat()),
+        anyway=True,
+    )
     assert [size.st_size for size in sizes] == [0] * 30
 
 
@@ -288,7 +294,7 @@ def test_other_files_are_left_byte_for_byte_and_mode_for_mode(tmp_path, kind):
     make_foreign(tmp_path / "theirs", kind)
     before = contents(tmp_path)
     with pytest.raises(es.CheckpointError, match="is not a checkpoint; it was left as it is"):
-        es.run(plan, rows, checkpoint=tmp_path / "theirs")
+        es.run(plan, rows, checkpoint=tmp_path / "theirs", anyway=True)
     assert contents(tmp_path) == before
 
 
@@ -299,7 +305,7 @@ def test_a_database_in_use_keeps_its_lock_and_its_log(tmp_path):
         theirs.execute("CREATE TABLE mine (x)")
         theirs.execute("BEGIN EXCLUSIVE")
         with pytest.raises(es.CheckpointError, match="is not a checkpoint"):
-            es.run(plan, rows, checkpoint=tmp_path / "theirs")
+            es.run(plan, rows, checkpoint=tmp_path / "theirs", anyway=True)
         probe = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('SELECT * FROM mine')"
         command = [sys.executable, "-W", "ignore", "-c", probe, str(tmp_path / "theirs")]
         assert "database is locked" in subprocess.run(command, capture_output=True, text=True, check=False).stderr
@@ -312,7 +318,7 @@ def test_nothing_beside_a_checkpoint_is_overwritten(tmp_path, ending):
     (tmp_path / f"run{ending}").write_text("a diary")
     before = contents(tmp_path)
     with pytest.raises(es.CheckpointError, match=rf"would overwrite .*run{ending}"):
-        es.run(plan, rows, checkpoint=tmp_path / "run")
+        es.run(plan, rows, checkpoint=tmp_path / "run", anyway=True)
     assert contents(tmp_path) == before
 
 
@@ -324,7 +330,7 @@ def interrupted(path):
             raise Stop
 
     with pytest.raises(Stop):
-        es.run(plan, rows, checkpoint=path, on_step=interrupt)
+        es.run(plan, rows, checkpoint=path, on_step=interrupt, anyway=True)
     return plan, rows
 
 
@@ -345,7 +351,7 @@ def test_a_checkpoint_with_more_or_less_in_it_is_refused(tmp_path, statement):
     with closing(sqlite3.connect(tmp_path / "run", isolation_level=None)) as file:
         file.execute(statement)
     with pytest.raises(es.CheckpointError, match=r"cannot be trusted: it (has a|holds)"):
-        es.run(plan, rows, checkpoint=tmp_path / "run")
+        es.run(plan, rows, checkpoint=tmp_path / "run", anyway=True)
 
 
 def test_a_second_name_is_refused(tmp_path):
@@ -353,10 +359,10 @@ def test_a_second_name_is_refused(tmp_path):
     os.link(tmp_path / "run", tmp_path / "other")
     for name in ("run", "other"):
         with pytest.raises(es.CheckpointError, match="another name besides"):
-            es.run(plan, rows, checkpoint=tmp_path / name)
+            es.run(plan, rows, checkpoint=tmp_path / name, anyway=True)
     (tmp_path / "other").unlink()
     (tmp_path / "link").symlink_to(tmp_path / "run")
-    es.run(plan, rows, checkpoint=tmp_path / "link", on_step=(heard := []).append)
+    es.run(plan, rows, checkpoint=tmp_path / "link", on_step=(heard := []).append, anyway=True)
     assert heard[0] == 6
 
 
@@ -364,7 +370,7 @@ def test_a_relative_path_does_not_follow_the_process(tmp_path, monkeypatch):
     plan, rows = example()
     (tmp_path / "there").mkdir()
     monkeypatch.chdir(tmp_path)
-    es.run(plan, rows, checkpoint="run", on_step=lambda t: os.chdir(tmp_path / "there"))
+    es.run(plan, rows, checkpoint="run", on_step=lambda t: os.chdir(tmp_path / "there"), anyway=True)
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["run"]
     assert list((tmp_path / "there").iterdir()) == []
 
@@ -391,7 +397,7 @@ def test_a_run_goes_on_from_a_file_with_half_a_transaction_in_it(tmp_path):
     assert len(before["run-journal"][0]) > 0
     assert databases.application_id(tmp_path / "run") == databases.CHECKPOINT
     assert contents(tmp_path) == before
-    es.run(plan, rows, checkpoint=tmp_path / "run", on_step=(heard := []).append)
+    es.run(plan, rows, checkpoint=tmp_path / "run", on_step=(heard := []).append, anyway=True)
     assert heard == list(range(6, 31))
 
 
@@ -410,13 +416,13 @@ def test_a_refused_file_is_given_back_at_once(tmp_path, kind):
     if kind in ("text", "WAL"):
         make_foreign(path, kind)
     else:
-        es.run(plan, rows, checkpoint=path)
+        es.run(plan, rows, checkpoint=path, anyway=True)
     blocker = sqlite3.connect(path if kind == "in use" else ":memory:", isolation_level=None)
     with closing(blocker):
         blocker.execute("BEGIN EXCLUSIVE")
         before = sum(os.path.realpath(f"/proc/self/fd/{fd}") == str(path) for fd in os.listdir("/proc/self/fd"))
         with pytest.raises(es.CheckpointError):
-            es.run(plan, rows, checkpoint=path, start=1.0)
+            es.run(plan, rows, checkpoint=path, start=1.0, anyway=True)
         blocker.execute("ROLLBACK")
         after = sum(os.path.realpath(f"/proc/self/fd/{fd}") == str(path) for fd in os.listdir("/proc/self/fd"))
     assert after == before

@@ -132,8 +132,20 @@ def test_plan_prints_a_table_and_json(tmp_path):
 def test_plan_finds_epsilon_for_a_target_error():
     result = call("plan", "--n", 100_000, "--d", 20, "--target-error", 0.05, "--json")
     plan = es.Plan.from_json(result.output)
-    assert plan.error <= 0.05
-    assert plan.error == pytest.approx(0.05, rel=1e-4)
+    assert plan.method == "objective perturbation"
+    assert plan.utility.expected <= 0.05
+    assert plan.utility.expected == pytest.approx(0.05, rel=1e-3)
+
+
+def test_plan_finds_what_a_target_asks_for():
+    usual = ("plan", "--n", 100_000, "--d", 20, "--json")
+    steps = es.Plan.from_json(call(*usual, "--target-error", 0.05, "--method", "nesterov", "--proved").output)
+    assert 0.0499 < steps.error <= 0.05
+    rho = es.Plan.from_json(call(*usual, "--target-verdict", "useful", "--rho", 1, "--release", "iterates").output)
+    assert rho.budget.rho < 1
+    assert rho.utility.verdict == "useful"
+    for wrong in (("--proved",), ("--method", "objective", "--T", 5), ("--method", "gd", "--release", "final")):
+        assert call(*usual, *wrong).exit_code == 2
 
 
 @pytest.mark.parametrize(
@@ -307,7 +319,7 @@ def test_a_line_shows_what_a_long_pass_has_read_while_it_lasts(monkeypatch, term
     plan = es.plan(problem, es.Pure(1.0), "objective")
     with common.progress_bar("fit", plan.requests) as advance:
         assert chunks.watched() == terminal
-        es.run(plan, es.Rows(problem, *records(problem)), on_step=advance)
+        es.run(plan, es.Rows(problem, *records(problem)), on_step=advance, anyway=True)
     assert not chunks.watched()
     seen = screen.getvalue()
     assert ("reading records" in seen) == (terminal and long == 0)

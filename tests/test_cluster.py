@@ -278,8 +278,8 @@ def test_every_release_is_that_of_one_process_and_noise_stays_here(client, monke
         if loss in losses:
             plan = planned(here.problem, budget=es.Pure(1.0))
             with taps.listening(listener):
-                found = es.run(plan, there, **OPTIONS)
-            assert_same_release(found, es.run(plan, here, **OPTIONS))
+                found = es.run(plan, there, **OPTIONS, anyway=True)
+            assert_same_release(found, es.run(plan, here, **OPTIONS, anyway=True))
     there.close()
     assert len(sent) > 10
     assert len(listener.noise) >= listener.readings > 10
@@ -308,7 +308,7 @@ def test_a_worker_that_dies_in_the_middle_of_a_release_loses_nothing(client, mon
     here, there = both(client, LOSSES["logistic" if "logistic" in losses else "squared"])
     plan, ledger = planned(here.problem, budget=es.Pure(1.0)), es.Ledger(tmp_path / "ledger.db")
     ledger.create("people", es.Pure(3.0))
-    expected, listeners, calls = es.run(plan, here, **OPTIONS), [], 0
+    expected, listeners, calls = es.run(plan, here, **OPTIONS, anyway=True), [], 0
     processes = set(client.run(os.getpid).values())
     for attempt, moment in enumerate(("never", "middle"), start=1):
         folder = tmp_path / moment
@@ -317,7 +317,7 @@ def test_a_worker_that_dies_in_the_middle_of_a_release_loses_nothing(client, mon
         monkeypatch.setattr(cluster_parts, "answer", partial(dying, str(folder), middle))
         listeners.append(Listener())
         with taps.listening(listeners[-1]):
-            assert_same_release(es.run(plan, there, **OPTIONS, ledger=ledger.account("people")), expected)
+            assert_same_release(es.run(plan, there, **OPTIONS, ledger=ledger.account("people"), anyway=True), expected)
         assert len(ledger.history("people")) == attempt
         calls, before = (folder / "calls").stat().st_size, calls
     assert calls > before  # what was lost was asked again
@@ -411,8 +411,8 @@ def test_what_workers_have_read_is_heard_of_as_they_answer(client, monkeypatch):
     plan, options = es.plan(problem, es.Pure(1.0), iterations=2), {"seed": 3, "arithmetic": "exact"}
     features, heard = da.from_array(X, chunks=((100, 200, 300, 400), 3)), []
     rows = es.Rows(problem, features, y, engine="dask", scheduler=client)
-    run = es.run(plan, rows, **options, on_read=heard.append)
-    np.testing.assert_array_equal(run.path, es.run(plan, es.Rows(problem, X, y), **options).path)
+    run = es.run(plan, rows, **options, on_read=heard.append, anyway=True)
+    np.testing.assert_array_equal(run.path, es.run(plan, es.Rows(problem, X, y), **options, anyway=True).path)
     made, asked = heard[:4], heard[4:]
     assert made == sorted(made)
     assert made[-1] == 1
@@ -424,7 +424,7 @@ def test_what_workers_have_read_is_heard_of_as_they_answer(client, monkeypatch):
         raise TimeoutError("mine")  # dask has one too, after which questions are asked again
 
     with pytest.raises(TimeoutError, match="mine"):
-        es.run(plan, rows, **options, on_read=stop)
+        es.run(plan, rows, **options, on_read=stop, anyway=True)
     rows.close()
 
 
@@ -435,7 +435,7 @@ def test_a_worker_lost_in_the_middle_changes_nothing(client, tmp_path):
     write_parquet(tmp_path / "t.parquet", X, y, row_group_size=500)
     data = es.Rows(problem, tmp_path / "t.parquet", "label", engine="dask", scheduler=client)
     plan, options = es.plan(problem, es.Pure(1.0), es.nesterov, iterations=12), {"seed": 3, "arithmetic": "exact"}
-    expected = es.run(plan, es.Rows(problem, X, y), **options).path
+    expected = es.run(plan, es.Rows(problem, X, y), **options, anyway=True).path
     _, points = points_of(problem)
     exact = whole(problem, X, y).sums(points)
     first, second = client.run(os.getpid).values()
@@ -446,7 +446,9 @@ def test_a_worker_lost_in_the_middle_changes_nothing(client, tmp_path):
     ledger, timer = es.Ledger(tmp_path / "ledger.db"), threading.Timer(0.01, os.kill, (second, signal.SIGKILL))
     ledger.create("people", es.Pure(1.5))
     account = ledger.account("people")
-    run = es.run(plan, data, **options, ledger=account, on_step=lambda t: timer.start() if t == 3 else None)
+    run = es.run(
+        plan, data, **options, ledger=account, on_step=lambda t: timer.start() if t == 3 else None, anyway=True
+    )
     timer.join()
     np.testing.assert_array_equal(run.path, expected)
     assert len(ledger.history("people")) == 1

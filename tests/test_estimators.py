@@ -428,7 +428,7 @@ def test_a_domain_of_the_library_is_taken_as_it_is():
 
 def test_one_hot_blocks_mean_less_noise():
     boxes = [PrivateLogisticRegression(bounds=(0, 1), one_hot=blocks) for blocks in ((), [(0, 4), (4, 8)])]
-    without, blocks = (model.plan(1000, 8).error for model in boxes)
+    without, blocks = (model.plan(1000, 8).utility.expected for model in boxes)
     assert blocks < without
 
 

@@ -106,12 +106,12 @@ def test_an_account_is_charged_before_a_run(ledger):
     plan = es.plan(problem, es.Pure(0.75), iterations=5)
     data = es.Rows(problem, *records(problem))
     account = ledger.account("people")
-    es.run(plan, data, ledger=account)
+    es.run(plan, data, ledger=account, anyway=True)
     assert ledger.spent("people") == plan.spending().amount
     assert ledger.history("people")[0].note == "nesterov, 5 steps, 1 run(s)"
     steps = []
     with pytest.raises(es.BudgetExceededError):
-        es.run(plan, data, ledger=account, on_step=steps.append)
+        es.run(plan, data, ledger=account, on_step=steps.append, anyway=True)
     assert steps == []
     es.estimate_smoothness(data, es.Pure(0.01), ledger=account)
     assert ledger.history("people")[-1].note == "smoothness"

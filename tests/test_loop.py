@@ -75,9 +75,9 @@ def test_a_ledger_that_refuses_is_asked_before_anything_is_drawn_or_read(name):
     rows = examples.rows_for(plan)
     with runs.taps.listening(Silent()):
         with pytest.raises(es.BudgetExceededError, match="nothing is left"):
-            es.run(plan, rows, ledger=Full())
+            es.run(plan, rows, ledger=Full(), anyway=True)
         with pytest.raises(AssertionError, match="was drawn"):
-            es.run(plan, rows)
+            es.run(plan, rows, anyway=True)
 
 
 class Dry:
@@ -127,7 +127,7 @@ def test_a_method_cannot_spend_more_than_its_plan_was_charged_for(share, answere
 
 def test_what_is_asked_for_in_all_may_be_what_was_charged():
     plan = Greedy(examples.LOGISTIC, es.Pure(1.0), 0.25, 4)
-    assert es.run(plan, examples.rows_for(plan), repetitions=2).path.shape == (5, 4, 2)
+    assert es.run(plan, examples.rows_for(plan), repetitions=2, anyway=True).path.shape == (5, 4, 2)
     assert es.Plan.from_json(plan.to_json()) == plan
 
 
@@ -172,7 +172,7 @@ def test_a_request_that_is_not_what_its_costs_are_for_is_refused(change):
     plan = Asking(examples.LOGISTIC, es.Pure(1.0), 1.0, 1, change)
     rows, account = examples.rows_for(plan), runs.Account()
     with runs.taps.listening(Silent()), pytest.raises(ValueError, match=MESSAGES):
-        es.run(plan, rows, ledger=account)
+        es.run(plan, rows, ledger=account, anyway=True)
     assert len(account.charges) == 1  # whoever writes such a method pays for it
 
 
@@ -214,24 +214,24 @@ def test_options_of_steps_are_refused_elsewhere_and_say_so(name):
     rows, width = examples.rows_for(plan), plan.problem.dimension
     for options in ({"start": 1.0}, {"start": np.ones(width)}, {"seed": 1, "arithmetic": "float"}):
         if isinstance(plan, es.StepsPlan):
-            assert es.run(plan, rows, **options).path.shape == (plan.iterations + 1, width)
+            assert es.run(plan, rows, **options, anyway=True).path.shape == (plan.iterations + 1, width)
         else:
             with pytest.raises(ValueError, match="is for plans of steps, not for"):
-                es.run(plan, rows, **options)
+                es.run(plan, rows, **options, anyway=True)
 
 
 @each_plan
 def test_another_runs_checkpoint_is_refused(name, tmp_path):
     plan = PLANS[name]
     rows = examples.rows_for(plan)
-    es.run(plan, rows, checkpoint=tmp_path / "run")
+    es.run(plan, rows, checkpoint=tmp_path / "run", anyway=True)
     for options in ({"seed": 1, "arithmetic": "exact"}, {"repetitions": 2}):
         with pytest.raises(es.CheckpointError, match="belongs to a run with another plan, start or seed"):
-            es.run(plan, rows, checkpoint=tmp_path / "run", **options)
+            es.run(plan, rows, checkpoint=tmp_path / "run", **options, anyway=True)
     for other in PLANS.values():
         if other != plan and other.problem == plan.problem:
             with pytest.raises(es.CheckpointError, match="belongs to a run with another plan"):
-                es.run(other, rows, checkpoint=tmp_path / "run")
+                es.run(other, rows, checkpoint=tmp_path / "run", anyway=True)
             break
 
 
@@ -259,7 +259,7 @@ def test_what_a_method_may_ask_for_at_once_is_what_its_charges_certify():
     with pytest.raises(es.OverspentError, match=r"spend 20\.0"):
         Lump(examples.LOGISTIC, es.Approximate(6.0, 1e-5))
     plan = Lump(examples.LOGISTIC, es.Approximate(20.001, 1e-5))
-    assert es.run(plan, examples.rows_for(plan)).path.shape == (1, plan.problem.dimension)
+    assert es.run(plan, examples.rows_for(plan), anyway=True).path.shape == (1, plan.problem.dimension)
 
 
 TINY = {"laplace": es.Pure(1e-20), "l2": es.Pure(1e-20), "hull": es.Pure(1e-20), "gaussian": es.Concentrated(1e-40)}
@@ -271,7 +271,7 @@ def test_noise_that_cannot_be_drawn_is_refused_before_the_charge(mechanism):
     plan = es.plan(problem, TINY[mechanism], mechanism=mechanism, iterations=3, allocation="uniform")
     account = runs.Account()
     with pytest.raises(ValueError, match="does not fit the integers of a gradient"):
-        es.run(plan, examples.rows_for(plan), ledger=account)
+        es.run(plan, examples.rows_for(plan), ledger=account, anyway=True)
     assert account.charges == []
 
 
@@ -288,7 +288,7 @@ def test_the_smallest_noise_of_a_body_is_drawn():
     """Samplers of bodies take no scale near 1 in many dimensions: a huge budget gets more noise, and no error."""
     problem = es.Problem(es.Logistic(), es.Box(0, 1, one_hot=[(0, 150), (150, 300)]), ridge=0.1, n=20, d=300)
     plan = es.plan(problem, es.Pure(9e13), mechanism="hull", iterations=1, allocation="uniform")
-    assert np.all(np.isfinite(es.run(plan, examples.rows_for(plan)).x))
+    assert np.all(np.isfinite(es.run(plan, examples.rows_for(plan), anyway=True).x))
 
 
 @pytest.mark.parametrize("budget", [es.Pure(1e-20), es.Concentrated(1e-40)], ids=str)
@@ -312,6 +312,6 @@ def test_even_charges_meet_every_loss_domain_clip_and_budget(loss, domain, clip)
         plan = EvenDescent(problem, budget, 2)
 
         def fit(data, account, plan=plan):
-            return es.run(plan, es.Rows(plan.problem, *data), ledger=account)
+            return es.run(plan, es.Rows(plan.problem, *data), ledger=account, anyway=True)
 
         assert 0 < replay(fit, (X, y), (other, labels)).spent <= plan.spent * (1 + 1e-9)

@@ -80,7 +80,7 @@ def tried(combination: Combination, folder) -> tuple[str, float]:
         surface["checkpoint"] = file
 
     def execute(rows, account):
-        return es.run(plan, rows, ledger=account, **surface)
+        return es.run(plan, rows, ledger=account, **surface, anyway=True)
 
     charged, shares = plan.spending(surface.get("repetitions", 1)), []
     for pair in combinations.datasets(problem, combination.records, combination.seed):

@@ -466,19 +466,6 @@ def test_output_noise_of_a_wrong_radius_is_seen():
     assert 2 * 1e-3 / (1000 * 0.1) / scale <= 0.05
 
 
-def test_the_paying_ridge_is_best_among_others():
-    for saturation, n in itertools.product((Sigmoid(), Flat(1, 2.0), Softmax(6)), (300, 10_000)):
-        chosen = minima.paying_ridge(1e-4, n, 2.0, 0.5, saturation, 500.0)
-        risks = []
-        for ridge in np.geomspace(1e-4, 10, 60):
-            kappa = minima.record_weight(2.0, n, ridge)
-            if kappa < minima.kappa_limit(0.5, saturation):
-                noise = minima.noise_epsilon(0.5, kappa, saturation)
-                risks.append((ridge - 1e-4) * 4.5 + 500.0 / (2 * n**2 * noise**2 * ridge))
-        assert chosen.ridge >= 1e-4
-        assert chosen.risk <= min(risks) * (1 + 1e-9)
-
-
 @pytest.mark.parametrize("kappa", [1e-3, 0.4, 30.0, 1e6])
 def test_the_roof_of_pseudo_huber_is_not_below_its_summit_in_fifty_digits(kappa):
     mpmath = pytest.importorskip("mpmath")

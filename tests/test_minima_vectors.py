@@ -181,18 +181,3 @@ def test_output_perturbation():
     sensitivity = minima.minimum_sensitivity(SIZE, N, RIDGE)
     found = [sensitivity, minima.ball_energy(sensitivity, D)]
     assert found == pytest.approx([0.004472135955, 0.0084], rel=CLOSE)
-
-
-@pytest.mark.parametrize(
-    ("n", "ridge", "epsilon", "saturation", "expected"),
-    [
-        (1000, 1e-3, 1, Sigmoid(), (0.061101, 0.5454090834)),
-        (100_000, 0.02, 1, Sigmoid(), (0.02, 8.4e-05)),
-        (1000, 1e-3, 0.1, Sigmoid(), (0.61101, 5.494590834)),
-        (1000, 1e-3, 1, Flat(sides=2), (0.0915818, 0.6924820606)),
-    ],
-)
-def test_ridges_that_pay(n, ridge, epsilon, saturation, expected):
-    energy = minima.ball_energy(2 * SIZE, D)
-    found = minima.paying_ridge(ridge, n, SIZE, epsilon, saturation, energy, solution_norm=3.0)
-    assert found == pytest.approx(expected, rel=1e-5)

@@ -261,7 +261,8 @@ def test_without_a_theorem_the_remedy_is_named(paper):
 @pytest.mark.parametrize("options", [{}, {"method": es.gd}, {"batch": 2000}, {"allocation": "uniform"}])
 def test_required_epsilon_is_enough_and_less_is_not(options):
     problem = small_problem(n=20_000, d=5, ridge=0.2)
-    epsilon = es.required_epsilon(problem, error=0.05, max_iterations=300, **options)
+    options = {"method": es.nesterov} | options
+    epsilon = es.required_epsilon(problem, error=0.05, proved=True, max_iterations=300, **options)
     method = options.get("method", es.nesterov)
     rest = {key: value for key, value in options.items() if key != "method"} | {"max_iterations": 300}
     assert es.plan(problem, es.Pure(epsilon), method, **rest).error <= 0.05
@@ -271,7 +272,8 @@ def test_required_epsilon_is_enough_and_less_is_not(options):
 @pytest.mark.parametrize("options", [{}, {"method": es.multistage}, {"batch": 500}])
 def test_required_n_is_enough_and_one_less_is_not(options):
     problem = small_problem(n=2, d=5, ridge=0.2)
-    n = es.required_n(problem, epsilon=2.0, error=0.05, max_iterations=300, **options)
+    options = {"method": es.nesterov} | options
+    n = es.required_n(problem, epsilon=2.0, error=0.05, proved=True, max_iterations=300, **options)
     method = options.get("method", es.nesterov)
     rest = {key: value for key, value in options.items() if key != "method"} | {"max_iterations": 300}
 
@@ -285,7 +287,7 @@ def test_required_n_is_enough_and_one_less_is_not(options):
 def test_required_n_next_to_the_batch_never_asks_for_fewer_records_than_it():
     problem = small_problem(n=2, d=5, ridge=0.2)
     for error in np.geomspace(0.05, 0.5, 12):
-        n = es.required_n(problem, error=error, batch=500, max_iterations=100)
+        n = es.required_n(problem, error=error, method=es.nesterov, proved=True, batch=500, max_iterations=100)
         assert n >= 500
 
 
@@ -303,11 +305,11 @@ def test_a_finite_slope_is_never_replaced_by_a_typical_one():
 
 def test_an_unreachable_error_is_refused(paper):
     with pytest.raises(es.UnreachableError, match=r"no epsilon promises an error of 1e-09.*max_iterations"):
-        es.required_epsilon(paper, error=1e-9, max_iterations=100)
+        es.required_epsilon(paper, error=1e-9, method=es.nesterov, proved=True, max_iterations=100)
     with pytest.raises(es.UnreachableError, match=r"no n promises an error of 0.001"):
-        es.required_n(paper, error=1e-3, batch=100)
-    with pytest.raises(es.UnreachableError, match="no theorem covers heavy_ball"):
-        es.required_epsilon(paper, error=0.1, method=es.heavy_ball, iterations=5, allocation="uniform")
+        es.required_n(paper, error=1e-3, method=es.nesterov, proved=True, batch=100)
+    with pytest.raises(es.UnreachableError, match="nothing is proved of heavy_ball"):
+        es.required_epsilon(paper, error=0.1, method=es.heavy_ball, proved=True, iterations=5, allocation="uniform")
     with pytest.raises(ValueError, match="error must be positive, got 0"):
         es.required_epsilon(paper, error=0)
 

@@ -34,7 +34,7 @@ def run_of(problem, budget, method, batch, **options):
     plan = es.plan(problem, budget, method, iterations=6, allocation="uniform", batch=batch, **options)
 
     def fit(data, account):
-        return es.run(plan, es.Rows(problem, *data), ledger=account)
+        return es.run(plan, es.Rows(problem, *data), ledger=account, anyway=True)
 
     return problem, fit, plan.costs
 
@@ -51,7 +51,7 @@ def minimum_of(problem, budget, **options):
     plan = plan_objective(problem, budget, **options)
 
     def fit(data, account):
-        return es.run(plan, es.Rows(problem, *data), ledger=account)
+        return es.run(plan, es.Rows(problem, *data), ledger=account, anyway=True)
 
     return problem, fit, charged_amounts(plan)
 
@@ -216,7 +216,7 @@ def test_a_far_neighbour_uses_most_of_the_sensitivity():
     plan = es.plan(problem, es.Pure(1.0), es.gd, iterations=1)
 
     def fit(data, account):
-        return es.run(plan, es.Rows(problem, *data), start=50.0, ledger=account)
+        return es.run(plan, es.Rows(problem, *data), start=50.0, ledger=account, anyway=True)
 
     first, second = (np.array([[1.0, 0.0], [0.0, 0.0]]), [-1, 1]), (np.array([[0.0, 1.0], [0.0, 0.0]]), [-1, 1])
     assert replay(fit, first, second, costs=plan.costs).losses.max() == pytest.approx(1.0, rel=1e-5)
@@ -229,7 +229,7 @@ def test_repetitions_and_checkpoints_replay(tmp_path):
 
     def fit(data, account):
         path = tmp_path / str(next(files))
-        return es.run(plan, es.Rows(problem, *data), repetitions=3, ledger=account, checkpoint=path)
+        return es.run(plan, es.Rows(problem, *data), repetitions=3, ledger=account, checkpoint=path, anyway=True)
 
     for pair in neighbours(problem):
         assert replay(fit, *pair).losses.shape == (4, 3)
@@ -308,7 +308,7 @@ class VotesPlan(es.Plan):
 
 def outside_of(plan):
     def fit(data, account):
-        return es.run(plan, es.Rows(plan.problem, *data), ledger=account)
+        return es.run(plan, es.Rows(plan.problem, *data), ledger=account, anyway=True)
 
     return plan.problem, fit, charged_amounts(plan)
 
@@ -355,7 +355,7 @@ PLAN = es.plan(PROBLEM, es.Pure(1.0), es.gd, iterations=3)
 
 
 def private(data, account, **options):
-    return es.run(PLAN, es.Rows(PROBLEM, *data), ledger=account, **options)
+    return es.run(PLAN, es.Rows(PROBLEM, *data), ledger=account, **options, anyway=True)
 
 
 def publishes_a_mean(data, account):
@@ -387,23 +387,23 @@ def draws_twice(data, account):
 
 
 def charges_nothing(data, account):
-    return es.run(PLAN, es.Rows(PROBLEM, *data))
+    return es.run(PLAN, es.Rows(PROBLEM, *data), anyway=True)
 
 
 def charges_too_little(data, account):
     account.charge(es.Pure(1e-6), note="cheap")
-    return es.run(PLAN, es.Rows(PROBLEM, *data))
+    return es.run(PLAN, es.Rows(PROBLEM, *data), anyway=True)
 
 
 def charges_by_the_data(data, account):
     account.charge(es.Pure(1.0 + (data[1][RECORD] == 1)), note="")
-    return es.run(PLAN, es.Rows(PROBLEM, *data))
+    return es.run(PLAN, es.Rows(PROBLEM, *data), anyway=True)
 
 
 def scales_by_the_data(data, account):
     account.charge(es.Pure(1.0), note="")
     stretched = dataclasses.replace(PLAN, scales=PLAN.scales * (1 + min(np.nanmax(np.abs(data[0])), 2.0)))
-    return es.run(stretched, es.Rows(PROBLEM, *data))
+    return es.run(stretched, es.Rows(PROBLEM, *data), anyway=True)
 
 
 def draws_floats(data, account):

@@ -138,7 +138,7 @@ def test_private_subsets_are_not_drawn_as_those_of_experiments(monkeypatch):
     rows = es.Rows(problem, *records(problem))
     plan = es.plan(problem, es.Pure(1.0), iterations=3, batch=20)
     for options in ({}, {"seed": 1, "arithmetic": "exact"}):
-        es.run(plan, rows, **options)
+        es.run(plan, rows, **options, anyway=True)
     with pytest.raises(AssertionError, match="drawn for an experiment"):
         es.run(plan, rows, seed=1)
 
@@ -170,7 +170,7 @@ def test_seeded_runs_repeat_and_unseeded_ones_do_not(batch):
     np.testing.assert_array_equal(first.path, again.path)
     assert not np.any(first.path[1:] == other.path[1:])
     assert first.seeded
-    free, free_again = es.run(plan, rows), es.run(plan, rows)
+    free, free_again = es.run(plan, rows, anyway=True), es.run(plan, rows, anyway=True)
     assert not np.any(free.path[1:] == free_again.path[1:])
     assert not free.seeded
 
@@ -234,7 +234,7 @@ def test_the_account_is_charged_before_noise_is_drawn(monkeypatch):
     rows = es.Rows(problem, *records(problem))
     plan = es.plan(problem, es.Pure(1.0), iterations=5)
     account = Account(limit=3.0)
-    es.run(plan, rows, ledger=account, repetitions=2)
+    es.run(plan, rows, ledger=account, repetitions=2, anyway=True)
     assert account.charges[0][0] == pytest.approx(2.0)
 
     def no_noise(*_):
@@ -242,10 +242,10 @@ def test_the_account_is_charged_before_noise_is_drawn(monkeypatch):
 
     monkeypatch.setattr(Source, "integers", no_noise)
     with pytest.raises(ValueError, match=r"only 0.5 is left"):
-        es.run(plan, rows, ledger=Account(limit=0.5))
+        es.run(plan, rows, ledger=Account(limit=0.5), anyway=True)
     account = Account(limit=3.0)
     with pytest.raises(AssertionError, match="noise was drawn"):
-        es.run(plan, rows, ledger=account)
+        es.run(plan, rows, ledger=account, anyway=True)
     assert len(account.charges) == 1
 
 
@@ -414,13 +414,13 @@ def test_what_a_watcher_raises_ends_the_run_as_it_is(at_once, streamed, at):
             raise own
 
     with pytest.raises(OSError, match="no more") as caught:
-        es.run(plan, rows, ledger=account, on_read=stop)
+        es.run(plan, rows, ledger=account, on_read=stop, anyway=True)
     assert caught.value is own
     assert type(own.__cause__) is KeyError
     assert len(heard) == at
     assert len(account.charges) == (at > 11)
     assert not chunks.watched()
-    assert es.run(plan, rows, on_read=[].append).path.shape == (4, 3)
+    assert es.run(plan, rows, on_read=[].append, anyway=True).path.shape == (4, 3)
 
 
 def test_parts_in_threads_are_let_go_of_when_a_watcher_raises(at_once):
@@ -471,7 +471,7 @@ def test_bad_runs_are_refused(options, error, message):
     problem = small_problem()
     rows = es.Rows(problem, *records(problem))
     with pytest.raises(error, match=message):
-        es.run(es.plan(problem, es.Pure(1.0), iterations=2), rows, **options)
+        es.run(es.plan(problem, es.Pure(1.0), iterations=2), rows, **options, anyway=True)
 
 
 def test_a_plan_for_other_records_is_refused():
@@ -479,7 +479,7 @@ def test_a_plan_for_other_records_is_refused():
     for other in (small_problem(n=201), es.Problem(es.Logistic(), es.Ball(2, norm=np.inf), ridge=0.1, n=200, d=3)):
         rows = es.Rows(other, *records(other))
         with pytest.raises(ValueError, match=r"the plan is for Problem.* but the records are for Problem"):
-            es.run(es.plan(problem, es.Pure(1.0), iterations=2), rows)
+            es.run(es.plan(problem, es.Pure(1.0), iterations=2), rows, anyway=True)
 
 
 @pytest.mark.parametrize("arithmetic", ["exact", "float"])

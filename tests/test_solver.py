@@ -142,7 +142,7 @@ def test_slopes_in_doubles_are_not_certified_as_long_doubles(monkeypatch):
     monkeypatch.setattr(es.Logistic, "derivative", lambda self, m, z: right(self, m.astype(float), z))
     account = Account()
     with pytest.raises(ValueError, match=r"Logistic\.derivative must keep the kind of its margins, got float64"):
-        es.run(plan, rows, ledger=account)
+        es.run(plan, rows, ledger=account, anyway=True)
     assert not account.charged
 
 
@@ -236,7 +236,7 @@ def test_nothing_raises_or_warns_after_the_charge_whatever_the_records(loss, met
         rows, account = es.Rows(problem, X, y, engine="numpy"), Account()
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            found = es.run(plan, rows, ledger=account)
+            found = es.run(plan, rows, ledger=account, anyway=True)
         assert account.charged
         assert np.all(np.isfinite(found.path)), name
 
@@ -419,7 +419,7 @@ def test_a_plan_that_cannot_be_reached_is_refused_before_the_charge():
         plan, account = es.plan(problem, es.Pure(1.0), method), Account()
         finer = replace(plan, tolerance=plan.tolerance * 1e-12)
         with pytest.raises(ValueError, match="too coarse for the plan"):
-            es.run(finer, rows, ledger=account)
+            es.run(finer, rows, ledger=account, anyway=True)
         assert not account.charged
         assert type(plan).from_json(finer.to_json()) == finer  # a plan of another machine can be read here
         with pytest.raises(ValueError, match="too coarse"):
@@ -484,7 +484,7 @@ def test_tiny_products_of_n_and_epsilon_reach_their_tolerance_every_time():
     problem = es.Problem(es.Logistic(), es.Ball(1), ridge=0.01, n=1000, d=1)
     plan, rng = es.plan(problem, es.Pure(5e-7), "objective"), np.random.default_rng(9)
     rows = es.Rows(problem, rng.standard_normal((1000, 1)), labelled(problem.loss, rng, 1000))
-    assert np.all(np.isfinite(es.run(plan, rows, repetitions=30).path))
+    assert np.all(np.isfinite(es.run(plan, rows, repetitions=30, anyway=True).path))
 
 
 @pytest.mark.parametrize("method", ["objective", "output"])
@@ -492,7 +492,7 @@ def test_labels_may_be_texts(method):
     for loss in (es.Logistic(("no", "yes")), es.SmoothedHinge(("no", "yes")), es.Softmax(("a", "b", "no"))):
         problem = es.Problem(loss, es.Ball(1), ridge=0.1, n=20, d=2)
         rows = es.Rows(problem, np.ones((20, 2)), np.array(["no"] * 20))
-        assert np.all(np.isfinite(es.run(es.plan(problem, es.Pure(1.0), method), rows).x))
+        assert np.all(np.isfinite(es.run(es.plan(problem, es.Pure(1.0), method), rows, anyway=True).x))
 
 
 def test_the_minimum_of_another_function_is_not_read():

@@ -16,6 +16,7 @@ from epsteps.methods.smoothness import SmoothnessEstimate
 from epsteps.plans.notation import PlanFormatError
 from epsteps.plans.plan import Charge, OverspentError, Plan, Published
 from epsteps.plans.requests import Gradient, Sum
+from epsteps.plans.utility import HopelessError, Utility
 from epsteps.problem.ball import Ball
 from epsteps.problem.box import Box
 from epsteps.problem.domain import Domain
@@ -67,6 +68,7 @@ __all__ = [
     "Domain",
     "Expense",
     "Gradient",
+    "HopelessError",
     "Ledger",
     "LedgerError",
     "Logistic",
@@ -100,6 +102,7 @@ __all__ = [
     "StepsPlan",
     "Sum",
     "UnreachableError",
+    "Utility",
     "audit",
     "bounds",
     "budgets",

@@ -51,7 +51,7 @@ def survives_json(plan: es.Plan) -> None:
         assert again.to_json() == text
         assert str(again) == str(plan)
         assert (again.problem, again.budget, again.spent) == (plan.problem, plan.budget, plan.spent)
-        assert (again.charges, again.error, again.facts) == (plan.charges, plan.error, plan.facts)
+        assert (again.charges, again.utility, again.facts) == (plan.charges, plan.utility, plan.facts)
     assert plan != text
     for other in {kind for kind in es.Plan.kinds.values() if not issubclass(type(plan), kind)}:
         with pytest.raises(es.PlanFormatError, match=f"not a plan of the kind {other.__name__}"):

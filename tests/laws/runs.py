@@ -58,7 +58,7 @@ def resumes_after_every_answer(plan: es.Plan, rows: es.Rows, folder: Path, **opt
     """Check that a seeded run which stops after each of its answers publishes what one without stops does."""
     options = {"seed": 3, "arithmetic": "exact"} | options
     heard: list[int] = []
-    whole = es.run(plan, rows, **options, on_step=heard.append)
+    whole = es.run(plan, rows, **options, on_step=heard.append, anyway=True)
     assert heard == list(range(1, len(heard) + 1))
     once = []
     for stop in heard:
@@ -69,8 +69,8 @@ def resumes_after_every_answer(plan: es.Plan, rows: es.Rows, folder: Path, **opt
                 raise Stop
 
         with contextlib.suppress(Stop):
-            es.run(plan, rows, **options, checkpoint=folder / "run", on_step=interrupt)
-    same(es.run(plan, rows, **options, checkpoint=folder / "run", on_step=once.append), whole)
+            es.run(plan, rows, **options, checkpoint=folder / "run", on_step=interrupt, anyway=True)
+    same(es.run(plan, rows, **options, checkpoint=folder / "run", on_step=once.append, anyway=True), whole)
     assert once == heard  # every answer is heard of once, over all the parts
 
 
@@ -85,7 +85,7 @@ def resumes_within_every_answer(plan: es.Plan, rows: es.Rows, folder: Path, **op
         # The parts before have answered all but the one that they died in. How many there are may depend on the noise.
         listener = Listener(stop=min(stop, 1))
         with contextlib.suppress(Stop), taps.listening(listener):
-            last = es.run(plan, rows, ledger=account, checkpoint=folder / "run", **options)
+            last = es.run(plan, rows, ledger=account, checkpoint=folder / "run", **options, anyway=True)
         for number, draw in listener.met:
             met.setdefault(max(stop - 1, 0) + number, []).append(draw)
         if last is not None:
@@ -95,6 +95,6 @@ def resumes_within_every_answer(plan: es.Plan, rows: es.Rows, folder: Path, **op
         assert len(draws) == 2
         assert draws[0] == draws[1]
     with taps.listening(nothing := Listener()):
-        same(es.run(plan, rows, ledger=account, checkpoint=folder / "run", **options), last)
+        same(es.run(plan, rows, ledger=account, checkpoint=folder / "run", **options, anyway=True), last)
     assert nothing.met == []
     assert [cost.amount for cost in account.charges] == [plan.spending(last.repetitions).amount]

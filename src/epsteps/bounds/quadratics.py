@@ -64,12 +64,15 @@ def stationary_variance(
     return result if result.ndim else float(result)
 
 
-def exact_quadratic(steps: Steps, spectrum: Spectrum) -> tuple[np.ndarray, np.ndarray]:
+def exact_quadratic(
+    steps: Steps, spectrum: Spectrum, counts: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the error after all steps, exactly: transfer g (one per eigenvalue) and weights A (one per step).
 
     ``E F(x_T) - F* = ½ sum_i lam_i g_i² (x_0 - x*)_i² + ½ sum_t A_t var_t`` for a quadratic with this spectrum
     (eigenvalues with multiplicity), a start at rest (x_{-1} = x_0), and noise with mean 0 given the past and variance
     var_t in every coordinate (2 b_t² for Laplace noise of scale b_t). Proof: the recursion, unrolled backwards.
+    ``counts`` are what squared distances along the eigenvectors count in the noise's weights, if not their eigenvalues.
 
     >>> g, A = exact_quadratic(Steps([0.5, 0.5], [0, 0], [0, 0], [False, False]), [1.0])
     >>> g.tolist(), A.tolist()
@@ -77,10 +80,10 @@ def exact_quadratic(steps: Steps, spectrum: Spectrum) -> tuple[np.ndarray, np.nd
     """
     lam = np.atleast_1d(_eigenvalues("spectrum", spectrum))
     first, second = _coefficients(steps, lam)
-    weights = np.empty(len(steps))
+    weights, counts = np.empty(len(steps)), lam if counts is None else counts
     r1, r2 = np.ones_like(lam), np.zeros_like(lam)
     for t in range(len(steps) - 1, -1, -1):
-        weights[t] = np.sum(lam * (steps.alpha[t] * r1) ** 2)
+        weights[t] = np.sum(counts * (steps.alpha[t] * r1) ** 2)
         r1, r2 = r1 * first[t] + r2, r1 * second[t]
     return r1 + r2, weights
 
@@ -105,6 +108,21 @@ def exact_by_horizon(steps: Steps, spectrum: Spectrum) -> tuple[np.ndarray, np.n
         now, before = before, now
         weights[t, : t + 1] = now[: t + 1] ** 2 @ lam
     return transfers, weights
+
+
+def impulse_response(first: np.ndarray, second: np.ndarray, count: int) -> np.ndarray:
+    """Return h_0 = 1, h_1, ... of x+ = first x + second x_previous along each eigenvalue, one row each.
+
+    By doubling: h_{s+m} = h_m h_s + second h_{m-1} h_{s-1}.
+
+    >>> impulse_response(np.array([0.5]), np.array([0.25]), 4).ravel().tolist()
+    [1.0, 0.5, 0.5, 0.375]
+    """
+    response = np.array([np.ones_like(first), first])
+    while (m := len(response) - 1) < count:
+        before = np.vstack([np.zeros_like(first), response[:-1]])
+        response = np.vstack([response, (response[m] * response + second * response[m - 1] * before)[1:]])
+    return response[:count]
 
 
 def heavy_ball_quadratic(

@@ -66,6 +66,11 @@ class Mechanism(ABC):
         shape = self.shape(problem)
         return shape.covariance, _units(shape, problem)
 
+    def matrix(self, scale: float, problem: Problem) -> np.ndarray:
+        """Return the covariance of noise of this scale as a matrix, in real units."""
+        covariance, units = self.covariance(problem)
+        return scale**2 * covariance.matrix * np.outer(units, units)
+
     def cell(self, problem: Problem) -> float:
         """Return what a cell of the noise's integers adds to a sensitivity: nothing where an ideal law was rounded."""
         return self.shape(problem).cell

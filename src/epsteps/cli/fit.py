@@ -42,6 +42,7 @@ def fit(
     delimiter: common.Delimiter = "comma",
     seed: int | None = Option(None, help="Makes the fit repeatable and NOT private: for experiments."),
     yes: bool = Option(False, "--yes", help="Run the plan without asking."),
+    anyway: bool = Option(False, "--anyway", help="Run it even if its model is expected to be nothing but noise."),
     json: bool = Option(False, "--json", help="Print model.json to stdout, and the plan to stderr."),
     out: Path = Option(Path("model"), help="Folder for model.json and report.html."),
     force: common.Force = False,
@@ -66,12 +67,14 @@ def fit(
         say("NOT PRIVATE: a seed makes the noise repeatable. The model must be kept as secret as the records.\n")
     if sys.stdout.isatty() and not json:
         typer.echo(_projected(declared.check(table)))
+    if seed is None and not anyway:
+        _require_hope(planned)
     _require_consent(yes, json)
     described = partial(_described, tables.error_curve(budget, replan), tested)
     rehearsed = described(tables.rehearsal(planned, declared), None)
     tables.page(rehearsed)  # what cannot be described is found out before anything is charged
     with files.opened(paths, force) as outputs:
-        model = _run(planned, declared, table, seed, account)
+        model = _run(planned, declared, table, seed, account, anyway)
         content = described(model, None if account is None else account.described)
         text = json_module.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
         _save(outputs, text, content)
@@ -181,10 +184,21 @@ def _projected(check: SchemaCheck) -> str:
     return "\n".join(lines)
 
 
-def _run(planned: es.Plan, declared: Schema, table: Any, seed: int | None, account: _Account | None) -> tables.Model:
+def _require_hope(planned: es.Plan) -> None:
+    """Refuse a plan whose model is expected to be noise, before anybody is asked and anything charged."""
+    try:
+        planned.utility.require_hope()
+    except es.HopelessError as error:
+        raise es.HopelessError(str(error).replace("anyway=True", "--anyway")) from None
+
+
+def _run(
+    planned: es.Plan, declared: Schema, table: Any, seed: int | None, account: _Account | None, anyway: bool
+) -> tables.Model:
     """Run behind a progress bar that counts the answers of the plan, which are public."""
     with common.progress_bar("fit", planned.requests) as advance:
-        return tables.fit_model(planned, declared, table, seed=seed, ledger=account, on_step=_counted(advance))
+        options = {"seed": seed, "ledger": account, "on_step": _counted(advance), "anyway": anyway}
+        return tables.fit_model(planned, declared, table, **options)
 
 
 def _counted(advance: Callable[[int], None]) -> Callable[[int], None]:

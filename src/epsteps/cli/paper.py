@@ -119,7 +119,7 @@ def _table_or_path(path: Path, target: str | None, engine: EngineName) -> tuple[
 
 
 def _table(outcomes: list[experiment.Outcome]) -> Table:
-    headings = (">T used", ">ε certified", ">gap F(x_T) - F*", ">± standard error", ">seconds")
+    headings = (">T used", ">ε certified", ">gap F(x_T) - F*", ">± standard error", ">expected from 0", ">seconds")
     table = common.make_table("algorithm", *headings)
     for outcome in outcomes:
         table.add_row(
@@ -128,6 +128,7 @@ def _table(outcomes: list[experiment.Outcome]) -> Table:
             f"{outcome.plan.spent:.9f}",
             f"{outcome.gap[-1]:.3e}",
             f"{outcome.standard_error[-1]:.1e}",
+            f"{outcome.plan.utility.expected:.1e} ({outcome.plan.utility.verdict})",
             f"{outcome.seconds:.2f}",
         )
     return table

@@ -3,7 +3,7 @@
 import functools
 import json as json_module
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, cast
 
 import typer
 from rich.console import Console
@@ -16,7 +16,23 @@ from epsteps.budgets import Budget
 from epsteps.cli import common
 from epsteps.cli import common as files
 from epsteps.cli.common import make_budget, make_problem, method_named
+from epsteps.methods.choice import METHODS
 
+PlanMethod = Literal[
+    "nesterov", "gd", "heavy-ball", "multistage", "restarted-nesterov",
+    "auto", "objective", "output", "statistics", "sequential", "curvature", "descent",
+]  # fmt: skip
+# What the options of steps say where nothing is asked of them.
+_DEFAULTS = {
+    "allocation": "optimal",
+    "iterations": "auto",
+    "max_iterations": 1000,
+    "batch": None,
+    "mechanism": "auto",
+    "objective": "bound",
+    "c": 1.0,
+    "start_gap": 10.0,
+}
 # Longer plans are shown by as many of their steps, evenly spread.
 _SHOWN = 20
 _REPORT, _PICTURE = "report.json", "audit.png"
@@ -29,8 +45,12 @@ def plan(
     delta: common.Delta = None,
     rho: common.Rho = None,
     target_error: float | None = Option(
-        None, help="Ignore --epsilon and find the smallest one whose plan promises this error."
+        None, help="Ignore --epsilon (or --rho) and find the smallest one whose plan is expected to have this error."
     ),
+    target_verdict: Literal["useful", "marginal"] | None = Option(
+        None, help="Find the smallest one whose plan has this verdict, or a better one."
+    ),
+    proved: bool = Option(False, "--proved", help="With --target-error: ask for the error that is proved."),
     loss: common.Loss = "logistic",
     target_bound: common.TargetBound = 1.0,
     radius: float = Option(1.0, help="Public bound on a record's norm; records are projected."),
@@ -38,7 +58,15 @@ def plan(
     ridge: common.Ridge = 0.02,
     intercept: common.Intercept = False,
     smoothness: float | None = Option(None, help="A publicly known smoothness constant L."),
-    method: common.MethodOption = "nesterov",
+    method: PlanMethod | None = Option(
+        None,
+        help="Steps of the paper, or a method that makes its own choices; auto is the most accurate one.  "
+        "[default: nesterov, or auto with --release or a target]",
+        show_default=False,
+    ),
+    release: Literal["final", "iterates"] | None = Option(
+        None, help="Publish the model alone, or every point on the way."
+    ),
     allocation: Literal["optimal", "uniform"] = Option("optimal", help="How epsilon is split over the steps."),
     iterations: str = Option("auto", "--iterations", "--T", help="Number of steps, or auto: the best bound."),
     max_iterations: int = Option(1000, help="Largest number of steps that auto may choose."),
@@ -46,8 +74,8 @@ def plan(
     mechanism: Literal["auto", "laplace", "l2", "linf", "blocks", "hull", "gaussian", "ellipsoid"] = Option(
         "auto", help="Noise; auto is what the budget is made for."
     ),
-    objective: Literal["bound", "exact"] = Option(
-        "bound", help="Predict the error by the proven bound, or exactly on an assumed quadratic."
+    objective: Literal["bound", "exact", "typical"] = Option(
+        "bound", help="Predict the error by the proven bound, or exactly on an assumed quadratic or a typical problem."
     ),
     c: common.StepFactor = 1.0,
     start_gap: float = Option(10.0, help="Public guess of F(x_0) - F*; never affects privacy."),
@@ -69,15 +97,30 @@ def plan(
         "c": c,
         "start_gap": start_gap,
     }
-    steps = method_named(method)
-    if target_error is not None:
-        if rho is not None:
-            raise ValueError("--target-error finds an epsilon, so that it does not go with --rho.")
-        epsilon = es.required_epsilon(problem, error=target_error, delta=delta, method=steps, **options)
-    planned = es.plan(problem, make_budget(epsilon, delta, rho), steps, **options)
+    target = {"error": target_error, "verdict": target_verdict}
+    is_target = target_error is not None or target_verdict is not None
+    if method is None:
+        method = "auto" if is_target or release is not None else "nesterov"
+    chosen = _chosen(method, release, options)
+    if is_target:
+        amount = es.required_epsilon(problem, **target, proved=proved, delta=delta, rho=rho is not None, **chosen)
+        epsilon, rho = (amount, None) if rho is None else (epsilon, amount)
+    elif proved:
+        raise ValueError("--proved goes with --target-error: add it, or leave --proved out.")
+    planned = es.plan(problem, make_budget(epsilon, delta, rho), **chosen)
     if out is not None:
         files.write(out, planned.to_json() + "\n", force=force)
     typer.echo(planned.to_json() if json else str(planned))
+
+
+def _chosen(method: str, release: str | None, options: dict[str, Any]) -> dict[str, Any]:
+    """Return a method and its options as ``epsteps.plan`` takes them; methods of their own get what was asked for."""
+    if method in METHODS or method == "auto":
+        asked = {name: value for name, value in options.items() if value != _DEFAULTS[name]}
+        return {"method": method, "release": release, **asked}
+    if release == "final":
+        raise ValueError(f"--method {method} publishes every step: leave --release out, or use --method auto.")
+    return {"method": method_named(cast(Any, method)), **options}
 
 
 def _whole(name: str, text: str) -> int:

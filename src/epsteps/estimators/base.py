@@ -176,6 +176,9 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
         ``Ledger(...).account(name)``: charged durably before noise is drawn; a fit that does not fit is refused.
     random_state : int, optional
         Makes the fit repeatable, and NOT private: for experiments. ``certificate_`` says so.
+    anyway : bool
+        Fit even if the plan's verdict is that the model is noise (``plan(n, d).utility``); otherwise such a fit is
+        refused with ``HopelessError`` before anything is charged, unless random_state makes it an experiment.
 
     Attributes
     ----------
@@ -214,6 +217,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
     engine: str = "auto"
     ledger: Account | None = None
     random_state: int | None = None
+    anyway: bool = False
     _most: ClassVar[int]
 
     def __sklearn_tags__(self) -> Any:
@@ -294,7 +298,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
         """Execute what was planned on records, and tell of the model."""
         seed = None if self.random_state is None else validate.integer("random_state", self.random_state, low=0)
         declared = self._declared(chosen.problem.d)
-        points, seeded = published(chosen, rows, seed=seed, ledger=self.ledger)
+        points, seeded = published(chosen, rows, seed=seed, ledger=self.ledger, anyway=self.anyway)
         self.plan_, self.declared_, self.n_iter_ = chosen, declared, len(chosen.charges)
         self.certificate_ = self._certificate(chosen, len(points), seeded)
         coefficients, constants = self._told(*unscaled(chosen.problem, points, declared.shift, declared.unit))

@@ -192,6 +192,11 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         source = open_source(
             None if self.random_state is None else validate.integer("random_state", self.random_state, 0)
         )
+        if self.random_state is None and not self.estimator.anyway:
+            for each in plan.plans:
+                each.utility.require_hope()
+        # Of a private search nothing may depend on which candidates its trials were.
+        models = [model.set_params(anyway=True) for model in models]
         if self.ledger is not None:
             self.ledger.charge(plan.spent, note=f"best of {len(models)} candidates, random number of trials")
         is_held = np.zeros(len(y), dtype=bool)

@@ -1,7 +1,7 @@
 """The methods: each a kind of plan, what it asks for, and how it is chosen from public numbers."""
 
 from epsteps.methods.choice import plan
-from epsteps.methods.curvature.plan import CurvaturePlan, plan_curvature, prefers_descent
+from epsteps.methods.curvature.plan import CurvaturePlan, plan_curvature
 from epsteps.methods.objective import ObjectivePlan, plan_objective
 from epsteps.methods.output import OutputPlan, plan_output
 from epsteps.methods.statistics import StatisticsPlan, plan_statistics
@@ -19,5 +19,4 @@ __all__ = [
     "plan_output",
     "plan_statistics",
     "plan_steps",
-    "prefers_descent",
 ]

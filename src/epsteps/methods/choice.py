@@ -1,20 +1,22 @@
 """The choice among all methods: by what is published, the budget and the problem, from public numbers alone."""
 
+import math
 from collections.abc import Callable
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from inspect import Parameter, signature
 from typing import Any, overload
 
-import numpy as np
-
 from epsteps.bounds.steps import Method, nesterov
-from epsteps.budgets import Approximate, Budget, Pure, Rho, mechanisms
-from epsteps.methods.curvature.plan import plan_curvature, prefers_descent
-from epsteps.methods.objective import HUBER_SHARE, minimax_ridge, plan_objective
+from epsteps.budgets import Approximate, Budget, Concentrated, Pure, Rho, mechanisms
+from epsteps.methods.curvature import UndrawableError
+from epsteps.methods.curvature.plan import plan_curvature
+from epsteps.methods.objective import HUBER_SHARE, plan_objective
 from epsteps.methods.output import plan_output
 from epsteps.methods.statistics import plan_statistics
-from epsteps.methods.steps import StepsPlan, plan_steps
+from epsteps.methods.steps import StepsPlan, plan_steps, typical_error
 from epsteps.plans.plan import Plan
+from epsteps.plans.utility import VERDICTS, ridges
 from epsteps.problem import limits, validate
 from epsteps.problem.problem import Problem
 from epsteps.problem.sampling import Sampling
@@ -31,10 +33,8 @@ METHODS = {
 }
 # The largest budget that is planned: far beyond any that promises something, and far below where floats end.
 _LARGEST_AMOUNT = 1e14
-# What pseudo-Huber loss costs in squared loss, relative to the targets' bound: 0.0003 to 0.0007 on real data.
-_HUBER_BIAS = 7e-4
-# What the prediction for statistics, which assumes features without correlation, is multiplied by.
-_HOPE = 5.0
+# Ridges that descent chooses among: each so many times the one before, up to a few times the curvature.
+_RIDGE_STEP, _LARGEST_RIDGE = 4.0, 4.0
 # Shares of the budget of sequential releases: most goes to the last where epsilons add, and evenly where mu² does.
 _PURE_SHARES, _GAUSSIAN_SHARES = (0.05, 0.1, 0.85), (1 / 3, 1 / 3, 1 / 3)
 
@@ -118,33 +118,29 @@ def _require_known(options: dict[str, Any], method: Method | str) -> None:
 
 
 def _chosen(problem: Problem, budget: Budget, release: str) -> tuple[str, Plan | None]:
-    """Return the method that "auto" stands for, and its plan without options where the choice took one."""
-    if release == "iterates":
-        return _chosen_for_iterates(problem, budget), None
-    if problem.loss.has_statistics and _has_room_for_moments(problem):
-        return _chosen_for_squares(problem, budget)
-    return ("objective" if problem.loss.proved else "descent"), None
+    """Return the method that "auto" stands for, and its plan without options where the choice took one.
 
-
-def _chosen_for_iterates(problem: Problem, budget: Budget) -> str:
-    """Return the method when everything is published: curvature first, unless noise drowns it.
-
-    For squared loss with Gaussian noise clipped descent was better by far on real data, and for no other combination.
+    Of the methods that cover the problem it is the one whose model is expected to be best.
     """
-    if problem.loss.has_statistics and not budget.kind(Sampling(problem.n, problem.n)).is_pure:
-        return "descent"
-    loss = problem.loss
-    covered = loss.proved and loss.surrogate is not None and problem.clip is None and _has_room_for_moments(problem)
-    return "curvature" if covered and not prefers_descent(problem, budget) else "descent"
+    names = _candidates(problem, release)
+    if len(names) == 1:
+        return names[0], None
+    plans: list[tuple[str, Plan]] = []
+    for name in names:
+        with suppress(UndrawableError):
+            plans.append((name, _PLANNERS[name](problem, budget)))
+    return min(plans, key=lambda pair: pair[1].utility.expected or 0.0)
 
 
-def _chosen_for_squares(problem: Problem, budget: Budget) -> tuple[str, Plan]:
-    """Return the method for squared loss: statistics lose more to noise, objectives to the loss in its place."""
-    bias = _HUBER_BIAS * problem.loss.targets.largest**2
-    tilted, noisy = plan_objective(problem, budget), plan_statistics(problem, budget)
-    if tilted.guessed_error + bias < _HOPE * noisy.guessed_error:
-        return "objective", tilted
-    return "statistics", noisy
+def _candidates(problem: Problem, release: str) -> list[str]:
+    """Return the methods that cover a problem and publish no more than this."""
+    loss, room = problem.loss, _has_room_for_moments(problem)
+    if release == "iterates":
+        covered = loss.proved and loss.surrogate is not None and problem.clip is None and room
+        return ["curvature", "descent"] if covered else ["descent"]
+    if loss.has_statistics and room:
+        return ["objective", "statistics"]
+    return ["objective"] if loss.proved else ["descent"]
 
 
 def _has_room_for_moments(problem: Problem) -> bool:
@@ -161,20 +157,33 @@ def _plan_sequential(problem: Problem, budget: Budget, **options: Any) -> Plan:
 def _plan_descent(problem: Problem, budget: Budget, **options: Any) -> Plan:
     """Plan the paper's accelerated method, repaired: start at 0, shaped noise, sensitivity at each step's point.
 
-    Steps and split are chosen by the exact error on a quadratic, which on logistic problems is nearer than the bound.
-    The gradients of squared loss, which have no bound of their own, are clipped.
+    Steps, split and ridge are those of the smallest error on a typical problem, which is nearer than the bound. The
+    gradients of squared loss, which have no bound of their own, are clipped.
     """
     if problem.loss.has_statistics and problem.clip is None:
         problem = replace(problem, clip=HUBER_SHARE * problem.loss.targets.largest * problem.record_size(2))
     noise = mechanisms.smallest(problem, budget.kind(Sampling(problem.n, problem.n)))
-    ridge = minimax_ridge(problem, budget, noise)
+    steps = _checked_steps(options)
+
+    def predicted(ridge: float) -> float:
+        return typical_error(problem.with_ridge(ridge), problem, budget, noise, steps)
+
+    ridge = min(ridges(problem, _RIDGE_STEP, _LARGEST_RIDGE).tolist(), key=predicted)
     chosen = {
         "sensitivity": "state",
-        "objective": "exact",
+        "objective": "typical",
         "start_gap": problem.start_gap,
         "mechanism": noise.name,
     } | options
-    return plan_steps(problem.with_ridge(ridge), budget, nesterov, **chosen)
+    return plan_steps(problem.with_ridge(ridge), budget, nesterov, problem, **chosen)
+
+
+def _checked_steps(options: dict[str, Any]) -> int:
+    """Return the largest number of steps that options of a plan of steps allow."""
+    iterations = options.get("iterations", "auto")
+    if isinstance(iterations, str):
+        return validate.integer("max_iterations", options.get("max_iterations", 1000))
+    return validate.integer("iterations", iterations)
 
 
 _PLANNERS = {
@@ -191,6 +200,8 @@ _PASSED_ON: dict[Callable[..., Any], Callable[..., Any]] = {_plan_sequential: pl
 
 _LARGEST_EPSILON = 1e9
 _LARGEST_N = 10**15
+# Answers are the smallest to this share.
+_PRECISION = 1e-6
 
 
 class UnreachableError(ValueError):
@@ -198,86 +209,170 @@ class UnreachableError(ValueError):
 
 
 def required_epsilon(
-    problem: Problem, *, error: float, delta: float | None = None, method: Method = nesterov, **options: Any
+    problem: Problem,
+    *,
+    error: float | None = None,
+    verdict: str | None = None,
+    proved: bool = False,
+    delta: float | None = None,
+    rho: bool = False,
+    method: Method | str = "auto",
+    release: str | None = None,
+    **options: Any,
 ) -> float:
-    """Return the smallest epsilon (to 1e-6) whose plan promises the error: ``plan(...).error <= error``.
+    """Return the smallest epsilon (to 1e-6) whose plan is expected to reach an error, or a verdict.
 
-    The budget is ``Pure(epsilon)``, or ``Approximate(epsilon, delta)`` if a delta is given. ``options`` are those of
-    :func:`epsteps.plan`. Raises ``UnreachableError`` when even without noise the steps allowed do not reach the error.
+    Parameters
+    ----------
+    problem : Problem
+        What is solved.
+    error : float, optional
+        The excess E F(x) - F* to be reached: ``plan(...).utility.expected <= error``.
+    verdict : "useful" or "marginal", optional
+        Instead of an error: the verdict to be reached, or a better one.
+    proved : bool
+        Ask for the bound that is proved, ``utility.bound`` (of steps whose number is chosen by it, ``plan.error``), in
+        the place of the error that is expected.
+    delta : float, optional
+        Makes the budget (epsilon, delta) instead of pure.
+    rho : bool
+        Look for the smallest rho of zero-concentrated privacy in the place of epsilon.
+    method, release, **options
+        As for :func:`epsteps.plan`: by default the recommended plan.
+
+    Raises ``UnreachableError`` where no finite budget reaches it.
 
     >>> import epsteps as es
     >>> problem = es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.02, n=100_000, d=20)
-    >>> round(es.required_epsilon(problem, error=0.11), 3)
-    0.439
+    >>> epsilon = es.required_epsilon(problem, error=0.05)
+    >>> es.plan(problem, es.Pure(epsilon), release="final").utility.expected <= 0.05
+    True
     """
+    if rho and delta is not None:
+        raise ValueError(f"a budget of rho has no delta. Leave one of them out, got delta={delta!r}.")
+    goal = _Goal(error, verdict, proved, method, release, options)
 
-    def promised(epsilon: float) -> float:
-        return _promised(problem, epsilon, delta, method, options)
+    def reached(amount: float) -> float:
+        if rho:
+            return goal.distance(problem, Concentrated(amount))
+        return goal.distance(problem, Pure(amount) if delta is None else Approximate(amount, delta))
 
-    validate.positive("error", error)
-    low, high = _bracket(promised, error, 1.0, _LARGEST_EPSILON, "epsilon")
-    while high > low * (1 + 1e-6):
-        middle = float(np.sqrt(low * high))
-        low, high = (low, middle) if promised(middle) <= error else (middle, high)
+    low, high = _bracket(reached, 1.0, 0.0, _LARGEST_EPSILON, "rho" if rho else "epsilon", goal)
+    while high > low * (1 + _PRECISION):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if _is_reached(reached, middle) else (middle, high)
     return high
 
 
 def required_n(
     problem: Problem,
     *,
-    error: float,
+    error: float | None = None,
+    verdict: str | None = None,
+    proved: bool = False,
     epsilon: float = 1.0,
     delta: float | None = None,
-    method: Method = nesterov,
+    rho: float | None = None,
+    method: Method | str = "auto",
+    release: str | None = None,
     **options: Any,
 ) -> int:
-    """Return the smallest number of records whose plan at this epsilon (and delta) promises the error.
+    """Return the smallest number of records whose plan at this epsilon (and delta, or rho) is expected to reach it.
 
-    The problem's own n is ignored; L and mu do not depend on it. ``options`` are those of :func:`epsteps.plan`.
-    A fixed ``batch`` leaves a sampling error that no number of records removes.
+    As :func:`required_epsilon`, to 1e-6 of the answer. The problem's own n is ignored. A fixed ``batch`` leaves a
+    sampling error that no number of records removes.
 
     >>> import epsteps as es
     >>> problem = es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.02, n=2, d=20)
-    >>> es.required_n(problem, error=0.11)
-    43871
+    >>> n = es.required_n(problem, error=0.05)
+    >>> es.plan(replace(problem, n=n), es.Pure(1.0), release="final").utility.expected <= 0.05
+    True
     """
+    budget: Budget = Pure(epsilon) if delta is None else Approximate(epsilon, delta)
+    if rho is not None:
+        budget = Concentrated(rho)
+    goal = _Goal(error, verdict, proved, method, release, options)
 
-    def promised(n: float) -> float:
-        return _promised(replace(problem, n=int(n)), epsilon, delta, method, options)
+    def reached(n: float) -> float:
+        return goal.distance(replace(problem, n=int(n)), budget)
 
-    validate.positive("error", error)
     smallest = max(2, options.get("batch") or 2)
-    if promised(smallest) <= error:
+    if _is_reached(reached, smallest):
         return smallest
-    low, high = _bracket(promised, error, 2.0 * smallest, _LARGEST_N, "n")
-    low, high = max(int(low), smallest), int(high)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if promised(middle) <= error else (middle, high)
+    low, high = _bracket(reached, 64.0 * smallest, smallest, _LARGEST_N, "n", goal)
+    low, high = int(low), int(high)
+    while high - low > max(1, _PRECISION * low):
+        middle = int(math.sqrt(low * high)) if high > 2 * low else (low + high) // 2
+        low, high = (low, middle) if _is_reached(reached, middle) else (middle, high)
     return high
 
 
-def _promised(problem: Problem, epsilon: float, delta: float | None, method: Method, options: dict[str, Any]) -> float:
-    budget = Pure(epsilon) if delta is None else Approximate(epsilon, delta)
-    promised = plan_steps(problem, budget, method, **options).error
-    if promised is None:
-        raise UnreachableError(f"no theorem covers {method.__name__} here, so that no plan with it promises an error.")
-    return promised
+@dataclass(frozen=True)
+class _Goal:
+    """What a plan is to reach: an error or a verdict, expected or proved."""
+
+    error: float | None
+    verdict: str | None
+    proved: bool
+    method: Method | str
+    release: str | None
+    options: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        if (self.error is None) == (self.verdict is None):
+            raise ValueError("say what is to be reached: error=... or verdict='useful', and not both.")
+        if self.error is not None:
+            validate.positive("error", self.error)
+        else:
+            validate.choice("verdict", self.verdict, VERDICTS[:2])
+            if self.proved:
+                raise ValueError("a verdict is about what is expected. Use proved=True with error=...")
+
+    def distance(self, problem: Problem, budget: Budget) -> float:
+        """Return how far a plan is from the goal: none or negative where it is reached."""
+        if callable(self.method):
+            made = plan(problem, budget, self.method, **self.options)
+        else:
+            made = plan(problem, budget, self.method, release=self.release, **self.options)
+        if self.error is None:
+            return made.utility.beyond(str(self.verdict))
+        promised = made.proved_error if self.proved else made.utility.expected
+        if promised is None:
+            raise UnreachableError(f"nothing is {'proved' if self.proved else 'predicted'} of {made.method} here.")
+        return promised - self.error
+
+    def __str__(self) -> str:
+        said = f"an error of {self.error!r}" if self.error is not None else f"the verdict {self.verdict!r}"
+        return f"{'promises' if self.proved else 'is expected to reach'} {said}"
 
 
 def _bracket(
-    promised: Callable[[float], float], error: float, start: float, largest: float, name: str
+    reached: Callable[[float], float], start: float, smallest: float, largest: float, name: str, goal: _Goal
 ) -> tuple[float, float]:
-    """Return (too small, large enough), the error being decreasing."""
-    if promised(largest) > error:
-        raise UnreachableError(
-            f"no {name} promises an error of {error!r}: at {name} = {largest:g} the plan still promises only "
-            f"{promised(largest):.6g}. Allow more iterations (max_iterations) or a larger error."
-        )
-    high = start
-    while promised(high) > error:
-        high *= 4
-    low = high / 4
-    while name == "epsilon" and promised(low) <= error:
-        low, high = low / 4, low
-    return low, high
+    """Return (too small, large enough), the distance being decreasing; what is too small for a plan is too small."""
+    high, distance = start, reached(start)
+    if distance <= 0:
+        low = high / 16
+        while low > smallest and _is_reached(reached, low):
+            low, high = low / 16, low
+        return max(low, smallest), high
+    while distance > 0:
+        last, high = distance, min(16 * high, largest)
+        try:
+            distance = reached(high)
+        except ValueError:  # there is no noise for so much
+            high = largest
+        if distance > 0 and high == largest:
+            rest = "" if goal.error is None else f": with {name} = {high:g} it is still {last + goal.error:.6g}"
+            raise UnreachableError(
+                f"no {name} {goal}{rest}. Ask for less, or choose another method; of a plan of steps, allow more of "
+                "them (max_iterations)."
+            )
+    return high / 16, high
+
+
+def _is_reached(reached: Callable[[float], float], amount: float) -> bool:
+    try:
+        return reached(amount) <= 0
+    except ValueError:  # there is no noise for so little
+        return False

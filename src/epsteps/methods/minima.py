@@ -11,16 +11,13 @@ precision: a tolerance that depends on the data would be a leak.
 """
 
 import math
-from collections.abc import Callable, Sequence
 from functools import cache
 from typing import NamedTuple
-
-import numpy as np
 
 from epsteps.budgets.conversions import gaussian_mu
 from epsteps.budgets.corners import Corners, deltas
 from epsteps.problem import validate
-from epsteps.problem.rounding import down, lowest_between, root_between, up
+from epsteps.problem.rounding import down, root_between, up
 from epsteps.problem.saturations import Saturation
 
 # Beyond this logarithm a float overflows.
@@ -203,84 +200,6 @@ def output_scale(radius: float, epsilon_out: float) -> float:
     that the release costs epsilon_out more, in pure privacy and at any delta.
     """
     return up(2 * validate.positive("radius", radius) / validate.positive("epsilon_out", epsilon_out))
-
-
-class ChosenRidge(NamedTuple):
-    """A ridge, and the excess risk that is predicted for it."""
-
-    ridge: float
-    risk: float
-
-
-def paying_ridge(
-    ridge: float,
-    n: int,
-    record_size: float,
-    epsilon: float,
-    saturation: Saturation,
-    unit_energy: float,
-    solution_norm: float = 3.0,
-) -> ChosenRidge:
-    """Return the ridge, at least the given one, that makes a public prediction of the excess risk smallest.
-
-    (ridge' - ridge) solution_norm²/2 for the bias, and E|b|²/(2 n² ridge') for the noise, whose energy is
-    ``unit_energy`` at epsilon 1 and falls with the square of the noise's epsilon. A larger ridge also makes the
-    Jacobian cheaper. Only public numbers enter; the norm of the solution is a guess.
-    """
-    for name, value in (("unit_energy", unit_energy), ("solution_norm", solution_norm)):
-        validate.positive(name, value)
-    validate.positive("epsilon", epsilon)
-
-    def allowed(larger: float) -> float:
-        """Return the noise's epsilon; 0 where the ridge is too small to allow any noise."""
-        try:
-            return noise_epsilon(epsilon, record_weight(record_size, n, larger), saturation)
-        except ValueError:
-            return 0.0
-
-    def predicted(larger: float, inner: float) -> float:
-        bias = (larger - ridge) * solution_norm**2 / 2
-        return bias + unit_energy / (2 * n**2 * inner**2 * larger) if inner else math.inf
-
-    @cache
-    def risk(log_ridge: float) -> float:
-        larger = math.exp(log_ridge)
-        return predicted(larger, allowed(larger))
-
-    start = math.log(validate.positive("ridge", ridge))
-    # Beyond where the noise alone is best at the full epsilon, or the Jacobian is nearly gone, nothing improves.
-    alone = math.sqrt(unit_energy) / (n * epsilon * solution_norm)
-    light = record_size**2 / n * 100 * (1 + 1 / epsilon)
-    grid = np.linspace(start, max(start, math.log(max(alone, light))) + 2.0, 161).tolist()
-    best, least = _smallest([math.exp(point) for point in grid], allowed, predicted, epsilon)
-    low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
-    polished = lowest_between(risk, low, high, xtol=1e-11)
-    if risk(polished) < least:
-        return ChosenRidge(math.exp(polished), risk(polished))
-    return ChosenRidge(ridge if best == 0 else math.exp(grid[best]), least)
-
-
-def _smallest(
-    ridges: Sequence[float],
-    allowed: Callable[[float], float],
-    predicted: Callable[[float, float], float],
-    epsilon: float,
-) -> tuple[int, float]:
-    """Return the first of rising ridges with the smallest predicted risk, and that risk.
-
-    The noise's epsilon rises with the ridge, up to ``epsilon``: that of one ridge bounds the risk of all smaller ones
-    from below. So the middle one of those that may still be best excludes many, and few are looked at.
-    """
-    bounds, risks = [predicted(larger, epsilon) for larger in ridges], [math.inf] * len(ridges)
-    least, places = math.inf, [bounds.index(min(bounds))]
-    while places:
-        place = places[len(places) // 2]
-        inner = allowed(ridges[place])
-        risks[place], bounds[place] = predicted(ridges[place], inner), math.inf
-        bounds[:place] = [max(bounds[other], predicted(ridges[other], inner)) for other in range(place)]
-        least = min(risks)
-        places = [other for other, bound in enumerate(bounds) if (1 - _MARGIN) * bound < least]
-    return risks.index(least), least
 
 
 def minimum_sensitivity(gradient_size: float, n: int, ridge: float) -> float:

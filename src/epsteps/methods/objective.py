@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import NamedTuple
 
 import numpy as np
 
@@ -28,19 +27,16 @@ from epsteps.methods.minimum import (
     saturation_of,
     tilt_length,
 )
-from epsteps.plans import covariances
 from epsteps.plans.page import problem_fact
 from epsteps.plans.plan import Charge, Conversation, OverspentError, Plan, Published
+from epsteps.plans.utility import HUBER_BIAS, Typical, Utility, least_of, ridge_bias, ridges
 from epsteps.problem import limits, validate
 from epsteps.problem.problem import Problem
 from epsteps.problem.rounding import down, up
-from epsteps.problem.sampling import Sampling
 from epsteps.problem.saturations import Saturation
 
 # Bits of the integers that the tilt and the noise on the output are drawn in.
 TILT_BITS, _OUTPUT_BITS = 36, 28
-# What predictions assume of the solution's norm. Never privacy.
-SOLUTION_NORM = 3.0
 _OUTPUT = KNorm("l2")
 
 
@@ -72,6 +68,8 @@ class ObjectivePlan(OfMinimum, Plan):
         Noise of each release: of the tilt of the sum, and of the output.
     tolerance : float
         Norm of the sum's gradient, tilt included, below which the solver stops.
+    instead_of : str
+        Name of the loss that was declared, where the problem's takes its place.
     """
 
     problem: Problem
@@ -81,6 +79,7 @@ class ObjectivePlan(OfMinimum, Plan):
     scales: tuple[float, ...]
     output_scales: tuple[float, ...]
     tolerance: float
+    instead_of: str = ""
 
     def __post_init__(self) -> None:
         saturation_of(self.problem.loss)
@@ -199,12 +198,6 @@ class ObjectivePlan(OfMinimum, Plan):
         precision = np.array(self.scales) ** -2.0
         return precision / precision.sum()
 
-    @cached_property
-    def error(self) -> float:
-        """A bound on the expected excess of the minimised objective at the last model: E|b|²/(2 n² ridge)."""
-        energy = 2 * self.noise.half_power(np.array(self.scales), self.problem)
-        return float(np.sum(self.weights**2 * energy)) / (2 * self.problem.n**2 * self.ridge)
-
     @property
     def charges(self) -> list[Charge]:
         """What is released, in order."""
@@ -237,23 +230,44 @@ class ObjectivePlan(OfMinimum, Plan):
             "Published": "the minima, each once; the solver's iterates, their number and its time stay private",
             "Solver": f"stops where the gradient of the sum is below {self.tolerance:.3g}; noise of scale "
             f"{max(self.output_scales):.3g} on the model covers the rest, at epsilon {sum(self.output_costs):.3g}",
-            "Error": f"E F(x) - F* <= {self.error:.6g} for the objective that is minimised",
         }
 
-    @property
-    def guessed_error(self) -> float:
-        """A public guess of the excess risk: what the noise costs through the guessed curvature, and the ridge."""
-        noise = [mechanisms.risk(self.noise, scale, self.minimised) for scale in self.scales]
-        bias = (self.ridge - self.problem.ridge) * SOLUTION_NORM**2 / 2
-        return float(np.sum(self.weights**2 * noise)) + bias
+    @cached_property
+    def predicted(self) -> float:
+        """Predicted E F(x) - F* of the declared objective: what the tilts and the larger ridge cost.
 
-    def noise_covariance(self, curvature: np.ndarray) -> np.ndarray:
-        """Return the covariance of the noise in the last published point, if F has this curvature: a guess."""
-        squares, problem = self.weights**2, self.problem
-        tilt = float(np.sqrt(squares @ np.square(self.scales)))
-        outputs = float(squares @ np.square(self.output_scales)) * (problem.dimension + 1)
-        noise = covariances.of_noise(self.noise, tilt / problem.n, problem)
-        return covariances.through(curvature, noise) + outputs * np.eye(problem.dimension)
+        What noise on the output adds is by far less, and not counted.
+        """
+        typical = Typical(self.problem)
+        scale = float(np.sqrt(self.weights**2 @ np.square(self.scales))) / self.problem.n
+        noise = typical.noise(scale**2 * typical.gradient_power(self.noise), self.ridge)
+        return float(typical.bias(self.ridge) + noise) + self.substitution
+
+    @property
+    def substitution(self) -> float:
+        """What the loss that is minimised is expected to cost in the one that it takes the place of."""
+        return HUBER_BIAS * self.problem.loss.targets.largest**2 if self.instead_of else 0.0
+
+    @property
+    def proved_excess(self) -> float | None:
+        """A bound on E F(x) - F* of the declared objective; none where another loss is minimised in its place.
+
+        With the ridge r' that is minimised, tilt b and the solver's rest e, |e| <= tolerance, the gradient of F' is
+        (e - b)/n at the point that noise z is added to. So F' there is at most |e - b|²/(2 n² r') above F'*, by strong
+        convexity, and z of mean 0 adds at most L' E|z|²/2. F' at a mean of points is at most the mean of F'. What the
+        larger ridge costs is bounded in ``utility.ridge_bias``.
+        """
+        if self.instead_of:
+            return None
+        powers = 2 * self.noise.half_power(np.array(self.scales), self.problem)
+        tilted = (np.sqrt(powers) + self.tolerance) ** 2 / (2 * self.problem.n**2 * self.ridge)
+        noisy = [self.minimised.L * minima.ball_energy(s, self.problem.dimension) / 2 for s in self.output_scales]
+        return float(self.weights @ (tilted + noisy)) + ridge_bias(self.problem, self.ridge)
+
+    @cached_property
+    def utility(self) -> Utility:
+        """What the model is expected to be worth."""
+        return Typical(self.problem).utility(self.predicted, self.proved_excess)
 
 
 def composed_corners(kappa: float, saturation: Saturation, epsilon: float, mus: Sequence[float]) -> Corners:
@@ -284,7 +298,8 @@ def plan_objective(
     no bound, pseudo-Huber loss is minimised: nearly the same where residuals are small.
     """
     limits.require_solvable(problem)
-    problem = replace(problem, loss=problem.loss.stand_in(HUBER_SHARE))
+    declared, problem = problem, replace(problem, loss=problem.loss.stand_in(HUBER_SHARE))
+    instead_of = "" if problem.loss == declared.loss else type(declared.loss).__name__
     validate.choice("mechanism", mechanism, ("auto", *mechanisms.NAMES))
     if not all(share > 0 for share in shares) or not math.isclose(math.fsum(shares), 1.0, rel_tol=1e-9):
         raise ValueError(f"shares must be positive and add up to 1, got {tuple(shares)!r}.")
@@ -293,37 +308,35 @@ def plan_objective(
     else:
         kinds = (Epsilon, Rho) if budget.delta else (Epsilon,)
         noises = [mechanisms.smallest(problem, kind) for kind in kinds]
-    plans = [_planned(problem, budget, noise, tuple(shares)) for noise in noises]
-    best = min(plans, key=lambda plan: plan.guessed_error)
+    plans = [_planned(problem, budget, noise, tuple(shares), instead_of) for noise in noises]
+    best = min(plans, key=lambda plan: plan.predicted)
     best.require_executable(LONG)
     return best
 
 
-def minimax_ridge(problem: Problem, budget: Budget, noise: Mechanism) -> float:
-    """Return the ridge, at least the problem's, that balances its bias against noise of the whole budget.
+@dataclass(frozen=True)
+class _Offer:
+    """A ridge, and the tilts that the budget allows with it."""
 
-    For a solution of norm r the bias is at most ridge r²/2, and the noise costs at most E|w|²/(2 ridge): together least
-    at √E|w|²/r. The norm is guessed, from nothing private.
-    """
-    total = budget.capacity(noise.kind)
-    full = Sampling(problem.n, problem.n)
-    scale = float(noise.scales(problem.typical_sensitivity(noise.norm), np.array(total), full))
-    return max(problem.ridge, math.sqrt(2 * float(noise.half_power(scale, problem))) / SOLUTION_NORM)
+    ridge: float
+    scales: tuple[float, ...]
 
 
-def _planned(problem: Problem, budget: Budget, noise: Mechanism, shares: tuple[float, ...]) -> ObjectivePlan:
+def _planned(
+    problem: Problem, budget: Budget, noise: Mechanism, shares: tuple[float, ...], instead_of: str
+) -> ObjectivePlan:
     mechanisms.require_fit(noise, problem)
     if noise.kind.is_pure:
         costs = [share * down(budget.capacity(Epsilon), 1e-9) for share in shares]
-        ridge, scales = _pure_scales(problem, noise, costs)
+        offer = _PureTilts(problem, noise, tuple(costs)).best()
     elif budget.delta:
         costs = [share * budget.amount for share in shares]
-        ridge, scales = _gaussian_scales(problem, noise, budget, shares)
+        offer = _GaussianTilts(problem, noise, budget, shares).best()
     else:
         raise ValueError(f"{budget} does not cover {noise.name} noise on an objective. Use mechanism='auto'.")
     outputs = [_OUTPUT_SHARE * cost for cost in costs]
-    minimised = Minimised(problem, ridge)
-    tolerance = _tolerance(minimised, noise, scales, outputs)
+    minimised = Minimised(problem, offer.ridge)
+    tolerance = _tolerance(minimised, noise, offer.scales, outputs)
     radius = minimised.radius(tolerance)
     for growth in _GROWTHS:
         try:
@@ -331,10 +344,11 @@ def _planned(problem: Problem, budget: Budget, noise: Mechanism, shares: tuple[f
                 problem=problem,
                 budget=budget,
                 mechanism=noise.name,
-                ridge=ridge,
-                scales=tuple(growth * scale for scale in scales),
+                ridge=offer.ridge,
+                scales=tuple(growth * scale for scale in offer.scales),
                 output_scales=tuple(minima.output_scale(radius, output) * (1 + 1e-9) for output in outputs),
                 tolerance=tolerance,
+                instead_of=instead_of,
             )
         except OverspentError:  # corners are chosen again for the certificate, which is what counts
             if growth == _GROWTHS[-1]:
@@ -342,100 +356,123 @@ def _planned(problem: Problem, budget: Budget, noise: Mechanism, shares: tuple[f
     raise AssertionError  # the loop returns or raises
 
 
-def _pure_scales(problem: Problem, noise: Mechanism, costs: Sequence[float]) -> tuple[float, list[float]]:
-    """Return the ridge that pays, and the scale of each tilt."""
-    bounds = _least_ridge(problem)
-    saturation, sensitivity, least = bounds.saturation, bounds.sensitivity(noise.norm), bounds.ridge
-    size = problem.record_size(2)
-    energy = 2 * float(noise.half_power(sensitivity, problem))
-    cells = noise.cell(problem) * 2.0**-TILT_BITS
-    tilts = [down((1 - _OUTPUT_SHARE) * cost - cells, 1e-9) for cost in costs]
-    ridge = minima.paying_ridge(least, problem.n, size, max(tilts), saturation, energy, SOLUTION_NORM).ridge
-    # A small share must be able to pay the Jacobian, too. That it clearly can is quickly seen.
-    for tilt in tilts:
-        if saturation.largest(up(1.01 * size**2 / (problem.n * ridge), 1e-6), 0.0) >= tilt:
-            ridge = max(ridge, 1.01 * size**2 / (problem.n * minima.kappa_limit(tilt, saturation)))
-    kappa = minima.record_weight(size, problem.n, ridge)
-    return ridge, [up(sensitivity / minima.noise_epsilon(tilt, kappa, saturation)) for tilt in tilts]
+@dataclass(frozen=True)
+class _Predicted:
+    """What tilts of scale 1 are predicted to cost at each ridge that may be chosen, and the bias of that ridge.
 
+    A larger ridge costs bias, and helps twice: noise is divided by it, and one record weighs less against it.
+    """
 
-def _gaussian_scales(
-    problem: Problem, noise: Mechanism, budget: Budget, shares: tuple[float, ...]
-) -> tuple[float, list[float]]:
-    """Return the ridge that pays, and the scale of each Gaussian tilt; shares are of mu²."""
-    bounds = _least_ridge(problem)
-    sensitivity, least = bounds.sensitivity(noise.norm), bounds.ridge
-    energy = 2 * float(noise.half_power(sensitivity / problem.n, problem))
-    # A larger ridge costs bias, and helps twice: noise is divided by it, and one record weighs less against it.
-    tilts = _GaussianTilts(problem, budget, shares, least, energy)
-    best = min(tilts.candidates())
-    return best.ridge, [sensitivity / (best.mu * math.sqrt(share)) * (1 + 1e-9) for share in shares]
+    problem: Problem
+    noise: Mechanism
 
+    @cached_property
+    def ridges(self) -> np.ndarray:
+        """The ridges to choose among, which depend on neither the budget nor the number of records."""
+        return ridges(self.problem)
 
-class _Candidate(NamedTuple):
-    """A ridge with the total mu of its tilts, and the risk that is predicted for them."""
+    @cached_property
+    def parts(self) -> tuple[np.ndarray, np.ndarray]:
+        """The bias at each of them, and what noise of scale 1 costs."""
+        typical = Typical(self.problem)
+        power = typical.gradient_power(self.noise) / self.problem.n**2
+        return typical.bias(self.ridges), typical.noise(power, self.ridges)
 
-    risk: float
-    ridge: float
-    mu: float
+    @cached_property
+    def sensitivity(self) -> float:
+        """How far a record moves the sum's gradient, in the norm of the noise."""
+        return _least_ridge(self.problem).sensitivity(self.noise.norm)
+
+    def minimised(self, place: int) -> Minimised:
+        """Return what is minimised with this ridge."""
+        return Minimised(self.problem, float(self.ridges[place]))
 
 
 @dataclass(frozen=True)
-class _GaussianTilts:
-    """What Gaussian tilts of these shares are predicted to cost, by the ridge: least, least 1.25, least 1.25², ..."""
+class _PureTilts(_Predicted):
+    """Pure tilts that cost so much each, the noise on the output included."""
 
-    problem: Problem
+    costs: tuple[float, ...]
+
+    @cached_property
+    def tilts(self) -> list[float]:
+        """What each tilt may cost, its Jacobian included."""
+        cells = self.noise.cell(self.problem) * 2.0**-TILT_BITS
+        return [down((1 - _OUTPUT_SHARE) * cost - cells, 1e-9) for cost in self.costs]
+
+    def best(self) -> _Offer:
+        """Return the ridge whose tilts are predicted to cost least."""
+        bias, unit = self.parts
+
+        def risk(place: int, inner: Sequence[float]) -> float:
+            return float(bias[place] + unit[place] * self.sensitivity**2 / math.fsum(each**2 for each in inner))
+
+        def value(place: int, least: float) -> float | None:
+            inner = self._allowed(self.minimised(place))
+            return None if inner is None else risk(place, inner)
+
+        place, _ = least_of([risk(place, self.tilts) for place in range(len(bias))], value)
+        ridge = float(self.ridges[place]) if place >= 0 else self._needed()
+        inner = self._allowed(Minimised(self.problem, ridge))
+        assert inner is not None
+        return _Offer(ridge, tuple(up(self.sensitivity / each) for each in inner))
+
+    def _allowed(self, minimised: Minimised) -> list[float] | None:
+        """Return the epsilon of each tilt's noise; None where a Jacobian alone costs more."""
+        kappa, saturation = minimised.kappa, minimised.saturation
+        if saturation.largest(up(1.01 * kappa, 1e-6), 0.0) >= min(self.tilts):
+            return None
+        return [minima.noise_epsilon(tilt, kappa, saturation) for tilt in self.tilts]
+
+    def _needed(self) -> float:
+        """Return a ridge at which the smallest tilt pays its Jacobian: larger than all that are chosen among."""
+        saturation, size = saturation_of(self.problem.loss), self.problem.record_size(2)
+        return 1.1 * size**2 / (self.problem.n * minima.kappa_limit(min(self.tilts), saturation))
+
+
+@dataclass(frozen=True)
+class _GaussianTilts(_Predicted):
+    """Gaussian tilts whose mu² have these shares, (epsilon, delta)-private together."""
+
     budget: Budget
     shares: tuple[float, ...]
-    least: float
-    energy: float
 
-    def candidates(self) -> list[_Candidate]:
-        """Return ridges with their mus, the best one among them: others are left out that bounds prove to be worse.
+    def best(self) -> _Offer:
+        """Return the ridge whose tilts are predicted to cost least.
 
-        No tilt has a larger mu than a plain Gaussian mechanism. From the ridge that would be best with that, which is
-        too small, the search goes up as long as the bias alone is not worse, and then down.
+        No tilt has a larger mu than a plain Gaussian mechanism: that bounds the cost at each ridge from below.
         """
-        ridges = [self.least]
-        while self.least_risk(ridges[-1] * 1.25) < self.least_risk(ridges[-1]):
-            ridges.append(ridges[-1] * 1.25)
-        found: list[_Candidate] = []
-        ridge = ridges.pop()
-        while not found or self.bias(ridge) < min(found).risk:
-            self._try(ridge, found)
-            ridge *= 1.25
-        while ridges and self.least_risk(ridges[-1]) < min(found).risk:
-            self._try(ridges.pop(), found)
-        return found
+        bias, unit = self.parts
+        energy = unit * self.sensitivity**2
+        most = up(gaussian_mu(self.epsilon, self.budget.delta), 1e-6)
+        found: dict[int, float] = {}
 
-    def bias(self, ridge: float) -> float:
-        """Return what more ridge costs, for a solution of the norm that is guessed."""
-        return (ridge - self.least) * SOLUTION_NORM**2 / 2
+        def value(place: int, least: float) -> float | None:
+            minimised = self.minimised(place)
+            if math.isfinite(least) and (left := least - float(bias[place])) > 0:
+                needed = down(math.sqrt(float(energy[place]) / left), 1e-6)
+                kappa, saturation = minimised.kappa, minimised.saturation
+                if minima.is_beyond(needed, self.epsilon, self.budget.delta, kappa, saturation):
+                    return None
+            mu = found[place] = _largest_mu(minimised, self.budget, self.shares)
+            return float(bias[place] + energy[place] / mu**2) if mu > 0 else None
 
-    def least_risk(self, ridge: float) -> float:
-        """Bound the risk from below: that with the noise of a plain Gaussian mechanism."""
-        return self.bias(ridge) + self.energy / (2 * self._most**2 * ridge)
+        place, _ = least_of(bias + energy / most**2, value)
+        if place >= 0:
+            return self._offer(float(self.ridges[place]), found[place])
+        ridge, mu = float(self.ridges[-1]), 0.0
+        while not mu:
+            ridge *= 4
+            mu = _largest_mu(Minimised(self.problem, ridge), self.budget, self.shares)
+        return self._offer(ridge, mu)
 
     @cached_property
     def epsilon(self) -> float:
         """What the tilts may cost together."""
         return down(self.budget.amount * (1 - _OUTPUT_SHARE), 1e-9)
 
-    @cached_property
-    def _most(self) -> float:
-        return up(gaussian_mu(self.epsilon, self.budget.delta), 1e-6)
-
-    def _try(self, ridge: float, found: list[_Candidate]) -> None:
-        minimised = Minimised(self.problem, ridge)
-        if found and (left := min(found).risk - self.bias(ridge)) > 0:
-            needed = math.sqrt(self.energy / (2 * ridge * left))
-            if minima.is_beyond(
-                down(needed, 1e-6), self.epsilon, self.budget.delta, minimised.kappa, minimised.saturation
-            ):
-                return
-        mu = _largest_mu(minimised, self.budget, self.shares)
-        if mu > 0:
-            found.append(_Candidate(self.bias(ridge) + self.energy / (2 * mu**2 * ridge), ridge, mu))
+    def _offer(self, ridge: float, mu: float) -> _Offer:
+        return _Offer(ridge, tuple(self.sensitivity / (mu * math.sqrt(share)) * (1 + 1e-9) for share in self.shares))
 
 
 def _least_ridge(problem: Problem) -> Minimised:

@@ -1,7 +1,8 @@
 """The plan of output perturbation: the minimum itself, with noise, is published."""
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -21,9 +22,9 @@ from epsteps.methods.minimum import (
     moved,
     rounding,
 )
-from epsteps.plans import covariances
 from epsteps.plans.page import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Plan, Published
+from epsteps.plans.utility import Typical, Utility, least_of, ridge_bias, ridges
 from epsteps.problem import limits, validate
 from epsteps.problem.problem import Problem
 from epsteps.problem.rounding import down, up
@@ -32,8 +33,8 @@ from epsteps.problem.rounding import down, up
 _NAMES = ("l2", "gaussian")
 # The solver's tolerance as a share of one record's gradient: what it adds to the noise, and the most that it may add.
 _WASTE, _MOST_WASTE = 1e-4, 1e-2
-# What predictions assume of the solution: its norm for the ridge, and its size for rounding errors. Never privacy.
-_SOLUTION_NORM, _SOLUTION_SIZE = 3.0, 10.0
+# What predictions assume of the size of the solution, for rounding errors. Never privacy.
+_SOLUTION_SIZE = 10.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -128,11 +129,6 @@ class OutputPlan(OfMinimum, Plan):
         model = yield self.minimum
         return Published(model[None, :])
 
-    @cached_property
-    def error(self) -> float:
-        """A bound on the expected excess of the minimised objective: L E|z|²/2."""
-        return self.minimised.L * _energy(self.mechanism, self.scale, self.problem.dimension) / 2
-
     @property
     def facts(self) -> dict[str, str]:
         """Lines of the plan's page."""
@@ -140,46 +136,62 @@ class OutputPlan(OfMinimum, Plan):
             "Problem": problem_fact(self.problem, self.ridge),
             "Published": "the minimum with noise, once; the solver's iterates, their number and its time stay private",
             "Solver": f"stops where the gradient of the sum is below {self.tolerance:.3g}",
-            "Error": f"E F(x) - F* <= {self.error:.6g} for the objective that is minimised",
         }
 
-    @property
-    def guessed_error(self) -> float:
-        """A public guess of the excess risk: the noise through the guessed curvature, and the added ridge."""
-        bias = (self.ridge - self.problem.ridge) * _SOLUTION_NORM**2 / 2
-        return _noise_risk(self.problem, self.mechanism, self.scale) + bias
+    @cached_property
+    def utility(self) -> Utility:
+        """What the model is expected to be worth: what its noise and the larger ridge cost.
 
-    def noise_covariance(self, curvature: np.ndarray) -> np.ndarray:
-        """Return the covariance of the noise in the last published point, if F has this curvature: a guess."""
-        return covariances.of_noise(self.noise, self.scale, self.problem)
+        Proved: the solver's point has a gradient of F' of at most tolerance/n, so that F' there is at most
+        tolerance²/(2 n² ridge') above F'*; noise z of mean 0 adds at most L' E|z|²/2. What the larger ridge costs is
+        bounded in ``utility.ridge_bias``.
+        """
+        typical, energy = Typical(self.problem), _energy(self.mechanism, self.scale, self.problem.dimension)
+        noise = typical.moved(typical.power(*_spherical(energy, self.problem.dimension)))
+        solver = (self.tolerance / self.problem.n) ** 2 / (2 * self.ridge)
+        bound = solver + self.minimised.L * energy / 2 + ridge_bias(self.problem, self.ridge)
+        return typical.utility(float(typical.bias(self.ridge)) + noise, bound)
 
 
 def plan_output(problem: Problem, budget: Budget, *, mechanism: str = "auto") -> OutputPlan:
     """Plan the release of the minimum with noise. "auto" takes the noise whose variance is smaller.
 
-    The ridge is raised to where a public guess of the excess risk is smallest: the bias of more ridge, against noise
-    that falls with its square.
+    The ridge is raised to where the predicted excess is smallest: the bias of more ridge, against noise that falls with
+    its square.
     """
     Minimised(problem, max(problem.ridge, 1.0))  # refuses what has no bounds
     limits.require_solvable(problem)
     validate.choice("mechanism", mechanism, ("auto", *_NAMES))
     names = tuple(kind.either(*_NAMES) for kind in budget.kinds) if mechanism == "auto" else (mechanism,)
-    best = min((_planned(problem, budget, name) for name in names), key=lambda plan: plan.guessed_error)
+    best = min((_planned(problem, budget, name) for name in names), key=lambda plan: plan.utility.expected or 0.0)
     best.require_executable(LONG)
     return best
 
 
 def _planned(problem: Problem, budget: Budget, name: str) -> OutputPlan:
     cost = _ratio(budget, mechanisms.named(name))
-    # At a ridge of 1 the noise's risk is K, and it falls with the square: (ridge - less) norm²/2 + K/ridge² is smallest
-    # where ridge³ = 4 K/norm².
-    alone = Minimised(replace(problem, ridge=0.0, smoothness=None), 1.0)
-    least = _noise_risk(problem, name, moved(alone, _tolerance(alone, cost)) / cost)
-    ridge = max(problem.ridge, (4 * least / _SOLUTION_NORM**2) ** (1 / 3))
-    minimised = Minimised(problem, ridge)
-    tolerance = _tolerance(minimised, cost)
-    scale = up(moved(minimised, tolerance) / cost, 1e-11)
-    return OutputPlan(problem, budget, name, ridge, scale, tolerance)
+    typical, candidates = Typical(problem), ridges(problem)
+    unit = typical.moved(typical.power(*_spherical(_energy(name, 1.0, problem.dimension), problem.dimension)))
+    bias = typical.bias(candidates)
+
+    def offer(place: int) -> tuple[float, float, float]:
+        """Return a ridge, with the tolerance and the scale of the noise that go with it."""
+        minimised = Minimised(problem, float(candidates[place]))
+        tolerance = _tolerance(minimised, cost)
+        return minimised.ridge, up(moved(minimised, tolerance) / cost, 1e-11), tolerance
+
+    # At least the minimum's own sensitivity is covered, which falls with the ridge.
+    size = 2 * Minimised(problem, float(candidates[0])).gradient_size / (problem.n * cost)
+    place, _ = least_of(
+        bias + unit * (size / candidates) ** 2 * (1 - 1e-9),
+        lambda place, _: float(bias[place] + unit * offer(place)[1] ** 2),
+    )
+    return OutputPlan(problem, budget, name, *offer(place))
+
+
+def _spherical(energy: float, d: int) -> tuple[np.ndarray, Callable[[np.ndarray], float]]:
+    """Return the variances of noise without a direction, and what it is along a vector."""
+    return np.full(d, energy / d), lambda vector: energy / d * float(vector @ vector)
 
 
 def _ratio(budget: Budget, noise: Mechanism) -> float:
@@ -203,13 +215,6 @@ def _tolerance(minimised: Minimised, cost: float) -> float:
     # Where the noise decides the grid, its scale is 2 (size + tolerance)/(n ridge cost).
     grid = 4.1 * LONG * minimised.reach(0.0) * 2.0 ** (LEAST_BITS + 1) * cost * minimised.n * minimised.ridge / 2 - size
     return max(_WASTE * size, min(usual, _MOST_WASTE * size), least_tolerance(minimised, 0.0), room, grid)
-
-
-def _noise_risk(problem: Problem, name: str, scale: float) -> float:
-    """Return a public guess of E z'Hz/2."""
-    spread, mean = problem.guessed_curvature
-    curvature = (float(np.sum(spread)) + float(mean @ mean)) / problem.dimension
-    return curvature * _energy(name, scale, problem.dimension) / 2
 
 
 def _energy(name: str, scale: float, d: int) -> float:

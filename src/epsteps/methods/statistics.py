@@ -9,10 +9,10 @@ import numpy as np
 
 from epsteps.budgets import Budget, Cost, Epsilon, Mu, Rho, mechanisms
 from epsteps.methods.curvature import Definite, definite, held
-from epsteps.plans import covariances
 from epsteps.plans.page import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Plan, Published
 from epsteps.plans.requests import Draw, Records, Sum
+from epsteps.plans.utility import Typical, Utility
 from epsteps.problem import levels, limits, validate
 from epsteps.problem.grid import STEPS, added
 from epsteps.problem.problem import Problem
@@ -85,15 +85,11 @@ class Vectors:
         """
         d = self.problem.d
         slopes = np.zeros((d + 2, self.problem.width))
-        slopes[0], slopes[1 : d + 1, :d] = self.constant_slopes, np.eye(d)
-        return slopes
-
-    @property
-    def constant_slopes(self) -> np.ndarray:
-        """The first row of T, that of the constant: the next ones are unit vectors, and the target's is 0."""
         weights = np.array(self.weights, dtype=float)
-        features = np.array(self.centre) / STEPS * weights[1:-1] / weights[0]
-        return np.append(features, [1.0] * self.problem.intercept)
+        slopes[1 : d + 1, :d] = np.eye(d)
+        slopes[0, :d] = np.array(self.centre) / STEPS * weights[1:-1] / weights[0]
+        slopes[0, d:] = 1.0
+        return slopes
 
     @property
     def model_units(self) -> np.ndarray:
@@ -290,52 +286,29 @@ class StatisticsPlan(Plan):
             "Problem": problem_fact(self.problem, self.problem.ridge),
             "Published": "noisy second moments of the centred, weighed records, and the model that is solved from them",
             "Solver": f"small eigenvalues of the sums are raised to about {self.floor:.3g}, in the noise's units",
-            "Error": f"a guess of F(x) - F* is {self.guessed_error:.3g}, for records that fill the domain evenly",
         }
 
-    @property
-    def guessed_error(self) -> float:
-        """A public guess of the excess risk: what noise on the moments costs through the guessed curvature.
+    @cached_property
+    def utility(self) -> Utility:
+        """What the model is expected to be worth; nothing is proved.
 
-        The gradient at the minimum is off by Nθ, for noise N and the residual's coefficients θ, half of whose squared
-        length is taken to be the target's. Never more than what the model 0 may cost.
+        The gradient at the minimum is off by Nθ, for noise N on the moments and the residual's coefficients θ, the
+        square of whose length is taken to be twice the target's; E Nθθ'N is about deviation²/2 |θ|². Small eigenvalues
+        are raised to the floor, which costs bias and makes noise count less. Never more than the model 0.
         """
-        trace = weighed_slopes(self.vectors)
-        return min((self.deviation / self.problem.n) ** 2 / 4 * self._length * trace, self.problem.start_gap)
-
-    @property
-    def _length(self) -> float:
-        """What the squared length of the residual's coefficients is taken to be, in the vectors' units."""
-        return 2 * (self.problem.loss.targets.largest / self.vectors.weights[-1]) ** 2
-
-    def noise_covariance(self, curvature: np.ndarray) -> np.ndarray:
-        """Return the covariance of the noise in the last published point, if F has this curvature: a guess."""
-        # H⁻¹ T' E[Nθθ'N] T H⁻¹ for noise N on the moments, as ``guessed_error`` weighs it; small eigenvalues of H are
-        # raised as those of the sums are.
-        vectors, problem = self.vectors, self.problem
-        units, slopes = vectors.model_units, vectors.slopes
-        values, directions = np.linalg.eigh(curvature * np.outer(units, units))
-        raised = np.hypot(values, self.floor / problem.n)
-        moments = (self.deviation / problem.n) ** 2 / 2 * self._length * slopes.T @ slopes
-        return covariances.through((directions * raised) @ directions.T, moments) * np.outer(units, units)
-
-
-def weighed_slopes(vectors: Vectors) -> float:
-    """Return the trace of T H⁻¹ T' for the slopes T and the guessed curvature H of the weighed model.
-
-    H is D + vv' for a diagonal D, so that its inverse is D⁻¹ - D⁻¹vv'D⁻¹/(1 + v'D⁻¹v) (Sherman, Morrison 1950). With
-    q = D^(-1/2)v the entry j of its diagonal is (1 + |q|² - q_j²)/(1 + |q|²)/D_j, and with t = D^(-1/2)s, of which r is
-    the part at right angles to q, s'H⁻¹s is (|t|² + |q|²|r|²)/(1 + |q|²). So nothing is taken off that is nearly equal.
-    """
-    units, d = vectors.model_units, vectors.problem.d
-    spread, mean = vectors.problem.guessed_curvature
-    diagonal, q = spread * units**2, mean / np.sqrt(spread)
-    squares, t = q**2, vectors.constant_slopes / np.sqrt(diagonal)
-    total = float(np.sum(squares))
-    others = np.cumsum(np.append(0.0, squares[:-1])) + np.cumsum(np.append(0.0, squares[:0:-1]))[::-1]
-    r = t - (t @ q / total if total > 0 else 0.0) * q
-    features = np.sum(((1 + others) / diagonal)[:d])
-    return float(features + t @ t + total * (r @ r)) / (1 + total)
+        typical, n = Typical(self.problem), self.problem.n
+        units, slopes = self.vectors.model_units, self.vectors.slopes
+        length = 2 * (self.problem.loss.targets.largest / self.vectors.weights[-1]) ** 2
+        scale = (self.deviation / n) ** 2 / 2 * length
+        constant = slopes[0]
+        own = np.sum(slopes[1:] ** 2, axis=0)
+        power = typical.power(
+            scale * (own + constant**2) / units**2,
+            lambda vector: scale * float(own @ (vector / units) ** 2 + (constant @ (vector / units)) ** 2),
+        )
+        floor = self.floor / n * typical.mean(units**-2.0)  # it is one of weighed coordinates
+        raised = np.hypot(typical.curvature, floor) - typical.curvature
+        return typical.utility(typical.raised(power, raised), None)
 
 
 def solved(plan: StatisticsPlan, noisy: np.ndarray) -> np.ndarray:

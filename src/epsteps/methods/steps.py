@@ -13,10 +13,11 @@ from epsteps.bounds import Bound, ExactError, NoBoundError, Prediction
 from epsteps.bounds.steps import Method, Steps, nesterov
 from epsteps.budgets import Budget, Expense, mechanisms
 from epsteps.budgets.mechanisms import Mechanism
-from epsteps.plans import covariances, notation
+from epsteps.plans import notation
 from epsteps.plans.page import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Plan, Published
 from epsteps.plans.requests import Gradient, Gradients
+from epsteps.plans.utility import HUBER_BIAS, Typical, TypicalError, Utility, ridge_bias
 from epsteps.problem import limits, validate
 from epsteps.problem.problem import Problem
 from epsteps.problem.rounding import up
@@ -24,7 +25,7 @@ from epsteps.problem.sampling import Sampling
 from epsteps.problem.validate import MissingExtraError
 
 ALLOCATIONS = ("optimal", "uniform")
-OBJECTIVES = ("bound", "exact")
+OBJECTIVES = ("bound", "exact", "typical")
 SENSITIVITIES = ("global", "state")
 _TEXTS = ("method", "allocation", "sensitivity", "objective")
 # Rows of the table on a plan's page.
@@ -56,8 +57,9 @@ class StepsPlan(Plan):
     sensitivity : "global" or "state"
         Whether a step's noise has the planned scale, or that scale times the sensitivity at the step's public point
         over ``sensitivity_bound``. The cost of the step is the same.
-    objective : "bound" or "exact"
-        What ``error`` says: the proven bound, or the exact error on a quadratic of the assumed ``spectrum``.
+    objective : "bound", "exact" or "typical"
+        What steps and split were chosen by, and ``error`` says: the proven bound, or the exact error on a quadratic of
+        the assumed ``spectrum``; of "typical", that on a typical problem with these numbers, ``utility`` tells.
     spectrum, start_shares : arrays, optional
         Eigenvalues for "exact", a logarithmic grid on [mu, L] by default, and how the gap of the start is spread over
         them, evenly by default.
@@ -65,6 +67,8 @@ class StepsPlan(Plan):
         F(x_0) - F* that ``error`` assumes.
     expenses : tuple of Expense
         What the same budget paid for before.
+    declared_ridge : float, optional
+        The ridge that was asked for, where the problem's is larger on purpose.
     """
 
     tag: ClassVar[str | None] = None
@@ -98,6 +102,7 @@ class StepsPlan(Plan):
     expenses: tuple[Expense, ...]
     steps: Steps
     scales: np.ndarray
+    declared_ridge: float | None = None
 
     def __post_init__(self) -> None:
         if not all(str(getattr(self, name)).isprintable() for name in _TEXTS):
@@ -114,6 +119,10 @@ class StepsPlan(Plan):
         validate.choice("sensitivity", self.sensitivity, SENSITIVITIES)
         validate.choice("objective", self.objective, OBJECTIVES)
         validate.positive("start_gap", self.start_gap)
+        if self.declared_ridge is not None and not 0 <= validate.number("declared_ridge", self.declared_ridge) <= (
+            self.problem.ridge
+        ):
+            raise ValueError(f"declared_ridge must be at most the problem's, got {self.declared_ridge!r}.")
         for name in ("spectrum", "start_shares"):
             if (values := getattr(self, name)) is not None and not np.all(np.isfinite(values)):
                 raise ValueError(f"{name} must hold finite numbers, got {values!r}.")
@@ -179,13 +188,53 @@ class StepsPlan(Plan):
 
         With ``objective="bound"`` it is proved (None where no theorem covers the steps), under
         ``sensitivity="state"`` while the sensitivity at the points visited stays below ``sensitivity_bound``. With
-        "exact" it is the error on the assumed quadratic.
+        "exact" it is the error on the assumed quadratic. With "typical" there is none: ``utility`` says what is
+        expected, and no certificate hangs on it.
         """
-        prediction = self.bound if self.objective == "bound" else self._exact()
-        if prediction is None:
-            return None
+        predictions = {"bound": lambda: self.bound, "exact": self._exact, "typical": lambda: None}
+        prediction = predictions[self.objective]()
+        return None if prediction is None else prediction.error(self.start_gap, self._power)
+
+    @property
+    def _power(self) -> np.ndarray:
+        """Half the noise power of each step, that of sampling included."""
         power = self.mechanism.half_power(self.scales, self.problem)
-        return prediction.error(self.start_gap, power + self.sampling.variance(self.problem.gradient_radius) / 2)
+        return power + self.sampling.variance(self.problem.gradient_radius) / 2
+
+    @cached_property
+    def declared(self) -> Problem:
+        """The problem with the ridge that was asked for."""
+        return self.problem if self.declared_ridge is None else self.problem.with_ridge(self.declared_ridge)
+
+    @cached_property
+    def _typical(self) -> TypicalError:
+        return TypicalError(self.steps, Typical(self.declared), self.mechanism, self.problem.ridge, self.problem.L)
+
+    @cached_property
+    def utility(self) -> Utility:
+        """What the last iterate is expected to be worth, for a start at 0.
+
+        Proved: the theorem's bound from F(0) - F* <= ``problem.start_gap``, and that on what a larger ridge costs
+        (``utility.ridge_bias``). Nothing is where gradients are clipped, or have no bound.
+        """
+        typical, problem = Typical(self.declared), self.problem
+        expected = self._typical.error(self.start_gap, self._power) + self.substitution
+        bound = None
+        # A certificate takes long to find, and "exact" is for steps that no theorem covers.
+        if self.objective != "exact" and math.isfinite(problem.loss.slope) and problem.clip is None and self.bound:
+            bound = self.bound.error(problem.start_gap, self._power) + ridge_bias(self.declared, problem.ridge)
+        return typical.utility(expected, bound)
+
+    @property
+    def proved_error(self) -> float | None:
+        """The proved error from ``start_gap``, which falls with the budget where the bound has chosen the steps."""
+        return self.error if self.objective == "bound" else self.utility.bound
+
+    @property
+    def substitution(self) -> float:
+        """What clipping the gradients of squared loss is expected to cost."""
+        clipped = self.problem.loss.has_statistics and self.problem.clip is not None
+        return HUBER_BIAS * self.problem.loss.targets.largest**2 if clipped else 0.0
 
     def _exact(self) -> ExactError:
         return ExactError(self.steps, assumed_spectrum(self.problem, self.spectrum), self.start_shares)
@@ -285,6 +334,8 @@ class StepsPlan(Plan):
         }
 
     def _error_fact(self) -> str:
+        if self.objective == "typical":
+            return "steps and their shares are those of the smallest error on a typical problem"
         if self.error is None:
             return "no theorem at hand covers these steps; the guarantee does not depend on one"
         if self.objective == "exact":
@@ -308,11 +359,6 @@ class StepsPlan(Plan):
             rows.append([f"{t + 1}", *sizes, share, scale, "restart" * bool(self.steps.restart[t])])
         return header, [*rows, ["total", "", "", f"{total:.6g}", f"{1:.2%}", "", ""]]
 
-    def noise_covariance(self, curvature: np.ndarray) -> np.ndarray:
-        """Return the covariance of the noise in the last published point, if F has this curvature: a guess."""
-        noise = covariances.of_noise(self.mechanism, 1.0, self.problem)
-        return covariances.of_steps(self.steps, self.scales, noise, curvature)
-
 
 def assumed_spectrum(problem: Problem, spectrum: np.ndarray | None) -> np.ndarray:
     """Return the declared eigenvalues, or a logarithmic grid on [mu, L]."""
@@ -327,6 +373,7 @@ def plan_steps(
     problem: Problem,
     budget: Budget,
     method: Method = nesterov,
+    declared: Problem | None = None,
     *,
     allocation: str = "optimal",
     iterations: int | str = "auto",
@@ -348,6 +395,8 @@ def plan_steps(
     problem, budget, method
         What is solved, what may be spent (``Pure``, ``Concentrated`` or ``Approximate``), and how: ``gd``,
         ``heavy_ball``, ``nesterov`` or ``multistage``.
+    declared : Problem, optional
+        The problem as it was asked for, where the ridge of this one is larger on purpose.
     allocation : "optimal" or "uniform"
         Split the budget so that the predicted error is smallest, or evenly.
     iterations : int or "auto"
@@ -358,9 +407,9 @@ def plan_steps(
         The noise; "auto" is the one with the smallest public trace among those that the budget is made for.
     sensitivity : "auto", "global" or "state"
         Scale the noise for all x, or for the public point of each step; "auto" is global where that is finite.
-    objective : "bound" or "exact"
-        What error is predicted by: the proven bound, or the exact error on a quadratic of the assumed ``spectrum``,
-        which often chooses better and proves nothing.
+    objective : "bound", "exact" or "typical"
+        What error is predicted by: the proven bound, or the exact error on a quadratic, which often chooses better and
+        proves nothing: of the assumed ``spectrum``, or of a typical problem with these public numbers.
     spectrum : sequence, optional
         Public guess of the eigenvalues of F for "exact"; a logarithmic grid on [mu, L] by default.
     start_shares : sequence, optional
@@ -395,9 +444,10 @@ def plan_steps(
     reserved = up(float(sum(expense.cost for expense in expenses)))
     eigenvalues, shares = (None if array is None else np.asarray(array, float) for array in (spectrum, start_shares))
     chosen = _Choice(
-        problem, budget, method, noise, sampling, allocation, objective, eigenvalues, shares, start_gap, c, reserved
-    )
-    T = chosen.best_horizon(max_iterations) if iterations == "auto" else _checked_horizon(iterations)
+        problem, budget, method, noise, sampling, allocation, objective, eigenvalues, shares, start_gap, c, reserved,
+        declared or problem,
+    )  # fmt: skip
+    T = chosen.best_horizon(max_iterations)[0] if iterations == "auto" else _checked_horizon(iterations)
     limits.require_path(problem, T)
     steps = method(problem.mu, problem.L, T, c=c)
     return StepsPlan(
@@ -415,7 +465,17 @@ def plan_steps(
         start_shares=shares,
         start_gap=float(start_gap),
         expenses=tuple(expenses),
+        declared_ridge=None if declared is None else declared.ridge,
     )
+
+
+def typical_error(problem: Problem, declared: Problem, budget: Budget, noise: Mechanism, longest: int) -> float:
+    """Return the error of Nesterov's method on a typical problem, with the best number of steps up to ``longest``."""
+    sampling = Sampling(problem.n, problem.n)
+    choice = _Choice(
+        problem, budget, nesterov, noise, sampling, "optimal", "typical", None, None, 1.0, 1.0, 0.0, declared
+    )
+    return choice.best_horizon(longest)[1]
 
 
 @dataclass(frozen=True)
@@ -434,6 +494,7 @@ class _Choice:
     start_gap: float
     c: float
     reserved: float
+    declared: Problem
 
     @property
     def sensitivity(self) -> float:
@@ -444,19 +505,23 @@ class _Choice:
         costs = self.budget.allocate(weights, len(steps), self.mechanism, self.sampling, self.reserved)
         return up(self.mechanism.scales(self.sensitivity, costs, self.sampling))
 
-    def best_horizon(self, max_iterations: int) -> int:
-        """Return the T whose error is smallest: all T at once, since each T's steps begin the longest one's."""
+    def best_horizon(self, max_iterations: int) -> tuple[int, float]:
+        """Return the T whose error is smallest, and that error: all T at once, as their steps begin the longest's."""
         longest = validate.integer("max_iterations", max_iterations)
         limits.require_horizon(longest, squared=self.objective == "exact" or not self.sampling.is_full)
         prediction = self._prediction(self.method(self.problem.mu, self.problem.L, longest, c=self.c))
         noise = self.budget.noise_by_horizon(prediction, self.allocation, self.mechanism, self.sampling, self.reserved)
         noise = noise * self.mechanism.half_power(self.sensitivity, self.problem)
         noise += prediction.weight_sums(1.0) * self.sampling.variance(self.problem.gradient_radius) / 2
-        return int(np.argmin(prediction.start_errors(self.start_gap) + noise)) + 1
+        errors = prediction.start_errors(self.start_gap) + noise
+        return int(np.argmin(errors)) + 1, float(np.min(errors))
 
     def _prediction(self, steps: Steps) -> Prediction:
         if self.objective == "exact":
             return ExactError(steps, assumed_spectrum(self.problem, self.spectrum), self.start_shares)
+        if self.objective == "typical":
+            problem, typical = self.problem, Typical(self.declared)
+            return TypicalError(steps, typical, self.mechanism, problem.ridge, problem.L)
         try:
             return bounds.for_steps(steps, self.problem.mu, self.problem.L)
         except NoBoundError as error:

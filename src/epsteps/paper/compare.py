@@ -202,6 +202,7 @@ def _final(outcome: Outcome) -> dict[str, Any]:
         "gap": float(outcome.gap[-1]),
         "standard_error": None if np.isnan(error) else error,
         "predicted_error": outcome.plan.error,
+        "utility": outcome.plan.utility.to_dict(),
         "seconds": outcome.seconds,
     }
 

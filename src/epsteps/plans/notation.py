@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -58,13 +58,20 @@ def written(plan: "Plan") -> dict[str, Any]:
             if name not in ("problem", "budget")
         },
         "certificate": plan.certificate(),
+        "utility": plan.utility.to_dict(),
     }
 
 
 def read(kind: type["Plan"], content: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a plan of this kind from its contents."""
-    names = [entry.name for entry in fields(kind)]  # pyright: ignore[reportArgumentType]
-    require_keys(content, ("epsteps_plan", *([] if kind.tag is None else ["kind"]), "certificate", *names))
+    """Return the fields of a plan of this kind from its contents; those with a default may be missing.
+
+    What a plan says of its utility is for readers: it is a guess, and computed anew.
+    """
+    entries = fields(kind)  # pyright: ignore[reportArgumentType]
+    needed = [entry.name for entry in entries if entry.default is MISSING]
+    names = [entry.name for entry in entries if entry.default is MISSING or entry.name in content]
+    head = ("epsteps_plan", *([] if kind.tag is None else ["kind"]), "certificate")
+    require_keys(content, (*head, *needed), (*names, "utility"))
     readers = {"problem": problem_from_dict, "budget": budget_from_dict} | kind.readers
     return {name: readers.get(name, unplain)(content[name]) for name in names}
 
@@ -80,10 +87,10 @@ def parse(text: str) -> dict[str, Any]:
     return content
 
 
-def require_keys(content: dict[str, Any], wanted: tuple[str, ...]) -> None:
+def require_keys(content: dict[str, Any], wanted: tuple[str, ...], optional: tuple[str, ...] = ()) -> None:
     """Raise unless a plan's contents are those of its kind, no fewer and no more."""
     missing = [name for name in wanted if name not in content]
-    unknown = [name for name in content if name not in wanted]
+    unknown = [name for name in content if name not in wanted + optional]
     if missing or unknown:
         said = f"it lacks {_short(missing[0])}" if missing else f"it has an unknown {_short(unknown[0])}"
         raise PlanFormatError(f"not a complete plan: {said}. Pass the text that to_json returned.")

@@ -57,7 +57,7 @@ def _facts(plan: "Plan") -> dict[str, str]:
         f"differential privacy with {plan.budget}, when one record is replaced (n is public); "
         f"spends {plan.spent:.12g} of {plan.budget.amount:g}"
     )
-    return {"Guarantee": guarantee} | plan.facts
+    return {"Guarantee": guarantee} | plan.facts | {"Utility": plan.utility.sentence}
 
 
 def _visible(text: str) -> str:

@@ -12,6 +12,7 @@ from epsteps.budgets import Budget, Cost, mechanisms
 from epsteps.plans import notation, page
 from epsteps.plans.notation import PlanFormatError
 from epsteps.plans.requests import Gradient, Request
+from epsteps.plans.utility import Typical, Utility
 from epsteps.problem.problem import Problem
 from epsteps.problem.rounding import down
 from epsteps.problem.sampling import FULL, Sampling
@@ -119,25 +120,18 @@ class Plan:
 
     @property
     def facts(self) -> dict[str, str]:
-        """Lines of the plan's page: what each release does, and what error is expected."""
+        """Lines of the plan's page: what each release does."""
         return {"Problem": page.problem_fact(self.problem, self.problem.ridge)}
 
     @cached_property
-    def error(self) -> float | None:
-        """The error that is expected, as the page says; None where nothing is known."""
-        return None
+    def utility(self) -> Utility:
+        """What the model is expected to be worth, from public numbers; here nothing is known but what 0 costs."""
+        return Typical(self.problem).utility(None, None)
 
     @property
-    def guessed_error(self) -> float | None:
-        """A public guess of how far the model's objective is above its minimum; None where there is none."""
-        return self.error
-
-    def noise_covariance(self, curvature: np.ndarray) -> np.ndarray | None:
-        """Return the covariance of the noise in the last published point, if F has this curvature: a guess.
-
-        None where a kind of plan has none.
-        """
-        return None
+    def proved_error(self) -> float | None:
+        """What E F(x) - F* is proved not to exceed, as planning backwards asks for it."""
+        return self.utility.bound
 
     def conversation(self) -> Conversation:
         """Return a generator of requests that sees published numbers only."""

@@ -241,9 +241,19 @@ class Loss(ABC):
         return self.slope
 
     @property
-    def even_curvature(self) -> float:
-        """The curvature that guesses of a model's error assume of records that fill the domain: never for privacy."""
-        return self.curvature
+    def typical_curvature(self) -> float:
+        """The mean second derivative that error predictions assume near a minimum: half of the largest."""
+        return self.curvature / 2
+
+    @property
+    def typical_value(self) -> float:
+        """The mean loss at margin 0 that error predictions assume: at most ``value_at_zero``."""
+        return self.value_at_zero
+
+    @property
+    def typical_dispersion(self) -> float:
+        """Variance of a record's slope over the mean second derivative near a minimum, as predictions assume it."""
+        return 1.0
 
     def levels(self, margin: np.ndarray, target: np.ndarray, bound: np.ndarray | float) -> np.ndarray:
         """Return the derivative as integers, in steps of bound/2^20 and never beyond the bound: for private sums.
@@ -313,11 +323,6 @@ class Logistic(Loss, name="Logistic", kernel="logistic", proved=True):
     def value_at_zero(self) -> float:
         """Return ln 2."""
         return math.log(2)
-
-    @property
-    def even_curvature(self) -> float:
-        """Return 1/8: half of the curvature where both classes are equally probable."""
-        return self.curvature / 2
 
     @property
     def saturation(self) -> Saturation:
@@ -482,6 +487,21 @@ class Squared(Loss, name="Squared", kernel="squared", proved=True):
         return self.bound**2 / 2
 
     @property
+    def typical_curvature(self) -> float:
+        """Return 1: the loss is quadratic."""
+        return 1.0
+
+    @property
+    def typical_value(self) -> float:
+        """Return a third of the largest: targets are spread evenly over their range."""
+        return self.value_at_zero / 3
+
+    @property
+    def typical_dispersion(self) -> float:
+        """Return the variance of residuals, taken to be half of the targets'."""
+        return self.typical_value
+
+    @property
     def surrogate(self) -> Surrogate:
         """The derivative is the margin minus the target: the model is exact."""
         return Surrogate(1.0)
@@ -558,6 +578,21 @@ class PseudoHuber(Loss, name="PseudoHuber", proved=True):
         return float(self.total(np.zeros(1), np.full(1, self.bound)))
 
     @property
+    def typical_curvature(self) -> float:
+        """Return that of a residual of three tenths of the targets' bound."""
+        return float(np.hypot(1, 0.3 * self.bound / self.c) ** -3)
+
+    @property
+    def typical_value(self) -> float:
+        """Return the mean loss at 0 of targets that are spread evenly over their range."""
+        return float(self.total(np.zeros(32), self.bound * (np.arange(32) + 0.5) / 32)) / 32
+
+    @property
+    def typical_dispersion(self) -> float:
+        """Return the variance of residuals, taken to be half of the targets'."""
+        return self.typical_value
+
+    @property
     def saturation(self) -> Saturation:
         """Its own: slopes have both signs."""
         return saturations.PseudoHuber()
@@ -627,6 +662,11 @@ class Softmax(Loss, name="Softmax", proved=True):
     def value_at_zero(self) -> float:
         """Return ln k."""
         return math.log(self.outputs)
+
+    @property
+    def typical_curvature(self) -> float:
+        """Return half of 1/k, which is the curvature where all classes are equally probable."""
+        return 0.5 / self.outputs
 
     @property
     def saturation(self) -> Saturation:

@@ -113,6 +113,10 @@ class Covarying(Protocol):
         """Return tr(H⁻¹ Σ) of the stretched covariance, for H = diag(spread) + mean mean'."""
         ...
 
+    def along(self, v: np.ndarray) -> float:
+        """Return v'Σv."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class Covariance:
@@ -148,6 +152,10 @@ class Covariance:
         bent = np.sum(self.own * units**2 * tilt**2) + self.common * np.sum(tilt[hull] * units[hull]) ** 2
         return float(straight - bent / (1 + tilt @ mean))
 
+    def along(self, v: np.ndarray) -> float:
+        """Return v'Σv."""
+        return float(self.own @ v**2 + self.common * np.sum(v[list(self.hull)]) ** 2)
+
 
 @dataclass(frozen=True, eq=False)
 class HullCovariance:
@@ -181,10 +189,10 @@ class HullCovariance:
     def weighed(self, units: np.ndarray, spread: np.ndarray, mean: np.ndarray) -> float:
         """Return tr(H⁻¹ Σ) of the stretched covariance, for H = diag(spread) + mean mean' (Sherman and Morrison)."""
         tilt = mean / spread
-        bent = self._along(units * tilt) / (1 + tilt @ mean)
+        bent = self.along(units * tilt) / (1 + tilt @ mean)
         return float(np.sum(self.variances * units**2 / spread) - bent)
 
-    def _along(self, v: np.ndarray) -> float:
+    def along(self, v: np.ndarray) -> float:
         """Return v'Σv."""
         sums = np.bincount(self.parts, v, minlength=len(self.kinds))
         totals = np.bincount(self.kinds, sums, minlength=len(self.between))

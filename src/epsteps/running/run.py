@@ -70,6 +70,7 @@ def run(
     checkpoint: str | Path | None = None,
     on_step: Callable[[int], None] | None = None,
     on_read: Callable[[float], None] | None = None,
+    anyway: bool = False,
 ) -> Run:
     """Execute a plan on records: the one function that reads private data.
 
@@ -103,6 +104,9 @@ def run(
         times a second. How many passes a solver makes depends on the records, and so does the time that they take:
         show the share to who may see the clock, and keep no account of it. What ``on_read`` or ``on_step`` raise ends
         the run; what was charged stays charged.
+    anyway : bool
+        Run a plan whose verdict is "noise", too (``plan.utility``). Otherwise it is refused with ``HopelessError``, by
+        public numbers and before anything is charged, unless a seed makes it an experiment.
     """
     if not plan.problem.same_records(data.problem):
         raise ValueError(f"the plan is for {plan.problem}, but the records are for {data.problem}.")
@@ -113,6 +117,8 @@ def run(
     plan.require_affordable()
     plan.require_options(start=start, arithmetic=arithmetic)
     x = _start(start, plan.problem.dimension, copies)
+    if seed is None and not anyway:
+        plan.utility.require_hope()
     source = taps.open_source(None if seed is None else validate.integer("seed", seed, low=0))
     exact, on_step = _is_exact(plan, arithmetic, source, checkpoint), on_step or (lambda _: None)
     reader = Reader(data)

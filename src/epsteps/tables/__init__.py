@@ -2,7 +2,7 @@
 
 from epsteps.tables.columns import Category, Column, ColumnCheck, Numeric
 from epsteps.tables.files import DELIMITERS, read_columns
-from epsteps.tables.guesses import error_curve, expected_error, model_deviations
+from epsteps.tables.guesses import error_curve
 from epsteps.tables.model import Model, fit_model, problem_of, rehearsal, score
 from epsteps.tables.model_file import ModelFormatError, load_model, model_from_dict, model_to_dict
 from epsteps.tables.report import page
@@ -20,10 +20,8 @@ __all__ = [
     "SchemaCheck",
     "draft",
     "error_curve",
-    "expected_error",
     "fit_model",
     "load_model",
-    "model_deviations",
     "model_from_dict",
     "model_to_dict",
     "page",

@@ -109,16 +109,6 @@ class Numeric:
         """Return the loss that fits a target of this kind."""
         return Squared(1.0)
 
-    def even_curvature(self) -> np.ndarray:
-        """Return the loss's curvature over the outputs, where this is the target."""
-        return np.array([[self.loss().curvature]])
-
-    def even_moments(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return E u and E uu' of its features in records that fill the range evenly: a guess."""
-        known = 1 - _MISSING * self.missing
-        mean, square = [known / 2, _MISSING], [known / 3, _MISSING]
-        return np.array(mean[: self.width]), np.diag(square[: self.width])
-
     def described(self) -> dict[str, Any]:
         """Return the declaration as values that JSON and TOML can hold."""
         return {"type": "numeric", "low": self.low, "high": self.high} | ({"missing": True} if self.missing else {})
@@ -216,16 +206,6 @@ class Category:
         """Return the loss that fits a target of this kind: logistic for two classes, softmax for more."""
         classes = self.classes
         return Logistic((classes[0], classes[1])) if len(classes) == 2 else Softmax(classes)
-
-    def even_curvature(self) -> np.ndarray:
-        """Return half of the loss's curvature over the outputs where all classes are equally probable: a guess."""
-        k = len(self.values)
-        return np.array([[self.loss().curvature / 2]]) if k == 2 else (np.eye(k) - np.ones((k, k)) / k) / (2 * k)
-
-    def even_moments(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return E u and E uu' of its features in records that have each category as often: a guess."""
-        mean = np.full(self.width, 1 / max(self.width, 2))
-        return mean, np.diag(mean)
 
     def described(self) -> dict[str, Any]:
         """Return the declaration as values that JSON and TOML can hold."""

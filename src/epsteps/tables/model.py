@@ -146,6 +146,7 @@ def fit_model(
     seed: int | None = None,
     ledger: Account | None = None,
     on_step: Callable[[int], None] | None = None,
+    anyway: bool = False,
 ) -> Model:
     """Execute a plan on a table.
 
@@ -153,7 +154,7 @@ def fit_model(
     row of the table is replaced: each row is encoded by the schema alone, and what follows the run is post-processing.
     """
     rows = Rows(plan.problem, schema.encode(table), schema.encode_target(table))
-    points, seeded = published(plan, rows, seed=seed, ledger=ledger, on_step=on_step)
+    points, seeded = published(plan, rows, seed=seed, ledger=ledger, on_step=on_step, anyway=anyway)
     return Model(schema, plan, centred(held(points)), seeded)
 
 

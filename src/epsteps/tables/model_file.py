@@ -10,7 +10,7 @@ import numpy as np
 
 from epsteps.plans.plan import Plan
 from epsteps.problem.validate import MissingExtraError
-from epsteps.tables.guesses import expected_error, finite, model_deviations
+from epsteps.tables.guesses import finite
 from epsteps.tables.model import Model, certificate
 from epsteps.tables.schema import Schema
 
@@ -21,6 +21,10 @@ _CERTIFICATE = (
     *("guarantee", "epsilon", "delta", "spent", "odds", "seeded", "adjacency"),
     *("records", "features", "domain", "method", "points"),
 )
+
+
+# What files of earlier versions say of each coefficient besides: guesses that were too small.
+_FORMER = ("noise", "noise_if_never")
 
 
 class ModelFormatError(ValueError):
@@ -70,7 +74,8 @@ def _to_dict(
         "schema": model.schema.to_dict(),
         "coefficients": coefficients(model),
         "prediction": {
-            "error": expected_error(model.plan),
+            "error": finite(model.plan.utility.expected),
+            "utility": model.plan.utility.to_dict(),
             "curve": [{"epsilon": epsilon, "error": error} for epsilon, error in curve],
         },
         "releases": releases(model.plan),
@@ -100,22 +105,18 @@ def coefficients(model: Model) -> list[dict[str, Any]]:
     """Return every number of the model with its feature's name.
 
     ``effect`` is that of the whole declared range of a number, or of an indicator; ``per_unit`` that of one unit of the
-    column. ``noise`` is a guessed standard deviation of the effect if records fill the schema evenly, and
-    ``noise_if_never`` one for a feature that none of them has. The intercept is the value where numbers are at the
-    low end of their ranges and all indicators are 0.
+    column. The intercept is the value where numbers are at the low end of their ranges and all indicators are 0. What
+    noise may have done to each number is for an interval to say, and not part of this table.
     """
     schema, x = model.schema, model.points[-1]
     middle, half = schema.target_column.target_scale
-    noise = model_deviations(model.plan, schema)
     spans = [span for column in schema.features.values() for span in column.spans]
     features = [*zip(schema.names, spans, strict=True), (INTERCEPT, 1.0)]
     entries = []
     for row, output in enumerate(model.outputs):
         for place, (name, span) in enumerate(features):
             effect = half * float(x[row, place]) + (middle if name == INTERCEPT else 0.0)
-            even, never = (None, None) if noise is None else (half * float(part[row, place]) for part in noise)
-            numbers = {"effect": effect, "per_unit": effect / span, "noise": even, "noise_if_never": never}
-            numbers = {what: finite(number) for what, number in numbers.items()}
+            numbers = {"effect": finite(effect), "per_unit": finite(effect / span)}
             entries.append({"output": output, "feature": name, **numbers})
     return entries
 
@@ -157,7 +158,7 @@ def _from_dict(content: Any) -> Model:
     if not isinstance(listed, list) or len(actual) != len(listed):
         raise ModelFormatError("the model was changed: its coefficients are not those of its last point.")
     for ours, theirs in zip(actual, listed, strict=True):
-        _require_same(ours, theirs)
+        _require_same(ours, {name: theirs[name] for name in theirs if name not in _FORMER})
     return model
 
 

@@ -25,7 +25,6 @@ def page(content: Mapping[str, Any]) -> str:
     return _template().render(
         card=card,
         seeded=not content["private"],
-        intervals=_intervals(content["coefficients"]),
         columns=_columns(card["releases"]) if len(card["releases"]) > _LISTED else None,
         points=_path(card) if len(card["points"]) > 1 else None,
         curve=_curve(card),
@@ -80,21 +79,6 @@ class Entry:
             return "–"
         shown = str(self.raw) if isinstance(self.raw, int) else format(self.raw, self._style)
         return f'<data data-key="{html.escape(json.dumps(self._place))}" value="{self.raw!r}">{shown}</data>'
-
-
-def _intervals(entries: Sequence[Mapping[str, Any]]) -> list[tuple[float, ...] | None]:
-    """Return where the ends and the middle of each effect with twice its noise are drawn, all to one scale."""
-    pairs = [(entry["effect"], entry["noise"]) for entry in entries]
-    known = [pair for pair in pairs if None not in pair]
-    # Relative to the largest, sums of large numbers are not too large.
-    top = max((abs(number) for pair in known for number in pair), default=0.0) or 1.0
-    reach = max((abs(effect) / top + 2 * (noise / top) for effect, noise in known), default=0.0) or 1.0
-
-    def drawn(effect: float, noise: float) -> tuple[float, ...]:
-        places = (effect / top + times * (noise / top) for times in (-2, 2, 0))
-        return tuple(50 + 48 * min(max(place / reach, -1.0), 1.0) for place in places)
-
-    return [None if None in pair else drawn(*pair) for pair in pairs]
 
 
 def _columns(releases: Entry) -> dict[str, Any]:

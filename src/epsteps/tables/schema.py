@@ -131,20 +131,6 @@ class Schema:
             raise ValueError("the schema declares no target: name it, Schema(columns, target=...) or with_target(...).")
         return self.columns[self.target]
 
-    def even_curvature(self) -> np.ndarray:
-        """Return the Hessian of the mean loss, the intercept last, for records that fill what is declared: a guess.
-
-        Columns are taken to be independent of each other.
-        """
-        moments = [column.even_moments() for column in self.features.values()]
-        mean = np.append(np.concatenate([mean for mean, _ in moments]), 1.0)
-        squares, start = np.outer(mean, mean), 0
-        for _, block in moments:
-            place = slice(start, start + len(block))
-            squares[place, place] = block
-            start += len(block)
-        return np.kron(self.target_column.even_curvature(), squares)
-
     def encode(self, frame: Any) -> np.ndarray:
         """Return the features of a table as a matrix of float64, one row for each of its rows."""
         table = columns_of(frame, list(self.features))

@@ -26,6 +26,7 @@ from epsteps.methods.curvature.division import (
     Division,
     UndrawableError,
     divide,
+    needed_error,
     predicted_excess,
     require_drawable,
 )
@@ -51,6 +52,7 @@ __all__ = [
     "divide",
     "held",
     "matrix_noise",
+    "needed_error",
     "predicted_excess",
     "require_drawable",
     "statistics_of",

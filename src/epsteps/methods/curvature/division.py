@@ -74,18 +74,35 @@ def _parts(kind: type[Cost], error: float) -> tuple[float, ...]:
     return (ratio**2, ratio, 1.0)
 
 
-def predicted_excess(division: Division, kind: type[Cost], limit: float, total: float, start_gap: float) -> float:
-    """Return the error after the last gradient: each adds noise of limit (total/cost)^k, k = 2 or 1, and q² stays.
+# Shares of the curvature, and ratios of the gradients' costs, that predictions choose among: those of ``divide``.
+_SHARES, _RATIOS = (LEAST_SHARE, 0.06, _MOST, 0.17, _EXTENDED), (0.2, 0.3, 0.4)
 
-    ``limit`` is the error of one gradient with the whole budget. q is typically a quarter of the largest error of the
-    Hessian; for noise it is taken as at least 0.08, as records are not Gaussian.
+
+def needed_error(variance: np.ndarray, kind: type[Cost], curvature: float, ridge: float, n: int, total: float) -> float:
+    """Return the error of a Hessian that the whole budget were spent on, for columns of these variances."""
+    spread = float(spreads(variance, curvature, ridge).sum())
+    return error_of(kind, len(variance), spread, curvature, n, total)
+
+
+def predicted_excess(need: float, kind: type[Cost], limit: float, start_gap: float, left: float) -> float:
+    """Return the error after the last gradient: each adds noise of limit/share^k, k = 2 or 1, and q² stays of the rest.
+
+    ``need`` and ``limit`` are the Hessian's error, and the error of one gradient, for the whole budget, of which this
+    share is ``left``. q is typically a quarter of the largest error of the Hessian; for noise it is taken as at least
+    0.08, as records are not Gaussian. The budget is divided in the best of a few ways, so that the prediction falls
+    wherever ``need`` and ``limit`` do.
     """
-    q = min(division.error / 4, 1.0)
-    noise, start = 0.0, start_gap
-    for cost in division.gradients:
-        noise = limit * (total / cost) ** (2 * kind.power) + max(q, 0.08) ** 2 * noise
-        start *= q**2
-    return min(noise + start, start_gap)
+    steps, best = kind.either(3, _GAUSSIAN_STEPS), start_gap
+    for share in _SHARES:
+        q = min(need / share**kind.power / 4, 1.0)
+        for ratio in _RATIOS:
+            parts = [ratio**power for power in reversed(range(steps))]
+            noise = 0.0
+            for part in parts:
+                cost = (left - share) * part / sum(parts)
+                noise = limit / cost ** (2 * kind.power) + max(q, 0.08) ** 2 * noise
+            best = min(best, noise + start_gap * q ** (2 * steps))
+    return best
 
 
 class UndrawableError(ValueError):

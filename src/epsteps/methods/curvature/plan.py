@@ -15,23 +15,20 @@ from epsteps.methods.curvature import (
     Moments,
     Spread,
     Statistic,
-    UndrawableError,
     Whitening,
     require_drawable,
 )
 from epsteps.methods.curvature.sums import ColumnMeans, SecondMoment, column_means
-from epsteps.plans import covariances
 from epsteps.plans.page import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Example, Plan, Published
 from epsteps.plans.requests import Gradient
+from epsteps.plans.utility import Typical, Utility
 from epsteps.problem import limits, validate
 from epsteps.problem.domain import Columns
 from epsteps.problem.problem import Problem
 from epsteps.problem.rounding import up
 from epsteps.problem.sampling import FULL
 
-# A guess of how long the solution is: what a larger ridge costs.
-_LENGTH = 3.0
 # A gradient is followed where its noise alone is expected to cost no more than this share of F(0).
 _FOLLOWED = 0.1
 
@@ -138,7 +135,7 @@ class CurvaturePlan(Plan):
         """Return the covariance of the noise in a gradient that is released at x for this cost."""
         sensitivity = float(self.problem.sensitivity_at(x, self.noise.norm))
         scale = float(self.noise.scales(sensitivity, np.array(cost), FULL)) / self.problem.n
-        return covariances.of_noise(self.noise, scale, self.problem)
+        return self.noise.matrix(scale, self.problem)
 
     @property
     def rarely(self) -> float:
@@ -179,12 +176,11 @@ class CurvaturePlan(Plan):
         return x if slope + bend <= 0 else x * (max(-slope, 0.0) / bend if bend > 0 else 0.0)
 
     @cached_property
-    def error(self) -> float:
-        """A guess of E F(x) - F*, the larger ridge's bias included; nothing is proved of it."""
-        total = self.moments + self.rest
-        limit = mechanisms.risk(self.noise, self.scale(total), self.minimised)
-        excess = designs.predicted_excess(self.expected, self.noise.kind, limit, total, self.problem.start_gap)
-        return excess + (self.ridge - self.problem.ridge) / 2 * _LENGTH**2
+    def utility(self) -> Utility:
+        """What the last point is expected to be worth; nothing is proved."""
+        return Typical(self.problem).utility(
+            _predicted(self.problem, self.noise, self.ridge, self.moments + self.rest), None
+        )
 
     @property
     def is_pure(self) -> bool:
@@ -303,13 +299,7 @@ class CurvaturePlan(Plan):
             "Published": "every released number, and the path that follows from them",
             "Division": f"second moment {fixed}{self.expected.curvature / (self.moments + self.rest):.1%}, gradients "
             f"{fixed}{shares} of the budget" + ("; a public rule sees the released moments" if fixed else ""),
-            "Error": f"E F(x) - F* is guessed as {self.error:.3g}",
         }
-
-    def noise_covariance(self, curvature: np.ndarray) -> np.ndarray:
-        """Return the covariance of the noise in the last published point, if F has this curvature: a guess."""
-        scale = self.scale(self.expected.gradients[-1]) / self.problem.n
-        return covariances.through(curvature, covariances.of_noise(self.noise, scale, self.problem))
 
 
 def require_covered(problem: Problem) -> None:
@@ -325,17 +315,11 @@ def require_covered(problem: Problem) -> None:
 
 # Share of the budget that means and squares of the columns get.
 _MOMENTS = 0.03
-# How long the solution is taken to be when the ridge is chosen: noise/length is the ridge that is worth its bias. Pure
-# noise is divided over steps at a higher price, and counts double.
-_LENGTHS = (1.5, 3.0)  # pure, Gaussian; as in the pairs below
 # Certificates are rounded up, so what may be spent is rounded down by more than that.
 _INWARD = (1 - 1e-11, 1 - 1e-8)
-# Above this share of the start's error, noise leaves nothing for a curvature to improve.
-_HOPELESS = (0.012, 0.05)
-# And above this share no gradient of the curvature method is followed, so that it ends at 0; descent ends above it.
-_LOST = 0.35
-# Gaussian noise is taken where it is guessed to be better by this much: the guesses are rough.
-_MARGINS = (1.0, 0.9)
+# How long the solution is taken to be when the ridge is chosen: noise/length is the ridge that is worth its bias. Pure
+# noise is divided over steps at a higher price, and counts double.
+_LENGTHS = (1.5, 3.0)  # pure, Gaussian
 
 
 def plan_curvature(problem: Problem, budget: Budget, *, mechanism: str = "auto") -> CurvaturePlan:
@@ -365,27 +349,7 @@ def plan_curvature(problem: Problem, budget: Budget, *, mechanism: str = "auto")
         if noises[0].kind not in budget.kinds:
             raise ValueError(f"{budget} does not cover {mechanism} noise. Use mechanism='auto'.")
     plans = [_plan(problem, budget, noise) for noise in noises]
-    return min(plans, key=lambda plan: plan.error / plan.noise.kind.either(*_MARGINS))
-
-
-def prefers_descent(problem: Problem, budget: Budget) -> bool:
-    """Whether noise dominates so much that a plan of steps, such as ``nesterov``, is the better one.
-
-    The test: were features spread evenly over their domain, one gradient with the whole budget would leave an error of
-    more than a share of what a start at 0 is known to have: 1.2 percent for pure noise. It was chosen on adult, bank,
-    ijcnn1 and synthetic records, against Nesterov's method with the same noise, ridge and a public L: the curvature's
-    error was 1.1 to 2.4 times the other's at shares of 2.4 percent and more, 0.6 to 2.4 times between 0.6 and 1.7
-    percent, and 0.1 to 1.1 times below. For Gaussian noise the share is 5 percent, and untested. Noise that does not
-    even fit the integers of the curvature's releases is not for it. Above a share of 35 percent nothing can be learnt:
-    curvature first then stays at the model 0 (``CurvaturePlan.is_followed``), and descent was 1 to 165 percent worse
-    than 0 in 10 of 12 synthetic cases.
-    """
-    try:
-        plan = plan_curvature(problem, budget)
-    except UndrawableError:
-        return True
-    limit = mechanisms.risk(plan.noise, plan.scale(plan.moments + plan.rest), plan.minimised)
-    return plan.noise.kind.either(*_HOPELESS) < limit / problem.start_gap <= _LOST
+    return min(plans, key=lambda plan: plan.utility.expected or 0.0)
 
 
 def _plan(problem: Problem, budget: Budget, noise: Mechanism) -> CurvaturePlan:
@@ -401,11 +365,25 @@ def _plan(problem: Problem, budget: Budget, noise: Mechanism) -> CurvaturePlan:
 
 
 def _paying_ridge(problem: Problem, noise: Mechanism, total: float) -> float:
-    """Return the ridge, at least the problem's, that is worth its bias."""
+    """Return the ridge, at least the problem's, that is worth its bias.
+
+    It falls as the scale of the noise does, so that all that noise costs through it, and what is predicted, falls too.
+    """
     sensitivity = problem.typical_sensitivity(noise.norm)
     scale = float(noise.scales(sensitivity, np.array(total), FULL))
     size = math.sqrt(2 * float(noise.half_power(scale, problem))) / problem.n
     return max(problem.ridge, size / noise.kind.either(*_LENGTHS))
 
 
-__all__ = ["CurvaturePlan", "plan_curvature", "prefers_descent"]
+def _predicted(problem: Problem, noise: Mechanism, ridge: float, total: float) -> float:
+    """Return the predicted excess: what the gradients, the Hessian's error and the larger ridge leave; at most 0's."""
+    typical, kind = Typical(problem), noise.kind
+    scale = float(noise.scales(problem.typical_sensitivity(noise.norm), np.array(total), FULL)) / problem.n
+    limit = float(typical.noise(scale**2 * typical.gradient_power(noise), ridge))
+    variance = problem.domain.even_moments(problem.d)[1]
+    need = designs.needed_error(variance, kind, designs.typical_curvature(problem.loss), ridge, problem.n, total)
+    excess = designs.predicted_excess(need, kind, limit, typical.trivial, 1 - _MOMENTS)
+    return min(float(typical.bias(ridge)) + excess, typical.trivial)
+
+
+__all__ = ["CurvaturePlan", "plan_curvature"]

@@ -1,0 +1,374 @@
+"""What a plan is expected to be worth, from public numbers alone: one model of a typical problem, and one verdict.
+
+Nothing here is proved but what is called a bound, and nothing here enters a guarantee.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from epsteps.bounds.quadratics import exact_quadratic, impulse_response
+from epsteps.bounds.steps import Steps
+from epsteps.budgets.mechanisms import Mechanism
+from epsteps.problem.problem import Problem
+
+USEFUL, MARGINAL, NOISE, UNKNOWN = "useful", "marginal", "noise", "unknown"
+VERDICTS = (USEFUL, MARGINAL, NOISE)
+# Shares of what the model 0 costs. Predictions are right to about a factor of 2: what is called useful then keeps at
+# least four fifths of what there is to gain, and what is called noise may well keep nothing.
+_USEFUL, _NOISE = 0.1, 0.7
+
+# Variances along the eigenvectors of real records, relative to records that fill their domain, in tenths of them:
+# columns are narrower than declared, and go together. These numbers and the next four are those with which plans of all
+# methods predicted best what was measured on adult, bank, bike and california; others were held out.
+_DECILES = (1e-4, 0.0025, 0.012, 0.03, 0.065, 0.13, 0.27, 0.5, 1.0, 3.2)
+# How far the mean of a column is from the middle of its range, squared, in units of its variance.
+_OFF_CENTRE = 0.5
+# What there is to gain of the loss at 0, the share of it along the mean of the records, and how that along other
+# directions grows with their curvature.
+_GAIN, _MEAN_SHARE, _GAIN_POWER = 0.5, 0.5, 0.3
+# What clipped gradients, or pseudo-Huber loss, cost in squared loss, over the square of the targets' bound: 0.0003
+# to 0.0007 on real data where slopes are held within four tenths of it.
+HUBER_BIAS = 4.5e-4
+# Columns are told apart by so many variances.
+_GROUPS = 12
+# Steps are followed along so many eigenvalues.
+_EIGENVALUES = 24
+
+
+class HopelessError(ValueError):
+    """The noise that a plan needs is expected to leave nothing of the model: nothing was charged, and nothing read."""
+
+
+@dataclass(frozen=True)
+class Utility:
+    """How far a plan's model is expected to be above the minimum of the objective F that was declared.
+
+    Parameters
+    ----------
+    expected : float or None
+        Predicted E F(x) - F*, on a typical problem with these public numbers; None where there is no prediction.
+    bound : float or None
+        What E F(x) - F* is proved not to exceed; None where nothing is proved. Never below ``expected``.
+    trivial, trivial_bound : float
+        What the model 0 costs, F(0) - F*: on the typical problem, and at most.
+    sampling : float
+        What a fit without noise is expected to miss of the population's minimum, as n records are a sample.
+    """
+
+    expected: float | None
+    bound: float | None
+    trivial: float
+    trivial_bound: float
+    sampling: float
+
+    @property
+    def verdict(self) -> str:
+        """Whether the model is expected to be "useful", "marginal" or "noise"; "unknown" without a prediction.
+
+        Useful: a tenth of what the model 0 costs, or less. Noise: seven tenths of it, or more.
+        """
+        if self.expected is None:
+            return UNKNOWN
+        share = self.expected / self.trivial
+        return USEFUL if share <= _USEFUL else NOISE if share >= _NOISE else MARGINAL
+
+    def beyond(self, verdict: str) -> float:
+        """Return how far the expected excess is beyond what a verdict, or a better one, allows; none below 0."""
+        limit = _USEFUL if verdict == USEFUL else math.nextafter(_NOISE, 0.0)
+        return math.inf if self.expected is None else self.expected - limit * self.trivial
+
+    @property
+    def sentence(self) -> str:
+        """The line of a plan's page."""
+        proved = "nothing is proved" if self.bound is None else f"proved: at most {self.bound:.3g}"
+        if self.expected is None:
+            return f"no prediction of F(x) - F* is at hand; {proved}"
+        return (
+            f"{self.verdict}: F(x) - F* is expected to be about {self.expected:.3g} ({proved}); that of the model 0 "
+            f"is about {self.trivial:.3g}, at most {self.trivial_bound:.3g}; sampling alone costs {self.sampling:.2g}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers and the verdict, as JSON knows them: None for what floats do not hold."""
+        numbers = {name: _finite(value) for name, value in asdict(self).items()}
+        return numbers | {"verdict": self.verdict}
+
+    def require_hope(self) -> None:
+        """Raise ``HopelessError`` where the verdict is that the model is noise."""
+        if self.verdict == NOISE:
+            raise HopelessError(
+                f"the model would be noise: it is expected to be {self.expected:.3g} above the minimum, and the model "
+                f"0, for which no data is needed, about {self.trivial:.3g}. Nothing was charged. Use a larger budget "
+                "or more records (see required_epsilon, required_n), fewer columns, or run it with anyway=True."
+            )
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+@dataclass(frozen=True)
+class Typical:
+    """A typical problem of these public numbers: F = F* + 1/2 (x - x*)'(A + ridge)(x - x*).
+
+    A is the curvature of the loss at typical margins times a guessed second moment of the records: one direction is
+    that of their mean, and each column's variance is spread over the others as in real tables. Directions of the same
+    curvature are one entry here, with their number as its weight.
+    """
+
+    problem: Problem
+
+    @property
+    def trivial(self) -> float:
+        """A guess of F(0) - F*: half of the loss of typical targets at 0, and so at most half of ``start_gap``."""
+        return _GAIN * self.problem.loss.typical_value
+
+    @cached_property
+    def _columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The mean of a record, and for the features which group each is in and the groups' variances."""
+        mean, variance = self.problem.domain.even_moments(self.problem.d)
+        values, places = np.unique(variance, return_inverse=True)
+        if len(values) > _GROUPS:
+            places = places * _GROUPS // len(values)
+        counts = np.bincount(places)
+        variances = np.bincount(places, variance) / counts
+        return np.append(mean, np.ones(int(self.problem.intercept))), places, variances
+
+    @cached_property
+    def _profile(self) -> np.ndarray:
+        """How variances are spread over the eigenvectors, in as many parts as there are columns, and at most ten."""
+        parts = min(self.problem.d, len(_DECILES))
+        places = (np.arange(parts) + 0.5) / parts * len(_DECILES) - 0.5
+        return np.exp(np.interp(places, np.arange(len(_DECILES)), np.log(_DECILES)))
+
+    @cached_property
+    def curvature(self) -> np.ndarray:
+        """Eigenvalues of A: that of the mean, then of each group of columns; of several outputs once more, as 0.
+
+        What all outputs share changes no loss of several outputs: the ridge alone bends it.
+        """
+        mean, _, variances = self._columns
+        total = float(mean @ mean) + _OFF_CENTRE * float(np.sum(self.problem.domain.even_moments(self.problem.d)[1]))
+        values = np.append(total, np.outer(variances, self._profile).ravel()) * self.problem.loss.typical_curvature
+        largest = max(self.problem.L - self.problem.ridge, 0.0)
+        values = np.minimum(values, largest)
+        return values if self.problem.loss.outputs == 1 else np.append(values, 0.0 * values)
+
+    @cached_property
+    def gains(self) -> np.ndarray:
+        """What of F(0) - F* lies along each entry."""
+        _, places, _ = self._columns
+        counts = np.repeat(np.bincount(places) / len(self._profile), len(self._profile))
+        size = 1 + len(counts)
+        shares = counts * self.curvature[1:size] ** _GAIN_POWER
+        total = float(np.sum(shares))
+        shares = np.append(_MEAN_SHARE, (1 - _MEAN_SHARE) * shares / total) if total > 0 else np.eye(1, size)[0]
+        return self.trivial * np.append(shares, np.zeros(len(self.curvature) - size))
+
+    def power(self, variances: np.ndarray, along: Callable[[np.ndarray], float]) -> np.ndarray:
+        """Return the power of noise along each entry, for its variance in each coordinate and along a vector, v'Σv."""
+        problem = self.problem
+        mean, places, _ = self._columns
+        outputs = problem.loss.outputs
+        size = float(mean @ mean)
+        every = np.tile(mean, outputs)
+        total = float(np.sum(variances))
+        # Noise of several outputs is alike: along their means together it is that along each.
+        middle = along(every) / (outputs * size) if size > 0 else total / problem.dimension
+        middle = min(middle, total / outputs)
+        columns = variances.reshape(outputs, problem.width)[:, : problem.d].sum(axis=0) / outputs
+        groups = np.bincount(places, columns)
+        rest = max(total / outputs - middle, 0.0) * groups / float(np.sum(groups))
+        single = np.append(middle, np.repeat(rest / len(self._profile), len(self._profile)))
+        return single if outputs == 1 else np.append((outputs - 1) * single, single)
+
+    def mean(self, values: np.ndarray) -> np.ndarray:
+        """Return the mean of coordinates' values along each entry."""
+        ones = self.power(np.ones_like(values), lambda vector: float(vector @ vector))
+        return self.power(values, lambda vector: float(values @ vector**2)) / ones
+
+    def gradient_power(self, noise: Mechanism) -> np.ndarray:
+        """Return the power along each entry of noise of scale 1 on a gradient."""
+        covariance, units = noise.covariance(self.problem)
+        return self.power(covariance.variances * units**2, lambda vector: covariance.along(units * vector))
+
+    def bias(self, ridge: np.ndarray | float) -> np.ndarray:
+        """Return F(x') - F* at the minimum x' for a larger ridge, or for each of several."""
+        larger = np.asarray(ridge, dtype=float)[..., None]
+        return np.sum(self.gains * self._left(larger) ** 2, axis=-1)
+
+    def _left(self, ridge: np.ndarray | float) -> np.ndarray:
+        """Return (x* - x')/x* along each entry: a larger ridge pulls x' towards 0."""
+        return (ridge - self.problem.ridge) / (self.curvature + ridge)
+
+    def noise(self, power: np.ndarray, ridge: np.ndarray | float) -> np.ndarray:
+        """Return what noise of this power on the gradient costs at a minimum for this ridge, or for each of several."""
+        larger = np.asarray(ridge, dtype=float)[..., None]
+        return np.sum(power * (self.curvature + self.problem.ridge) / (2 * (self.curvature + larger) ** 2), axis=-1)
+
+    def raised(self, power: np.ndarray, more: np.ndarray) -> float:
+        """Return what noise of this power costs where each entry's curvature counts as so much more; at most 0's."""
+        bend, held = self.curvature + self.problem.ridge, self.curvature + self.problem.ridge + more
+        cost = np.sum(self.gains * (more / held) ** 2 + power * bend / (2 * held**2))
+        return min(float(cost), self.trivial)
+
+    def moved(self, power: np.ndarray) -> float:
+        """Return what noise of this power on the model itself costs."""
+        return float(np.sum(power * (self.curvature + self.problem.ridge))) / 2
+
+    @property
+    def sampling(self) -> float:
+        """What n records miss of the population's minimum: 1/(2n) for each direction that the ridge does not decide."""
+        problem = self.problem
+        known = self.curvature / (self.curvature + problem.ridge) if problem.ridge > 0 else np.sign(self.curvature)
+        sizes = self.power(np.ones(problem.dimension), lambda vector: float(vector @ vector))
+        return problem.loss.typical_dispersion * float(np.sum(sizes * known**2)) / (2 * problem.n)
+
+    def utility(self, expected: float | None, bound: float | None) -> Utility:
+        """Return a prediction with the proved bound and with what to hold it against."""
+        expected = None if expected is None or math.isnan(expected) else float(expected)
+        if expected is not None and bound is not None:
+            expected = min(expected, float(bound))
+        return Utility(expected, bound, self.trivial, self.problem.start_gap, self.sampling)
+
+
+@dataclass(frozen=True, eq=False)
+class TypicalError:
+    """E F(x_T) - F* of steps from 0 on a typical problem, exactly: the prediction that T and the split are chosen by.
+
+    F is the objective that was declared. Steps may descend on one with a larger ridge: x_t is then a distance from its
+    minimum, and the bias is counted.
+
+    Parameters
+    ----------
+    steps : Steps
+        What is executed.
+    typical : Typical
+        The typical problem, with the ridge that was declared.
+    noise : Mechanism
+        The noise of the gradients.
+    ridge, L : float
+        Those of the objective that the steps descend on.
+    """
+
+    steps: Steps
+    typical: Typical
+    noise: Mechanism
+    ridge: float
+    L: float
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    @cached_property
+    def _entries(self) -> tuple[np.ndarray, ...]:
+        """Eigenvalues that are followed, with their curvature in F, gain, pull of the ridge and share of the noise."""
+        typical = self.typical
+        power = typical.gradient_power(self.noise)
+        shares = power / float(np.sum(power))
+        order = np.argsort(typical.curvature)
+        parts = np.array_split(order, min(_EIGENVALUES, len(order)))
+        weights = shares + typical.gains / typical.trivial
+        means = np.array([np.average(typical.curvature[part], weights=weights[part] + 1e-300) for part in parts])
+        gains, noises = (np.array([np.sum(array[part]) for part in parts]) for array in (typical.gains, shares))
+        lam = np.minimum(means + self.ridge, self.L)
+        left = (self.ridge - typical.problem.ridge) / lam
+        return lam, means + typical.problem.ridge, gains, left, noises
+
+    @cached_property
+    def _is_constant(self) -> bool:
+        steps = self.steps
+        return not np.any(steps.restart) and all(
+            np.all(part == part[0]) for part in (steps.alpha, steps.beta, steps.gamma)
+        )
+
+    @cached_property
+    def _responses(self) -> tuple[np.ndarray, np.ndarray]:
+        """What is left of the start after T steps along each eigenvalue, and the weight of noise s steps before T."""
+        lam, bend, _, _, noises = self._entries
+        alpha, beta, gamma = (float(part[0]) for part in (self.steps.alpha, self.steps.beta, self.steps.gamma))
+        first, second = 1 + beta - alpha * lam * (1 + gamma), alpha * lam * gamma - beta
+        response = impulse_response(first, second, len(self) + 1)
+        transfers = response[1:] + second * response[:-1]
+        return transfers, (alpha * response[:-1]) ** 2 @ (bend * noises)
+
+    def _start(self, transfer: np.ndarray) -> np.ndarray:
+        _, _, gains, left, _ = self._entries
+        return (left + transfer * (1 - left)) ** 2 @ gains
+
+    def start_errors(self, start_gap: float) -> np.ndarray:
+        """Return what the start and the larger ridge leave after T steps, for every T."""
+        return self._start(self._responses[0])
+
+    def weight_sums(self, exponent: float) -> np.ndarray:
+        """Return ``sum_t weights_{T,t}**exponent``, for every T."""
+        return np.cumsum(self._responses[1] ** exponent)
+
+    def log_weight_rows(self):
+        """Yield the logarithms of the T weights, for T = 1, 2, ..."""
+        logs = np.log(np.maximum(self._responses[1], np.finfo(float).tiny))
+        for T in range(1, len(self) + 1):
+            yield logs[:T][::-1]
+
+    @cached_property
+    def _final(self) -> tuple[float, np.ndarray]:
+        lam, bend, _, _, noises = self._entries
+        transfer, weights = exact_quadratic(self.steps, lam, bend * noises)
+        return float(self._start(transfer)), weights
+
+    @property
+    def weights(self) -> np.ndarray:
+        """What multiplies each step's half noise power after all steps."""
+        return self._responses[1][::-1] if self._is_constant else self._final[1]
+
+    def error(self, start_gap: float, power: np.ndarray | float) -> float:
+        """Return the error after all steps for half noise powers ``power``."""
+        start = float(self._start(self._responses[0][-1])) if self._is_constant else self._final[0]
+        return start + float(np.sum(self.weights * power))
+
+
+def ridge_bias(problem: Problem, ridge: float) -> float:
+    """Bound F'* - F*, where F' has a larger ridge than F: min(v, (ridge'/ridge - 1) v/2), v being ``start_gap``.
+
+    Losses are not negative, so F* >= ridge/2 |x*|²; and F(0) >= F* + ridge/2 |x*|², as F is strongly convex and x* its
+    minimum. So ridge |x*|² <= F(0) <= v. Hence F'* <= F'(x*) = F* + (ridge' - ridge)/2 |x*|² <= F* + (ridge'/ridge - 1)
+    v/2. And F'* <= F'(0) = F(0) <= F* + v. As F <= F', an x with E F'(x) - F'* <= e has E F(x) - F* <= e + F'* - F*.
+    """
+    gap = problem.start_gap
+    if ridge <= problem.ridge:
+        return 0.0
+    return min(gap, (ridge / problem.ridge - 1) * gap / 2) if problem.ridge > 0 else gap
+
+
+# Ridges that plans choose among: these times the problem's own, so that no choice depends on budget or records.
+RIDGE_STEP = 1.25
+_LARGEST_SHARE = 1e3
+
+
+def ridges(problem: Problem, ratio: float = RIDGE_STEP, largest: float = _LARGEST_SHARE) -> np.ndarray:
+    """Return the ridges to choose among: from the problem's own up to where hardly anything but the ridge is left."""
+    least = max(problem.ridge, 1e-12)
+    top = largest * max(problem.L - problem.ridge, least)
+    count = math.ceil(max(math.log(top / least), 0.0) / math.log(ratio)) + 1
+    return least * ratio ** np.arange(count)
+
+
+def least_of(bounds: Sequence[float] | np.ndarray, value: Callable[[int, float], float | None]) -> tuple[int, float]:
+    """Return the place with the smallest value, and that value, given lower bounds of all values.
+
+    ``value`` gets a place and the least value so far; it may return None for one that is certainly no smaller.
+    Places are looked at in the order of their bounds, until no bound is below the least value.
+    """
+    best, least = -1, math.inf
+    for place in np.argsort(bounds, kind="stable").tolist():
+        if bounds[place] >= least:
+            break
+        found = value(place, least)
+        if found is not None and found < least:
+            best, least = place, found
+    return best, least

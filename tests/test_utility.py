@@ -1,0 +1,361 @@
+"""What plans say their models are worth: laws over methods, losses, domains and budgets; and what follows from them."""
+
+import json
+import math
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import epsteps as es
+from epsteps.bounds.quadratics import exact_quadratic, impulse_response
+from epsteps.methods import choice
+from epsteps.plans.utility import Typical, TypicalError, least_of, ridge_bias, ridges
+
+LOSSES = [es.Logistic(), es.SmoothedHinge(), es.Squared(2.0), es.PseudoHuber(1.0, c=0.3), es.Softmax((0, 1, 2))]
+DOMAINS = [
+    (es.Box(0, 1), 4),
+    (es.Box((0, -3, 0.5), (2, 5, 0.75)), 3),
+    (es.Box(-1, 6, one_hot=[(0, 2), (2, 5)]), 6),
+    (es.Ball(1.0), 30),
+    (es.Ball(0.8, norm=1), 2),
+]
+BUDGETS = {
+    "pure": es.Pure,
+    "delta": lambda epsilon: es.Approximate(epsilon, 1e-6),
+    "rho": lambda epsilon: es.Concentrated(epsilon**2 / 2),
+}
+METHODS = [*((name, None) for name in choice.METHODS), *(("auto", release) for release in choice.RELEASES)]
+EPSILONS = (1e-3, 0.1, 0.25, 0.5, 1.0, 8.0)
+SIZES = (50, 600, 5000, 10**6)
+# Certificates may ask for noise that is larger by as much than a choice thought.
+SLACK = 1 + 1e-5
+
+
+def problems(seed, count, **facts):
+    """Yield so many problems of each loss, with domains, ridges and intercepts at random."""
+    rng = np.random.default_rng(seed)
+    for loss in LOSSES:
+        for _ in range(count):
+            domain, d = DOMAINS[int(rng.integers(len(DOMAINS)))]
+            ridge = float(rng.choice([1e-4, 0.01, 0.5]))
+            yield es.Problem(loss, domain, d=d, ridge=ridge, intercept=bool(rng.integers(2)), **({"n": 3000} | facts))
+
+
+def planned(problem, budget, method, release):
+    """Return a plan, or None where the method does not cover the problem or the budget."""
+    try:
+        return es.plan(problem, budget, method, release=release)
+    except (ValueError, TypeError):
+        return None
+
+
+@cache
+def rows(method, release):
+    """Return the utilities of plans whose budgets, or numbers of records, rise, with what they are the plans of."""
+    answers = []
+    for problem in problems(1, 1):
+        for name, make in BUDGETS.items():
+            for plans in (
+                [planned(problem, make(epsilon), method, release) for epsilon in EPSILONS],
+                [planned(replace(problem, n=n), make(0.5), method, release) for n in SIZES],
+            ):
+                if found := [plan.utility for plan in plans if plan is not None]:
+                    answers.append(((problem, name), found))
+    return answers
+
+
+@pytest.mark.parametrize(("method", "release"), METHODS, ids=str)
+def test_more_budget_and_more_records_never_make_the_expected_error_larger(method, release):
+    seen = 0
+    for what, found in rows(method, release):
+        for less, more in pairwise(found):
+            assert more.expected <= less.expected * SLACK, what
+        seen += len(found)
+    assert seen > 25
+
+
+@pytest.mark.parametrize(("method", "release"), METHODS, ids=str)
+def test_what_is_expected_is_never_above_what_is_proved(method, release):
+    """By theory: the quadratic of a typical problem is one that the bounds are proved for."""
+    proved = 0
+    for what, found in rows(method, release):
+        for utility in found:
+            assert 0 < utility.trivial <= utility.trivial_bound / 2
+            assert utility.sampling > 0
+            assert utility.bound is None or 0 < utility.expected <= utility.bound, what
+            proved += utility.bound is not None
+    assert (proved > 0) == (method not in ("curvature", "statistics"))
+
+
+@pytest.mark.parametrize("method", [es.gd, es.nesterov, es.multistage], ids=lambda method: method.__name__)
+def test_steps_of_the_paper_are_expected_to_do_no_worse_than_their_theorem(method):
+    for problem in problems(3, 1):
+        for make in BUDGETS.values():
+            plans = [planned(problem, make(epsilon), method, None) for epsilon in EPSILONS]
+            errors = [plan.error for plan in plans if plan is not None]
+            assert all(more <= less * SLACK for less, more in pairwise(errors))
+            for utility in (plan.utility for plan in plans if plan is not None):
+                assert utility.bound is None or utility.expected <= utility.bound
+
+
+def test_auto_is_the_best_of_what_covers_the_problem():
+    for problem in problems(4, 1):
+        for release in choice.RELEASES:
+            names = choice._candidates(problem, release)
+            for make in BUDGETS.values():
+                best = es.plan(problem, make(0.7), release=release).utility.expected
+                others = [planned(problem, make(0.7), name, release) for name in names]
+                assert best == min(plan.utility.expected for plan in others if plan is not None)
+
+
+def test_the_bound_on_a_larger_ridge_holds_for_drawn_records():
+    """F'* - F* for logistic problems: at most min(v, (ridge'/ridge - 1) v/2)."""
+    rng = np.random.default_rng(5)
+    for _ in range(5):
+        ridge = float(rng.choice([0.01, 0.1]))
+        problem = es.Problem(es.Logistic(), es.Ball(3.0), ridge=ridge, n=60, d=3)
+        X, y = rng.standard_normal((60, 3)), rng.choice([-1, 1], 60)
+        y = np.where(rng.random(60) < 0.8, np.where(X[:, 0] > 0, 1, -1), y)
+        lowest = []
+        for factor in (1.0, 1.3, 4.0, 100.0):
+            plan = es.plan(replace(problem, ridge=factor * ridge), es.Pure(1e9), "objective")
+            data = es.Rows(plan.problem, X, y)
+            lowest.append(float(data.value(es.run(plan, data, seed=1).x)))
+            assert lowest[-1] - lowest[0] <= ridge_bias(problem, factor * ridge) + 1e-6
+
+
+def test_the_prediction_of_a_minimum_is_that_of_draws_on_the_typical_quadratic():
+    """E F(x) - F* where x minimises F' with a tilt of some variance along each entry."""
+    problem = es.Problem(es.Logistic(), es.Box(0, 1), ridge=0.05, n=1000, d=12)
+    typical, ridge = Typical(problem), 0.3
+    curvature, power = typical.curvature, np.linspace(1e-4, 1e-3, len(typical.curvature))
+    solution = np.sqrt(2 * typical.gains / (curvature + problem.ridge))
+    rng = np.random.default_rng(6)
+    tilts = rng.standard_normal((40_000, len(power))) * np.sqrt(power)
+    x = ((curvature + problem.ridge) * solution - tilts) / (curvature + ridge)
+    excess = 0.5 * (x - solution) ** 2 @ (curvature + problem.ridge)
+    assert np.mean(excess) == pytest.approx(float(typical.bias(ridge) + typical.noise(power, ridge)), rel=0.02)
+
+
+def test_noise_has_the_same_power_in_all_entries_together():
+    for problem in problems(7, 3):
+        typical = Typical(problem)
+        for plan in (planned(problem, es.Pure(1.0), "objective", None),):
+            if plan is not None:
+                power = Typical(plan.problem).gradient_power(plan.noise)
+                assert np.sum(power) == pytest.approx(2 * float(plan.noise.half_power(1.0, plan.problem)))
+        assert np.sum(typical.gains) == pytest.approx(typical.trivial)
+        assert np.all(typical.curvature <= problem.L - problem.ridge)
+
+
+@pytest.mark.parametrize("method", [es.gd, es.nesterov], ids=lambda method: method.__name__)
+def test_errors_of_all_numbers_of_steps_are_those_of_each(method):
+    problem = es.Problem(es.Logistic(), es.Box(0, 1), ridge=0.05, n=1000, d=12)
+    noise = es.plan(problem, es.Pure(1.0)).mechanism
+    for ridge in (0.05, 0.4):
+        other = replace(problem, ridge=ridge)
+        whole = TypicalError(method(ridge, other.L, 40), Typical(problem), noise, ridge, other.L)
+        for T in (1, 2, 7, 40):
+            part = TypicalError(method(ridge, other.L, T), Typical(problem), noise, ridge, other.L)
+            assert part.error(1.0, 0.0) == pytest.approx(whole.start_errors(1.0)[T - 1])
+            assert np.sum(part._final[1] ** 0.3) == pytest.approx(whole.weight_sums(0.3)[T - 1])
+            assert part.weights == pytest.approx(part._final[1])
+            assert part._final[0] == pytest.approx(part.error(1.0, 0.0))
+
+
+def test_impulse_responses_are_those_of_the_recursion():
+    rng = np.random.default_rng(8)
+    first, second = rng.uniform(-0.9, 0.9, (2, 5))
+    found, expected = impulse_response(first, second, 37), [np.ones(5), first]
+    while len(expected) < 37:
+        expected.append(first * expected[-1] + second * expected[-2])
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+    assert impulse_response(first, second, 1).shape == (1, 5)
+
+
+def test_counts_are_what_squared_distances_count():
+    steps = es.nesterov(0.1, 1.0, 6)
+    spectrum = np.array([0.1, 0.4, 1.0])
+    usual = exact_quadratic(steps, spectrum)[1]
+    assert exact_quadratic(steps, spectrum, spectrum)[1] == pytest.approx(usual)
+    assert exact_quadratic(steps, spectrum, 3 * spectrum)[1] == pytest.approx(3 * usual)
+
+
+def test_the_least_of_some_values_is_found_with_few_looks():
+    rng = np.random.default_rng(9)
+    for _ in range(50):
+        values = rng.random(40)
+        bounds, looks = values * rng.uniform(0.8, 1.0, 40), []
+
+        def value(place, least, values=values, looks=looks):
+            looks.append(place)
+            return float(values[place])
+
+        assert least_of(bounds, value) == (int(np.argmin(values)), float(np.min(values)))
+        assert len(looks) < 40
+
+
+def test_ridges_to_choose_among_depend_on_neither_budget_nor_records():
+    problem = es.Problem(es.Logistic(), es.Box(0, 1), ridge=1e-3, n=100, d=5)
+    assert ridges(problem)[0] == problem.ridge
+    np.testing.assert_array_equal(ridges(problem), ridges(replace(problem, n=10**6)))
+
+
+# --- verdicts, and what they are for ----------------------------------------------------------------------------------
+
+SMALL = es.Problem(es.Logistic(), es.Box(0, 1), ridge=0.01, n=200, d=10)
+HOPELESS = es.Pure(1e-3)
+
+
+def records(problem=SMALL):
+    rng = np.random.default_rng(3)
+    X = rng.random((problem.n, problem.d))
+    return es.Rows(problem, X, np.where(X[:, 0] > X[:, 1], 1, -1))
+
+
+@pytest.mark.parametrize(("share", "verdict"), [(0.0, "useful"), (0.1, "useful"), (0.11, "marginal"), (0.7, "noise")])
+def test_verdicts_are_shares_of_what_the_model_0_costs(share, verdict):
+    utility = es.Utility(share * 0.3, None, 0.3, 0.7, 0.001)
+    assert utility.verdict == verdict
+    assert utility.sentence.startswith(f"{verdict}: ")
+    assert (utility.beyond("useful") <= 0) == (verdict == "useful")
+    assert (utility.beyond("marginal") <= 0) == (verdict != "noise")
+    assert es.Utility(None, None, 0.3, 0.7, 0.001).verdict == "unknown"
+
+
+@pytest.mark.parametrize(("method", "release"), METHODS, ids=str)
+def test_a_hopeless_run_is_refused_before_it_is_charged(method, release, tmp_path):
+    problem = replace(SMALL, loss=es.Squared()) if method == "statistics" else SMALL
+    plan = es.plan(problem, HOPELESS, method, release=release)
+    ledger = es.Ledger(tmp_path / "budget.db")
+    ledger.create("people", es.Pure(1.0))
+    account = ledger.account("people")
+    data = es.Rows(problem, np.random.default_rng(3).random((200, 10)), np.tile([-1, 1], 100))
+    with pytest.raises(es.HopelessError, match="anyway=True"):
+        es.run(plan, data, ledger=account)
+    assert ledger.spent("people") == 0
+    assert es.run(plan, data, seed=1).seeded
+    assert not es.run(plan, data, ledger=account, anyway=True).seeded
+    assert ledger.spent("people") > 0
+
+
+def test_estimators_and_searches_refuse_hopeless_fits():
+    rng = np.random.default_rng(4)
+    X, y = rng.random((60, 4)), np.tile([0, 1], 30)
+    model = es.PrivateLogisticRegression(1e-3, bounds=(0, 1))
+    with pytest.raises(es.HopelessError):
+        model.fit(X, y)
+    assert not hasattr(model, "coef_")
+    assert es.PrivateLogisticRegression(1e-3, bounds=(0, 1), anyway=True).fit(X, y).coef_.shape == (1, 4)
+    assert es.PrivateLogisticRegression(1e-3, bounds=(0, 1), random_state=1).fit(X, y).coef_.shape == (1, 4)
+
+    class Account:
+        charged = 0
+
+        def charge(self, cost, *, note="", key=None):
+            self.charged += 1
+
+    account = Account()
+    search = es.PrivateSearch(model, {"ridge": [1e-2, 1.0]}, epsilon=1e-3, trials=1, ledger=account)
+    with pytest.raises(es.HopelessError):
+        search.fit(X, y)
+    assert account.charged == 0
+    search.set_params(estimator=model.set_params(anyway=True)).fit(X, y)
+    assert account.charged == 1
+
+
+def test_plans_of_others_are_unknown_and_run():
+    plan = es.plan(SMALL, es.Pure(1.0), "objective")
+    assert es.Plan.utility.func(plan).verdict == "unknown"
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["objective", "output", "descent", "curvature", es.nesterov], ids=str)
+def test_json_tells_the_utility_and_files_without_it_are_read(method):
+    plan = es.plan(SMALL, es.Pure(1.0), method)
+    content = json.loads(plan.to_json())
+    assert content["utility"] == plan.utility.to_dict()
+    assert content["utility"]["verdict"] == plan.utility.verdict
+    content.pop("utility")
+    for added in ("instead_of", "declared_ridge"):
+        content.pop(added, None)
+    again = es.Plan.from_json(json.dumps(content))
+    assert again.spent == plan.spent
+    content["utility"] = {"expected": "whatever"}
+    assert es.Plan.from_json(json.dumps(content)).spent == plan.spent
+    assert "Utility" in str(plan)
+
+
+# --- planning backwards -----------------------------------------------------------------------------------------------
+
+QUESTION = es.Problem(es.Logistic(), es.Ball(1, norm=math.inf), ridge=0.02, n=100_000, d=20)
+
+
+def counted(monkeypatch):
+    """Return a list that grows with every plan that is made."""
+    made, plan = [], choice.plan
+    monkeypatch.setattr(choice, "plan", lambda *args, **options: made.append(1) or plan(*args, **options))
+    return made
+
+
+REQUIRED = [
+    *((method, release, "pure") for method, release in [*METHODS, (es.nesterov, None)]),
+    *((method, None, kind) for method in ("auto", "curvature", "output") for kind in ("delta", "rho")),
+]
+
+
+@pytest.mark.parametrize(("method", "release", "kind"), REQUIRED, ids=str)
+def test_the_required_budget_is_the_smallest_whatever_the_method(method, release, kind, monkeypatch):
+    problem = replace(QUESTION, loss=es.Squared(), n=2000) if method == "statistics" else replace(QUESTION, n=2000)
+    options = {"delta": 1e-6} if kind == "delta" else {"rho": True} if kind == "rho" else {}
+    make = {"pure": es.Pure, "delta": lambda e: es.Approximate(e, 1e-6), "rho": es.Concentrated}[kind]
+    error, made = 0.2 * Typical(problem).trivial, counted(monkeypatch)
+    found = es.required_epsilon(problem, error=error, method=method, release=release, **options)
+    assert len(made) <= 40
+    chosen = {} if callable(method) else {"release": release}
+    assert es.plan(problem, make(found), method, **chosen).utility.expected <= error
+    assert es.plan(problem, make(found * (1 - 1e-4)), method, **chosen).utility.expected > error * (1 - 1e-3)
+
+
+def test_the_required_number_of_records_is_the_smallest(monkeypatch):
+    made = counted(monkeypatch)
+    for options, budget in (
+        ({}, es.Pure(1.0)),
+        ({"epsilon": 0.3, "delta": 1e-6}, es.Approximate(0.3, 1e-6)),
+        ({"rho": 0.1}, es.Concentrated(0.1)),
+    ):
+        made.clear()
+        found = es.required_n(QUESTION, error=0.02, **options)
+        assert len(made) <= 40
+        at, below = (es.plan(replace(QUESTION, n=n), budget, release="final").utility for n in (found, found - 1))
+        assert at.expected <= 0.02 < below.expected
+
+
+def test_a_verdict_and_a_proof_are_required_too():
+    epsilon = es.required_epsilon(QUESTION, verdict="useful")
+    assert es.plan(QUESTION, es.Pure(epsilon), release="final").utility.verdict == "useful"
+    assert es.plan(QUESTION, es.Pure(0.99 * epsilon), release="final").utility.verdict == "marginal"
+    assert es.required_epsilon(QUESTION, verdict="marginal") < epsilon
+    proved = es.required_epsilon(QUESTION, error=0.05, proved=True)
+    assert es.plan(QUESTION, es.Pure(proved), release="final").utility.bound <= 0.05
+    assert proved > es.required_epsilon(QUESTION, error=0.05)
+    steps = es.required_epsilon(QUESTION, error=0.11, proved=True, method=es.nesterov)
+    assert es.plan(QUESTION, es.Pure(steps)).error <= 0.11
+    assert es.required_n(QUESTION, verdict="useful") < QUESTION.n
+
+
+def test_what_cannot_be_reached_is_said():
+    with pytest.raises(es.UnreachableError, match="nothing is proved of curvature first"):
+        es.required_epsilon(QUESTION, error=0.05, proved=True, method="curvature")
+    with pytest.raises(es.UnreachableError, match="no epsilon is expected to reach an error of 1e-12"):
+        es.required_epsilon(replace(QUESTION, loss=es.Squared()), error=1e-12, method="objective")
+    for wrong in ({}, {"error": 0.1, "verdict": "useful"}, {"verdict": "noise"}, {"verdict": "useful", "proved": True}):
+        with pytest.raises(ValueError, match=r"error|verdict"):
+            es.required_epsilon(QUESTION, **wrong)
+    with pytest.raises(ValueError, match="has no delta"):
+        es.required_epsilon(QUESTION, error=0.1, rho=True, delta=1e-6)
