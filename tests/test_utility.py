@@ -288,7 +288,7 @@ def test_the_command_line_refuses_a_hopeless_fit_before_it_charges(tmp_path):
     assert ledger.spent("people") > 0
     content = json.loads((tmp_path / "model" / "model.json").read_text())
     assert content["prediction"]["utility"]["verdict"] == "noise"
-    assert "<b>noise</b>" in (tmp_path / "model" / "report.html").read_text()
+    assert "The verdict: noise." in (tmp_path / "model" / "report.html").read_text()
     for entry in content["coefficients"]:  # a file of an earlier version
         entry |= {"noise": 1.0, "noise_if_never": None}
     content["prediction"].pop("utility")
@@ -297,7 +297,7 @@ def test_the_command_line_refuses_a_hopeless_fit_before_it_charges(tmp_path):
 
 def test_plans_of_others_are_unknown_and_run():
     plan = es.plan(SMALL, es.Pure(1.0), "objective")
-    assert es.Plan.utility.func(plan).verdict == "unknown"
+    assert es.Plan.worth(plan).verdict == "unknown"
 
 
 # --- files ------------------------------------------------------------------------------------------------------------

@@ -264,9 +264,8 @@ class ObjectivePlan(OfMinimum, Plan):
         noisy = [self.minimised.L * minima.ball_energy(s, self.problem.dimension) / 2 for s in self.output_scales]
         return float(self.weights @ (tilted + noisy)) + ridge_bias(self.problem, self.ridge)
 
-    @cached_property
-    def utility(self) -> Utility:
-        """What the model is expected to be worth."""
+    def worth(self) -> Utility:
+        """Return what the model is expected to be worth."""
         return Typical(self.problem).utility(self.predicted, self.proved_excess)
 
 

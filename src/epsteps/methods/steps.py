@@ -210,9 +210,8 @@ class StepsPlan(Plan):
     def _typical(self) -> TypicalError:
         return TypicalError(self.steps, Typical(self.declared), self.mechanism, self.problem.ridge, self.problem.L)
 
-    @cached_property
-    def utility(self) -> Utility:
-        """What the last iterate is expected to be worth, for a start at 0.
+    def worth(self) -> Utility:
+        """Return what the last iterate is expected to be worth, for a start at 0.
 
         Proved: the theorem's bound from F(0) - F* <= ``problem.start_gap``, and that on what a larger ridge costs
         (``utility.ridge_bias``). Nothing is where gradients are clipped, or have no bound.
