@@ -138,7 +138,7 @@ es.Gradient.read = read
 
 def path():
     account = es.Ledger(f"{folder}/ledger.db").account("people")
-    return es.run(plan, rows, seed=seed, arithmetic="exact", ledger=account, checkpoint=f"{folder}/run",
+    return es.run(plan, rows, seed=seed, arithmetic="exact", anyway=True, ledger=account, checkpoint=f"{folder}/run",
                   on_step=lambda t: time.sleep(0.01)).path
 
 moments = random.Random(5)
@@ -203,7 +203,7 @@ signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]),) * 2)
 heard = []
 try:
-    es.run(plan, rows, checkpoint=sys.argv[1], on_step=heard.append)
+    es.run(plan, rows, checkpoint=sys.argv[1], on_step=heard.append, anyway=True)
 except es.CheckpointError as error:
     print(heard[-1] if heard else 0, str(error).count("\\n"), error)
 """

@@ -166,7 +166,7 @@ def test_plan_takes_every_kind_of_budget(arguments, budget, mechanism):
     ("arguments", "message"),
     [
         (["--rho", "1", "--delta", "1e-6"], "--rho and --delta do not go together"),
-        (["--rho", "1", "--target-error", "0.1"], "does not go with --rho"),
+        (["--target-error", "0.1", "--target-verdict", "useful"], "error=... or verdict='useful', and not both"),
         (["--mechanism", "gaussian"], "does not cover gaussian noise"),
         (["--delta", "2"], "delta must lie between 0 and 1, got 2.0"),
         (["--epsilon", "0"], "epsilon must be positive, got 0.0"),
@@ -178,7 +178,11 @@ def test_plan_takes_every_kind_of_budget(arguments, budget, mechanism):
         (["--ridge", "0"], "nesterov needs strong convexity"),
         (["--c", "2"], "nesterov needs a step of at most 1/L"),
         (["--method", "heavy-ball"], "or iterations=<a number> and allocation='uniform'"),
-        (["--target-error", "1e-12", "--max-iterations", "9"], "no epsilon promises an error of 1e-12"),
+        (
+            ["--target-error", "1e-12", "--max-iterations", "9", "--method", "nesterov", "--proved"],
+            "no epsilon promises an error of 1e-12",
+        ),
+        (["--target-error", "0.1", "--max-iterations", "9"], "method 'objective' has no option 'max_iterations'"),
     ],
 )
 def test_bad_arguments_give_one_line(arguments, message):

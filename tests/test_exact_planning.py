@@ -71,7 +71,7 @@ def test_exact_planning_beats_the_bounds_choice_of_steps_and_split(kappa, gain):
         ({"spectrum": []}, "spectrum must be a sequence of positive eigenvalues"),
         ({"spectrum": [0.1, 1], "start_shares": [1.0]}, "start_shares must be 2 numbers, one per eigenvalue"),
         ({"spectrum": [0.1, 1], "start_shares": [1.0, -1.0]}, "none negative"),
-        ({"objective": "guess"}, "objective must be one of 'bound', 'exact', got 'guess'"),
+        ({"objective": "guess"}, "objective must be one of 'bound', 'exact', 'typical', got 'guess'"),
     ],
 )
 def test_bad_guesses_are_refused(options, message):

@@ -80,7 +80,7 @@ def call(*arguments):
 
 def fit(folder, *more, out="model", data="data.csv", schema="schema.toml", epsilon=2):
     arguments = ("fit", folder / data, "--schema", folder / schema, "--epsilon", epsilon, "--out", folder / out)
-    return call(*arguments, *more)
+    return call(*arguments, *more, "--anyway")
 
 
 def content(folder, out="model"):
@@ -226,7 +226,8 @@ def test_without_a_terminal_consent_must_be_given(people, tmp_path):
 def on_terminal(folder, answer, *more):
     """Call ``epsteps fit`` on a terminal of its own; returns what is seen on it, and the exit code."""
     code = "from epsteps.cli import main; main()"
-    arguments = ["fit", "data.csv", "--schema", "schema.toml", "--target", "y", "--epsilon", "2", *map(str, more)]
+    arguments = ["fit", "data.csv", "--schema", "schema.toml", "--target", "y", "--epsilon", "2", "--anyway"]
+    arguments += map(str, more)
     pty = pytest.importorskip("pty")  # not on Windows
     ours, theirs = pty.openpty()
     process = subprocess.Popen(

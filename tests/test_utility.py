@@ -8,9 +8,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import epsteps as es
+from epsteps import tables
 from epsteps.bounds.quadratics import exact_quadratic, impulse_response
+from epsteps.cli import app
 from epsteps.methods import choice
 from epsteps.plans.utility import Typical, TypicalError, least_of, ridge_bias, ridges
 
@@ -267,9 +270,34 @@ def test_estimators_and_searches_refuse_hopeless_fits():
     assert account.charged == 1
 
 
+def test_the_command_line_refuses_a_hopeless_fit_before_it_charges(tmp_path):
+    (tmp_path / "data.csv").write_text("age,y\n" + "\n".join(f"{20 + k},{k % 2}" for k in range(40)))
+    columns = '[columns.age]\ntype = "numeric"\nlow = 0\nhigh = 100\n[columns.y]\ntype = "category"\nvalues = [0, 1]\n'
+    (tmp_path / "schema.toml").write_text(f'target = "y"\n{columns}')
+    ledger = es.Ledger(tmp_path / "budget.db")
+    ledger.create("people", es.Pure(1.0))
+    usual = ["fit", tmp_path / "data.csv", "--schema", tmp_path / "schema.toml", "--epsilon", 0.001, "--yes"]
+    usual += ["--ledger", tmp_path / "budget.db", "--dataset", "people", "--out", tmp_path / "model"]
+    refused = CliRunner().invoke(app, [str(each) for each in usual])
+    assert refused.exit_code == 2
+    assert "the model would be noise" in refused.output
+    assert "--anyway" in refused.output
+    assert ledger.spent("people") == 0
+    assert not (tmp_path / "model" / "model.json").exists()
+    assert CliRunner().invoke(app, [str(each) for each in [*usual, "--anyway"]]).exit_code == 0
+    assert ledger.spent("people") > 0
+    content = json.loads((tmp_path / "model" / "model.json").read_text())
+    assert content["prediction"]["utility"]["verdict"] == "noise"
+    assert "The verdict: noise." in (tmp_path / "model" / "report.html").read_text()
+    for entry in content["coefficients"]:  # a file of an earlier version
+        entry |= {"noise": 1.0, "noise_if_never": None}
+    content["prediction"].pop("utility")
+    assert tables.model_from_dict(content).plan.utility.verdict == "noise"
+
+
 def test_plans_of_others_are_unknown_and_run():
     plan = es.plan(SMALL, es.Pure(1.0), "objective")
-    assert es.Plan.utility.func(plan).verdict == "unknown"
+    assert es.Plan.worth(plan).verdict == "unknown"
 
 
 # --- files ------------------------------------------------------------------------------------------------------------

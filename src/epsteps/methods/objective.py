@@ -264,9 +264,8 @@ class ObjectivePlan(OfMinimum, Plan):
         noisy = [self.minimised.L * minima.ball_energy(s, self.problem.dimension) / 2 for s in self.output_scales]
         return float(self.weights @ (tilted + noisy)) + ridge_bias(self.problem, self.ridge)
 
-    @cached_property
-    def utility(self) -> Utility:
-        """What the model is expected to be worth."""
+    def worth(self) -> Utility:
+        """Return what the model is expected to be worth."""
         return Typical(self.problem).utility(self.predicted, self.proved_excess)
 
 
@@ -308,8 +307,10 @@ def plan_objective(
     else:
         kinds = (Epsilon, Rho) if budget.delta else (Epsilon,)
         noises = [mechanisms.smallest(problem, kind) for kind in kinds]
-    plans = [_planned(problem, budget, noise, tuple(shares), instead_of) for noise in noises]
-    best = min(plans, key=lambda plan: plan.predicted)
+    best = None
+    for noise in noises:
+        best = _planned(problem, budget, noise, tuple(shares), instead_of, best) or best
+    assert best is not None
     best.require_executable(LONG)
     return best
 
@@ -323,15 +324,24 @@ class _Offer:
 
 
 def _planned(
-    problem: Problem, budget: Budget, noise: Mechanism, shares: tuple[float, ...], instead_of: str
-) -> ObjectivePlan:
+    problem: Problem,
+    budget: Budget,
+    noise: Mechanism,
+    shares: tuple[float, ...],
+    instead_of: str,
+    other: ObjectivePlan | None,
+) -> ObjectivePlan | None:
+    """Return the plan with this noise; None if that is predicted to be no better than another one."""
     mechanisms.require_fit(noise, problem)
     if noise.kind.is_pure:
         costs = [share * down(budget.capacity(Epsilon), 1e-9) for share in shares]
         offer = _PureTilts(problem, noise, tuple(costs)).best()
     elif budget.delta:
         costs = [share * budget.amount for share in shares]
-        offer = _GaussianTilts(problem, noise, budget, shares).best()
+        limit = math.inf if other is None else other.predicted - other.substitution
+        offer = _GaussianTilts(problem, noise, budget, shares).best(limit)
+        if offer is None:
+            return None
     else:
         raise ValueError(f"{budget} does not cover {noise.name} noise on an objective. Use mechanism='auto'.")
     outputs = [_OUTPUT_SHARE * cost for cost in costs]
@@ -437,8 +447,8 @@ class _GaussianTilts(_Predicted):
     budget: Budget
     shares: tuple[float, ...]
 
-    def best(self) -> _Offer:
-        """Return the ridge whose tilts are predicted to cost least.
+    def best(self, limit: float) -> _Offer | None:
+        """Return the ridge whose tilts are predicted to cost least; None if that is no less than a finite limit.
 
         No tilt has a larger mu than a plain Gaussian mechanism: that bounds the cost at each ridge from below.
         """
@@ -457,9 +467,14 @@ class _GaussianTilts(_Predicted):
             mu = found[place] = _largest_mu(minimised, self.budget, self.shares)
             return float(bias[place] + energy[place] / mu**2) if mu > 0 else None
 
-        place, _ = least_of(bias + energy / most**2, value)
+        bounds = bias + energy / most**2
+        weights = self.problem.record_size(2) ** 2 / (self.problem.n * self.ridges)
+        light = int(np.argmax(weights <= self.epsilon / self.problem.loss.curvature))
+        place, _ = least_of(bounds, value, first=max(light, int(np.argmin(bounds))), least=limit)
         if place >= 0:
             return self._offer(float(self.ridges[place]), found[place])
+        if math.isfinite(limit):
+            return None
         ridge, mu = float(self.ridges[-1]), 0.0
         while not mu:
             ridge *= 4

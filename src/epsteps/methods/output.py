@@ -138,9 +138,8 @@ class OutputPlan(OfMinimum, Plan):
             "Solver": f"stops where the gradient of the sum is below {self.tolerance:.3g}",
         }
 
-    @cached_property
-    def utility(self) -> Utility:
-        """What the model is expected to be worth: what its noise and the larger ridge cost.
+    def worth(self) -> Utility:
+        """Return what the model is expected to be worth: what its noise and the larger ridge cost.
 
         Proved: the solver's point has a gradient of F' of at most tolerance/n, so that F' there is at most
         tolerance²/(2 n² ridge') above F'*; noise z of mean 0 adds at most L' E|z|²/2. What the larger ridge costs is

@@ -288,9 +288,8 @@ class StatisticsPlan(Plan):
             "Solver": f"small eigenvalues of the sums are raised to about {self.floor:.3g}, in the noise's units",
         }
 
-    @cached_property
-    def utility(self) -> Utility:
-        """What the model is expected to be worth; nothing is proved.
+    def worth(self) -> Utility:
+        """Return what the model is expected to be worth; nothing is proved.
 
         The gradient at the minimum is off by Nθ, for noise N on the moments and the residual's coefficients θ, the
         square of whose length is taken to be twice the target's; E Nθθ'N is about deviation²/2 |θ|². Small eigenvalues

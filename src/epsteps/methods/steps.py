@@ -210,9 +210,8 @@ class StepsPlan(Plan):
     def _typical(self) -> TypicalError:
         return TypicalError(self.steps, Typical(self.declared), self.mechanism, self.problem.ridge, self.problem.L)
 
-    @cached_property
-    def utility(self) -> Utility:
-        """What the last iterate is expected to be worth, for a start at 0.
+    def worth(self) -> Utility:
+        """Return what the last iterate is expected to be worth, for a start at 0.
 
         Proved: the theorem's bound from F(0) - F* <= ``problem.start_gap``, and that on what a larger ridge costs
         (``utility.ridge_bias``). Nothing is where gradients are clipped, or have no bound.
@@ -445,7 +444,7 @@ def plan_steps(
     eigenvalues, shares = (None if array is None else np.asarray(array, float) for array in (spectrum, start_shares))
     chosen = _Choice(
         problem, budget, method, noise, sampling, allocation, objective, eigenvalues, shares, start_gap, c, reserved,
-        declared or problem,
+        Typical(declared or problem),
     )  # fmt: skip
     T = chosen.best_horizon(max_iterations)[0] if iterations == "auto" else _checked_horizon(iterations)
     limits.require_path(problem, T)
@@ -469,11 +468,11 @@ def plan_steps(
     )
 
 
-def typical_error(problem: Problem, declared: Problem, budget: Budget, noise: Mechanism, longest: int) -> float:
+def typical_error(problem: Problem, typical: Typical, budget: Budget, noise: Mechanism, longest: int) -> float:
     """Return the error of Nesterov's method on a typical problem, with the best number of steps up to ``longest``."""
     sampling = Sampling(problem.n, problem.n)
     choice = _Choice(
-        problem, budget, nesterov, noise, sampling, "optimal", "typical", None, None, 1.0, 1.0, 0.0, declared
+        problem, budget, nesterov, noise, sampling, "optimal", "typical", None, None, 1.0, 1.0, 0.0, typical
     )
     return choice.best_horizon(longest)[1]
 
@@ -494,7 +493,7 @@ class _Choice:
     start_gap: float
     c: float
     reserved: float
-    declared: Problem
+    typical: Typical
 
     @property
     def sensitivity(self) -> float:
@@ -520,8 +519,7 @@ class _Choice:
         if self.objective == "exact":
             return ExactError(steps, assumed_spectrum(self.problem, self.spectrum), self.start_shares)
         if self.objective == "typical":
-            problem, typical = self.problem, Typical(self.declared)
-            return TypicalError(steps, typical, self.mechanism, problem.ridge, problem.L)
+            return TypicalError(steps, self.typical, self.mechanism, self.problem.ridge, self.problem.L)
         try:
             return bounds.for_steps(steps, self.problem.mu, self.problem.L)
         except NoBoundError as error:

@@ -57,7 +57,8 @@ def _facts(plan: "Plan") -> dict[str, str]:
         f"differential privacy with {plan.budget}, when one record is replaced (n is public); "
         f"spends {plan.spent:.12g} of {plan.budget.amount:g}"
     )
-    return {"Guarantee": guarantee} | plan.facts | {"Utility": plan.utility.sentence}
+    known = plan.utility.expected is not None
+    return {"Guarantee": guarantee} | plan.facts | ({"Utility": plan.utility.sentence} if known else {})
 
 
 def _visible(text: str) -> str:

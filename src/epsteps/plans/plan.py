@@ -125,7 +125,15 @@ class Plan:
 
     @cached_property
     def utility(self) -> Utility:
-        """What the model is expected to be worth, from public numbers; here nothing is known but what 0 costs."""
+        """What the model is expected to be worth, from public numbers; unknown where floats do not hold them."""
+        with np.errstate(all="ignore"):
+            try:
+                return self.worth()
+            except (ArithmeticError, np.linalg.LinAlgError):
+                return Plan.worth(self)
+
+    def worth(self) -> Utility:
+        """Return what the model is expected to be worth; here nothing is known but what the model 0 costs."""
         return Typical(self.problem).utility(None, None)
 
     @property

@@ -155,8 +155,7 @@ class Typical:
         mean, _, variances = self._columns
         total = float(mean @ mean) + _OFF_CENTRE * float(np.sum(self.problem.domain.even_moments(self.problem.d)[1]))
         values = np.append(total, np.outer(variances, self._profile).ravel()) * self.problem.loss.typical_curvature
-        largest = max(self.problem.L - self.problem.ridge, 0.0)
-        values = np.minimum(values, largest)
+        values = np.minimum(values, largest_curvature(self.problem))
         return values if self.problem.loss.outputs == 1 else np.append(values, 0.0 * values)
 
     @cached_property
@@ -170,6 +169,7 @@ class Typical:
         shares = np.append(_MEAN_SHARE, (1 - _MEAN_SHARE) * shares / total) if total > 0 else np.eye(1, size)[0]
         return self.trivial * np.append(shares, np.zeros(len(self.curvature) - size))
 
+    @np.errstate(all="ignore")  # budgets may be tiny or huge
     def power(self, variances: np.ndarray, along: Callable[[np.ndarray], float]) -> np.ndarray:
         """Return the power of noise along each entry, for its variance in each coordinate and along a vector, v'Σv."""
         problem = self.problem
@@ -197,6 +197,26 @@ class Typical:
         covariance, units = noise.covariance(self.problem)
         return self.power(covariance.variances * units**2, lambda vector: covariance.along(units * vector))
 
+    @np.errstate(all="ignore")  # budgets may be tiny or huge
+    def followed(self, noise: Mechanism) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the few curvatures that steps are followed along, with their gains and shares of the noise's power."""
+        if noise.name not in self._followed:
+            power = self.gradient_power(noise)
+            shares = power / float(np.sum(power))
+            order = np.argsort(self.curvature)
+            starts = np.arange(min(_EIGENVALUES, len(order))) * len(order) // min(_EIGENVALUES, len(order))
+            gains, noises = (np.add.reduceat(array[order], starts) for array in (self.gains, shares))
+            weights = (shares + self.gains / self.trivial)[order] + 1e-300
+            means = np.add.reduceat(weights * self.curvature[order], starts) / np.add.reduceat(weights, starts)
+            self._followed[noise.name] = means, gains, noises
+        return self._followed[noise.name]
+
+    @cached_property
+    def _followed(self) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """What was asked for: planning asks for the same with many ridges."""
+        return {}
+
+    @np.errstate(all="ignore")  # budgets may be tiny or huge
     def bias(self, ridge: np.ndarray | float) -> np.ndarray:
         """Return F(x') - F* at the minimum x' for a larger ridge, or for each of several."""
         larger = np.asarray(ridge, dtype=float)[..., None]
@@ -206,17 +226,20 @@ class Typical:
         """Return (x* - x')/x* along each entry: a larger ridge pulls x' towards 0."""
         return (ridge - self.problem.ridge) / (self.curvature + ridge)
 
+    @np.errstate(all="ignore")  # budgets may be tiny or huge
     def noise(self, power: np.ndarray, ridge: np.ndarray | float) -> np.ndarray:
         """Return what noise of this power on the gradient costs at a minimum for this ridge, or for each of several."""
         larger = np.asarray(ridge, dtype=float)[..., None]
         return np.sum(power * (self.curvature + self.problem.ridge) / (2 * (self.curvature + larger) ** 2), axis=-1)
 
+    @np.errstate(all="ignore")  # budgets may be tiny or huge
     def raised(self, power: np.ndarray, more: np.ndarray) -> float:
         """Return what noise of this power costs where each entry's curvature counts as so much more; at most 0's."""
         bend, held = self.curvature + self.problem.ridge, self.curvature + self.problem.ridge + more
         cost = np.sum(self.gains * (more / held) ** 2 + power * bend / (2 * held**2))
         return min(float(cost), self.trivial)
 
+    @np.errstate(all="ignore")  # budgets may be tiny or huge
     def moved(self, power: np.ndarray) -> float:
         """Return what noise of this power on the model itself costs."""
         return float(np.sum(power * (self.curvature + self.problem.ridge))) / 2
@@ -268,17 +291,12 @@ class TypicalError:
     @cached_property
     def _entries(self) -> tuple[np.ndarray, ...]:
         """Eigenvalues that are followed, with their curvature in F, gain, pull of the ridge and share of the noise."""
-        typical = self.typical
-        power = typical.gradient_power(self.noise)
-        shares = power / float(np.sum(power))
-        order = np.argsort(typical.curvature)
-        parts = np.array_split(order, min(_EIGENVALUES, len(order)))
-        weights = shares + typical.gains / typical.trivial
-        means = np.array([np.average(typical.curvature[part], weights=weights[part] + 1e-300) for part in parts])
-        gains, noises = (np.array([np.sum(array[part]) for part in parts]) for array in (typical.gains, shares))
-        lam = np.minimum(means + self.ridge, self.L)
-        left = (self.ridge - typical.problem.ridge) / lam
-        return lam, means + typical.problem.ridge, gains, left, noises
+        means, gains, noises = self.typical.followed(self.noise)
+        means = np.minimum(means, max(self.L - self.ridge, 0.0))
+        lam = means + self.ridge
+        declared = self.typical.problem.ridge
+        left = (self.ridge - declared) / np.maximum(lam, np.finfo(float).tiny)
+        return lam, means + declared, gains, left, noises
 
     @cached_property
     def _is_constant(self) -> bool:
@@ -350,23 +368,34 @@ RIDGE_STEP = 1.25
 _LARGEST_SHARE = 1e3
 
 
+def largest_curvature(problem: Problem) -> float:
+    """Bound the curvature of the mean loss: that of the domain, which is certain, whatever was declared."""
+    return problem.loss.curvature * problem.record_size(2) ** 2
+
+
 def ridges(problem: Problem, ratio: float = RIDGE_STEP, largest: float = _LARGEST_SHARE) -> np.ndarray:
     """Return the ridges to choose among: from the problem's own up to where hardly anything but the ridge is left."""
     least = max(problem.ridge, 1e-12)
-    top = largest * max(problem.L - problem.ridge, least)
+    top = largest * max(largest_curvature(problem), least)
     count = math.ceil(max(math.log(top / least), 0.0) / math.log(ratio)) + 1
     return least * ratio ** np.arange(count)
 
 
-def least_of(bounds: Sequence[float] | np.ndarray, value: Callable[[int, float], float | None]) -> tuple[int, float]:
+def least_of(
+    bounds: Sequence[float] | np.ndarray,
+    value: Callable[[int, float], float | None],
+    first: int | None = None,
+    least: float = math.inf,
+) -> tuple[int, float]:
     """Return the place with the smallest value, and that value, given lower bounds of all values.
 
     ``value`` gets a place and the least value so far; it may return None for one that is certainly no smaller.
-    Places are looked at in the order of their bounds, until no bound is below the least value.
+    Places are looked at in the order of their bounds, after a good guess if there is one, until no bound is below the
+    least value. If none is below ``least``, the place is -1.
     """
-    best, least = -1, math.inf
-    for place in np.argsort(bounds, kind="stable").tolist():
-        if bounds[place] >= least:
+    best, order = -1, np.argsort(bounds, kind="stable").tolist()
+    for place in order if first is None else [first, *(place for place in order if place != first)]:
+        if place != first and bounds[place] >= least:
             break
         found = value(place, least)
         if found is not None and found < least:

@@ -93,7 +93,7 @@ def predicted_excess(need: float, kind: type[Cost], limit: float, start_gap: flo
     wherever ``need`` and ``limit`` do.
     """
     steps, best = kind.either(3, _GAUSSIAN_STEPS), start_gap
-    for share in _SHARES:
+    for share in (each for each in _SHARES if each < left):
         q = min(need / share**kind.power / 4, 1.0)
         for ratio in _RATIOS:
             parts = [ratio**power for power in reversed(range(steps))]

@@ -175,9 +175,8 @@ class CurvaturePlan(Plan):
         bend = self.ridge / 2 * float(x @ x)
         return x if slope + bend <= 0 else x * (max(-slope, 0.0) / bend if bend > 0 else 0.0)
 
-    @cached_property
-    def utility(self) -> Utility:
-        """What the last point is expected to be worth; nothing is proved."""
+    def worth(self) -> Utility:
+        """Return what the last point is expected to be worth; nothing is proved."""
         return Typical(self.problem).utility(
             _predicted(self.problem, self.noise, self.ridge, self.moments + self.rest), None
         )
