@@ -4,13 +4,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from epsteps.budgets import Approximate, Budget, Cost, Epsilon, Rho, mechanisms
 from epsteps.budgets.conversions import gaussian_mu
-from epsteps.budgets.corners import Corners, composed
+from epsteps.budgets.corners import GAUSSIAN, Corners, composed
 from epsteps.budgets.mechanisms import KNorm, Mechanism
 from epsteps.methods import minima
 from epsteps.methods.minimum import (
@@ -256,10 +256,15 @@ class ObjectivePlan(OfMinimum, Plan):
         return covariances.through(curvature, noise) + outputs * np.eye(problem.dimension)
 
 
-def composed_corners(kappa: float, saturation: Saturation, epsilon: float, mus: Sequence[float]) -> Corners:
-    """Return the corners of Gaussian tilts with these mus together: the best for their total at this epsilon."""
-    best = minima.best_corners(saturation, kappa, math.hypot(*mus), max(epsilon, 1e-9))
-    return composed([best.scaled(mu) for mu in mus])
+def composed_corners(
+    kappa: float, saturation: Saturation, epsilon: float, mus: Sequence[float], later: float = 0.0
+) -> Corners:
+    """Return the corners of Gaussian tilts with these mus together: the best for their total at this epsilon.
+
+    ``later`` is the mu of Gaussian releases that follow them, and may depend on what they published.
+    """
+    best = minima.best_corners(saturation, kappa, math.hypot(*mus, later), max(epsilon, 1e-9))
+    return composed([*(best.scaled(mu) for mu in mus), *([GAUSSIAN.scaled(later)] if later else [])])
 
 
 # Share of a release's epsilon that hides the solver's tolerance.
@@ -285,18 +290,21 @@ def plan_objective(
     """
     limits.require_solvable(problem)
     problem = replace(problem, loss=problem.loss.stand_in(HUBER_SHARE))
-    validate.choice("mechanism", mechanism, ("auto", *mechanisms.NAMES))
     if not all(share > 0 for share in shares) or not math.isclose(math.fsum(shares), 1.0, rel_tol=1e-9):
         raise ValueError(f"shares must be positive and add up to 1, got {tuple(shares)!r}.")
-    if mechanism != "auto":
-        noises = [mechanisms.named(mechanism)]
-    else:
-        kinds = (Epsilon, Rho) if budget.delta else (Epsilon,)
-        noises = [mechanisms.smallest(problem, kind) for kind in kinds]
-    plans = [_planned(problem, budget, noise, tuple(shares)) for noise in noises]
+    noises = candidates(problem, budget, mechanism)
+    plans = [planned(ObjectivePlan, problem, budget, noise, tuple(shares)) for noise in noises]
     best = min(plans, key=lambda plan: plan.guessed_error)
     best.require_executable(LONG)
     return best
+
+
+def candidates(problem: Problem, budget: Budget, mechanism: str) -> list[Mechanism]:
+    """Return the noise of this name; of "auto" the best pure one, and the best Gaussian one where there is a delta."""
+    validate.choice("mechanism", mechanism, ("auto", *mechanisms.NAMES))
+    if mechanism != "auto":
+        return [mechanisms.named(mechanism)]
+    return [mechanisms.smallest(problem, kind) for kind in ((Epsilon, Rho) if budget.delta else (Epsilon,))]
 
 
 def minimax_ridge(problem: Problem, budget: Budget, noise: Mechanism) -> float:
@@ -311,14 +319,29 @@ def minimax_ridge(problem: Problem, budget: Budget, noise: Mechanism) -> float:
     return max(problem.ridge, math.sqrt(2 * float(noise.half_power(scale, problem))) / SOLUTION_NORM)
 
 
-def _planned(problem: Problem, budget: Budget, noise: Mechanism, shares: tuple[float, ...]) -> ObjectivePlan:
+P = TypeVar("P", bound=ObjectivePlan)
+
+
+def planned(
+    kind: type[P],
+    problem: Problem,
+    budget: Budget,
+    noise: Mechanism,
+    shares: tuple[float, ...],
+    later: float = 0.0,
+    **others: Any,
+) -> P:
+    """Plan tilts with this noise and these shares of the budget, as a plan of this kind with ``others`` for fields.
+
+    Of a pure budget the shares may leave something; what Gaussian releases take that follow is their mu, ``later``.
+    """
     mechanisms.require_fit(noise, problem)
     if noise.kind.is_pure:
         costs = [share * down(budget.capacity(Epsilon), 1e-9) for share in shares]
         ridge, scales = _pure_scales(problem, noise, costs)
     elif budget.delta:
         costs = [share * budget.amount for share in shares]
-        ridge, scales = _gaussian_scales(problem, noise, budget, shares)
+        ridge, scales = _gaussian_scales(problem, noise, budget, shares, later)
     else:
         raise ValueError(f"{budget} does not cover {noise.name} noise on an objective. Use mechanism='auto'.")
     outputs = [_OUTPUT_SHARE * cost for cost in costs]
@@ -327,7 +350,7 @@ def _planned(problem: Problem, budget: Budget, noise: Mechanism, shares: tuple[f
     radius = minimised.radius(tolerance)
     for growth in _GROWTHS:
         try:
-            return ObjectivePlan(
+            return kind(
                 problem=problem,
                 budget=budget,
                 mechanism=noise.name,
@@ -335,6 +358,7 @@ def _planned(problem: Problem, budget: Budget, noise: Mechanism, shares: tuple[f
                 scales=tuple(growth * scale for scale in scales),
                 output_scales=tuple(minima.output_scale(radius, output) * (1 + 1e-9) for output in outputs),
                 tolerance=tolerance,
+                **others,
             )
         except OverspentError:  # corners are chosen again for the certificate, which is what counts
             if growth == _GROWTHS[-1]:
@@ -360,14 +384,14 @@ def _pure_scales(problem: Problem, noise: Mechanism, costs: Sequence[float]) -> 
 
 
 def _gaussian_scales(
-    problem: Problem, noise: Mechanism, budget: Budget, shares: tuple[float, ...]
+    problem: Problem, noise: Mechanism, budget: Budget, shares: tuple[float, ...], later: float
 ) -> tuple[float, list[float]]:
     """Return the ridge that pays, and the scale of each Gaussian tilt; shares are of mu²."""
     bounds = _least_ridge(problem)
     sensitivity, least = bounds.sensitivity(noise.norm), bounds.ridge
     energy = 2 * float(noise.half_power(sensitivity / problem.n, problem))
     # A larger ridge costs bias, and helps twice: noise is divided by it, and one record weighs less against it.
-    tilts = _GaussianTilts(problem, budget, shares, least, energy)
+    tilts = _GaussianTilts(problem, budget, shares, later, least, energy)
     best = min(tilts.candidates())
     return best.ridge, [sensitivity / (best.mu * math.sqrt(share)) * (1 + 1e-9) for share in shares]
 
@@ -387,6 +411,7 @@ class _GaussianTilts:
     problem: Problem
     budget: Budget
     shares: tuple[float, ...]
+    later: float
     least: float
     energy: float
 
@@ -433,7 +458,7 @@ class _GaussianTilts:
                 down(needed, 1e-6), self.epsilon, self.budget.delta, minimised.kappa, minimised.saturation
             ):
                 return
-        mu = _largest_mu(minimised, self.budget, self.shares)
+        mu = _largest_mu(minimised, self.budget, self.shares, self.later)
         if mu > 0:
             found.append(_Candidate(self.bias(ridge) + self.energy / (2 * mu**2 * ridge), ridge, mu))
 
@@ -444,14 +469,17 @@ def _least_ridge(problem: Problem) -> Minimised:
     return Minimised(problem, max(problem.ridge, 1e-12))
 
 
-def _largest_mu(minimised: Minimised, budget: Budget, shares: tuple[float, ...]) -> float:
-    """Return the largest total mu of tilts with these shares; 0 if the Jacobians alone cost more than epsilon."""
+def _largest_mu(minimised: Minimised, budget: Budget, shares: tuple[float, ...], later: float) -> float:
+    """Return the largest total mu of tilts with these shares; 0 if all else alone costs more than epsilon."""
     saturation, epsilon = minimised.saturation, down(budget.amount * (1 - _OUTPUT_SHARE), 1e-9)
     kappa = minimised.kappa
     single = minima.calibrated(epsilon, budget.delta, kappa, saturation)
     if single is None:
         return 0.0
-    return _shared_mu(single.mu, shares, partial(composed_corners, kappa, saturation, epsilon), epsilon, budget.delta)
+    if len(shares) == 1 and not later:
+        return single.mu
+    corners = partial(composed_corners, kappa, saturation, epsilon, later=later)
+    return _shared_mu(single.mu, shares, corners, epsilon, budget.delta)
 
 
 def _shared_mu(
@@ -466,8 +494,6 @@ def _shared_mu(
     def excess(mu: float) -> float:
         return corners([mu * math.sqrt(share) for share in shares]).delta(1.0, epsilon) - delta
 
-    if len(shares) == 1:
-        return most
     low, high = most * 1e-3, most
     if excess(low) > 0:
         return 0.0

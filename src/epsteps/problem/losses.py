@@ -172,6 +172,8 @@ class Loss(ABC):
     kinds: ClassVar["Kinds[Loss]"] = Kinds("loss")
     kernel: ClassVar[str | None] = None
     proved: ClassVar[bool] = False
+    # Whether it is minus the logarithm of a likelihood: if that model holds, slopes vary as much as the loss is curved.
+    is_likelihood: ClassVar[bool] = False
     # Whether the sums of products of features and targets are all that its minimum depends on: least squares.
     has_statistics: ClassVar[bool] = False
 
@@ -222,6 +224,13 @@ class Loss(ABC):
         second = self.second(margin, target)
         return second if self.outputs == 1 else np.einsum("ikk->ik", second)
 
+    def bend_shares(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return each record's second derivative over ``curvature``, never beyond [0, 1]: for private sums.
+
+        For losses with one output. As with ``levels``, a loss whose own is the same on every machine overrides it.
+        """
+        return levels.share(self.second(margin, target) / self.curvature)
+
     def slope_at(self, reach: np.ndarray) -> np.ndarray:
         """Bound each absolute derivative over all targets and all margins within ``reach`` of 0: by ``slope``."""
         return np.full(np.shape(reach), self.slope)
@@ -239,6 +248,14 @@ class Loss(ABC):
     def typical_slope(self) -> float:
         """The slope that error predictions assume: finite, and never used for privacy."""
         return self.slope
+
+    @property
+    def sharpness(self) -> float:
+        """Largest third derivative over the second, in absolute value: infinity where no bound is known.
+
+        It says how fast the curvature of one record changes with its margin.
+        """
+        return math.inf
 
     @property
     def even_curvature(self) -> float:
@@ -289,6 +306,8 @@ class Logistic(Loss, name="Logistic", kernel="logistic", proved=True):
     array([ 1., -1., -1.])
     """
 
+    is_likelihood: ClassVar[bool] = True
+
     classes: tuple[object, object] = (-1, 1)
 
     def __post_init__(self) -> None:
@@ -308,6 +327,11 @@ class Logistic(Loss, name="Logistic", kernel="logistic", proved=True):
     def curvature(self) -> float:
         """Return sup σ(m) σ(-m) = 1/4."""
         return 0.25
+
+    @property
+    def sharpness(self) -> float:
+        """Return sup |σ(-m) - σ(m)| = 1."""
+        return 1.0
 
     @property
     def value_at_zero(self) -> float:
@@ -364,6 +388,10 @@ class Logistic(Loss, name="Logistic", kernel="logistic", proved=True):
         """Return the derivative as integers, the same on every machine."""
         return levels.logistic(margin, target, bound)
 
+    def bend_shares(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return 4 σ(m) σ(-m), the same on every machine."""
+        return levels.sigmoid_bend(margin)
+
 
 @dataclass(frozen=True)
 class SmoothedHinge(Loss, name="SmoothedHinge", proved=True):
@@ -407,6 +435,11 @@ class SmoothedHinge(Loss, name="SmoothedHinge", proved=True):
         return 0.25 / self.width
 
     @property
+    def sharpness(self) -> float:
+        """Return 1/w: that of the logistic loss, whose margins are divided by the width."""
+        return 1 / self.width
+
+    @property
     def value_at_zero(self) -> float:
         """Return w ln(1 + exp(1/w))."""
         return float(self.width * np.logaddexp(0, 1 / self.width))
@@ -436,6 +469,11 @@ class SmoothedHinge(Loss, name="SmoothedHinge", proved=True):
     def levels(self, margin: np.ndarray, target: np.ndarray, bound: np.ndarray | float) -> np.ndarray:
         """Return the derivative as integers, the same on every machine."""
         return levels.smoothed_hinge(margin, target, self.width, bound)
+
+    @np.errstate(all="ignore")
+    def bend_shares(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return 4 σ(t) σ(-t) with |t| = |m - z|/w, the same on every machine."""
+        return levels.sigmoid_bend((margin - target) / self.width)
 
 
 @dataclass(frozen=True)
@@ -470,6 +508,11 @@ class Squared(Loss, name="Squared", kernel="squared", proved=True):
     def curvature(self) -> float:
         """Return 1."""
         return 1.0
+
+    @property
+    def sharpness(self) -> float:
+        """Return 0: its curvature is the same everywhere."""
+        return 0.0
 
     @property
     def typical_slope(self) -> float:
@@ -553,6 +596,11 @@ class PseudoHuber(Loss, name="PseudoHuber", proved=True):
         return 1.0
 
     @property
+    def sharpness(self) -> float:
+        """Return 3/(2c): the largest of 3t/(c (1 + t²)), t = r/c."""
+        return 1.5 / self.c
+
+    @property
     def value_at_zero(self) -> float:
         """Return the loss of the residual ``bound``."""
         return float(self.total(np.zeros(1), np.full(1, self.bound)))
@@ -584,6 +632,10 @@ class PseudoHuber(Loss, name="PseudoHuber", proved=True):
         """Return the derivative as integers, the same on every machine."""
         return levels.pseudo_huber(margin, target, self.c, bound)
 
+    def bend_shares(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return the second derivative, whose largest is 1: the same on every machine."""
+        return levels.pseudo_huber_bend(margin, target, self.c)
+
 
 @dataclass(frozen=True)
 class Softmax(Loss, name="Softmax", proved=True):
@@ -597,6 +649,8 @@ class Softmax(Loss, name="Softmax", proved=True):
     >>> Softmax(classes=("a", "b", "c")).encode(np.array(["c", "a", "?", "b"]))
     array([2., 0., 0., 1.])
     """
+
+    is_likelihood: ClassVar[bool] = True
 
     classes: tuple[object, ...] = (0, 1, 2)
 
