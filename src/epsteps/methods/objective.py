@@ -182,6 +182,11 @@ class ObjectivePlan(OfMinimum, Plan):
         return Corners(self.corners.multiplicities, self.corners.ratios, shifts)
 
     @property
+    def of_the_minimum(self) -> "ObjectivePlan":
+        """The plan of what is tilted alone, for audits: this one, unless it releases more."""
+        return self
+
+    @property
     def is_pure(self) -> bool:
         """Whether the tilts are pure; Gaussian ones are composed by their corners."""
         return self.noise.kind.is_pure
