@@ -239,7 +239,7 @@ class IntervalPlan(ObjectivePlan):
         ``tilts`` draws tilts of the mean's gradient, of the law that this plan has, from a generator with a public
         seed.
         """
-        loss, (goal,) = self.problem.loss, self.goals
+        loss = self.problem.loss
         bought: dict[str, Any] = {}
         if self.mode == "measured":
             frame = self.frame(extras["sizes"])
@@ -253,7 +253,7 @@ class IntervalPlan(ObjectivePlan):
             ridge=self.ridge,
             tilts=tilts,
             output_scale=self.output_scales[0],
-            slack=self.objective.radius(self.tolerance) + goal.step * math.sqrt(len(x)),
+            slack=self.objective.radius(self.tolerance),
             record_size=self.problem.record_size(2),
             bend=loss.sharpness,
             likelihood=loss.is_likelihood,
@@ -345,7 +345,8 @@ class IntervalPlan(ObjectivePlan):
     @property
     def facts(self) -> dict[str, str]:
         """Lines of the plan's page."""
-        return super().facts | {"Intervals": self._said}
+        published = "the minimum, once, and what is released at it; the solver's iterates and its time stay private"
+        return super().facts | {"Published": published, "Intervals": self._said}
 
     @property
     def _said(self) -> str:
