@@ -1525,7 +1525,11 @@ BUGS = {
     "a sum of more than its noise is scaled for": (votes_outside_of_their_domain, replay_outside, MOVES_TOO_FAR),
     "columns outside of their domain": (columns_outside_of_their_domain, replay_published, MOVES_TOO_FAR),
     "files of plans not recomputed": (trusting_reader, laws.edited_plans_are_refused, "were read"),
-    "intervals: noise on the sizes of half its scale": (smaller_noise_on_the_sizes, MOVES, "Squares moves by"),
+    "intervals: noise on the sizes of half its scale": (
+        smaller_noise_on_the_sizes,
+        MOVES,
+        "(Means|Squares|Dispersion) moves by",
+    ),
     "intervals: weights of records not held at 1": (weights_beyond_1, MOVES, "(Means|Squares|Curvature) moves by"),
     "intervals: the constant not shortened": (constant_not_shortened, MOVES, "Curvature moves by"),
     "intervals: squares in the cross-polytope of a ball": (squares_in_a_cross_polytope, MOVES, "Squares moves by"),
