@@ -235,23 +235,23 @@ class Curvature(AtModel):
         They are rounded to the nearest; where a record is then too long, it is shortened, its constant with it, and
         rounded toward 0. Squares add up to less than 2^53, in whatever order.
         """
-        frame, bends = self.frame, self._encode_bends(features, targets)
+        frame, last = self.frame, len(self.frame.columns)
         steps = MATRIX_STEPS / math.sqrt(frame.length)
         scale = steps * frame.weights
-        root = np.sqrt(self.problem.loss.curvature * bends)
         a = np.empty((len(features), frame.k))
-        for place, column in enumerate(frame.columns):
-            affine = features[:, column] * (scale[place] * self.problem.units[column] / STEPS)
-            a[:, place] = (affine - scale[place] * frame.centre[place]) * root
-        if frame.constant:
-            a[:, -1] = (steps * frame.constant) * root
+        a[:, :last] = features[:, frame.columns]
+        a[:, :last] *= scale * self.problem.units[frame.columns] / STEPS
+        a[:, :last] -= scale * frame.centre
+        a[:, last:] = steps * frame.constant
+        a *= np.sqrt(self.problem.loss.curvature * self._encode_bends(features, targets))[:, None]
         most = 2.0 ** ((52 - frame.k.bit_length()) // 2)
-        a = np.clip(np.rint(np.nan_to_num(a, nan=0.0)), -most, most)
+        np.rint(a, out=a)
+        np.clip(a, -most, most, out=a)
         square = np.einsum("ij,ij->i", a, a)
         if len(too_long := np.flatnonzero(~(square <= LENGTH))):
             shortened = np.trunc(a[too_long] * down(np.sqrt(LENGTH / square[too_long]))[:, None])
-            outside = ~(np.einsum("ij,ij->i", shortened, shortened) <= LENGTH)
-            shortened[outside] = 0.0  # cannot happen, and would not harm
+            outside = ~(np.einsum("ij,ij->i", shortened, shortened) <= LENGTH)  # True of what is no number, too
+            shortened[outside] = 0.0
             a[too_long] = shortened
         return a
 
