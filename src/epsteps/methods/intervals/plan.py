@@ -340,7 +340,7 @@ class IntervalPlan(ObjectivePlan):
 
     def certificate(self) -> dict[str, Any]:
         """Return what follows from the plan, which intervals it leads to among it."""
-        return super().certificate() | {"intervals": self.mode, "share": self.share}
+        return super().certificate() | {"intervals": self.mode}
 
     @property
     def facts(self) -> dict[str, str]:
