@@ -133,11 +133,8 @@ def every_request_moves_by_at_most_what_it_costs(seed, kinds=KINDS):
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, 2, 3))])
 def test_every_request_moves_by_at_most_what_it_costs(seed):
     shares = every_request_moves_by_at_most_what_it_costs(seed)
-    # And by nearly as much: what is found is no empty statement. A weight is never negative, which halves some.
-    assert shares["Curvature"] > 0.9
-    assert shares["Squares"] > 0.9
-    assert shares["Means"] > 0.49
-    assert shares["Dispersion"] > 0.5
+    # And some pair of records moves it by nearly as much: no noise is wasted, and the check sees what is wrong.
+    assert min(shares.values()) > 0.99, shares
 
 
 def frames_hold_whatever_was_released(seed):
@@ -203,16 +200,6 @@ def test_shares_of_the_curvature_are_those_of_the_second_derivative(loss):
             shares[known] * loss.curvature, loss.second(margins, targets)[known], rtol=2e-6, atol=1e-9 * loss.curvature
         )
         assert np.all((shares >= 0) & (shares <= 1))
-
-
-@pytest.mark.parametrize("loss", [*LOSSES, es.Squared(2.0)], ids=lambda loss: type(loss).__name__)
-def test_curvature_changes_no_faster_than_the_loss_says(loss):
-    margins = np.linspace(-12, 12, 200_001)
-    for target in loss.encode(loss.targets.extremes.astype(float)):
-        second = loss.second(margins, np.full(margins.shape, target))
-        change = np.abs(np.diff(np.log(second))) / np.diff(margins)
-        assert change.max() <= loss.sharpness * (1 + 1e-4)
-        assert change.max() >= 0.9 * loss.sharpness
 
 
 def noise_has_its_declared_size(seed):
@@ -415,6 +402,7 @@ def test_where_noise_drowns_the_curvature_nothing_is_bought():
         X, y = records(problem_of(es.Logistic(), es.Box(0, 1), 5, n=n))
         run = es.run(plan, es.Rows(problem, X, y), seed=1)
         assert run.extras == {}
+        assert plan.released(run.x, run.extras, no_tilts).matrix is None
         assert run.x.shape == (problem.dimension,)
 
 

@@ -250,14 +250,6 @@ class Loss(ABC):
         return self.slope
 
     @property
-    def sharpness(self) -> float:
-        """Largest third derivative over the second, in absolute value: infinity where no bound is known.
-
-        It says how fast the curvature of one record changes with its margin.
-        """
-        return math.inf
-
-    @property
     def even_curvature(self) -> float:
         """The curvature that guesses of a model's error assume of records that fill the domain: never for privacy."""
         return self.curvature
@@ -327,11 +319,6 @@ class Logistic(Loss, name="Logistic", kernel="logistic", proved=True):
     def curvature(self) -> float:
         """Return sup σ(m) σ(-m) = 1/4."""
         return 0.25
-
-    @property
-    def sharpness(self) -> float:
-        """Return sup |σ(-m) - σ(m)| = 1."""
-        return 1.0
 
     @property
     def value_at_zero(self) -> float:
@@ -435,11 +422,6 @@ class SmoothedHinge(Loss, name="SmoothedHinge", proved=True):
         return 0.25 / self.width
 
     @property
-    def sharpness(self) -> float:
-        """Return 1/w: that of the logistic loss, whose margins are divided by the width."""
-        return 1 / self.width
-
-    @property
     def value_at_zero(self) -> float:
         """Return w ln(1 + exp(1/w))."""
         return float(self.width * np.logaddexp(0, 1 / self.width))
@@ -508,11 +490,6 @@ class Squared(Loss, name="Squared", kernel="squared", proved=True):
     def curvature(self) -> float:
         """Return 1."""
         return 1.0
-
-    @property
-    def sharpness(self) -> float:
-        """Return 0: its curvature is the same everywhere."""
-        return 0.0
 
     @property
     def typical_slope(self) -> float:
@@ -594,11 +571,6 @@ class PseudoHuber(Loss, name="PseudoHuber", proved=True):
     def curvature(self) -> float:
         """Return 1."""
         return 1.0
-
-    @property
-    def sharpness(self) -> float:
-        """Return 3/(2c): the largest of 3t/(c (1 + t²)), t = r/c."""
-        return 1.5 / self.c
 
     @property
     def value_at_zero(self) -> float:

@@ -137,7 +137,8 @@ class IntervalPlan(ObjectivePlan):
             if isinstance(request, Mean):
                 request.require_drawable()
             elif request.scale > _LARGEST_SCALE:
-                raise ValueError(f"noise of {self.curvature!r} does not fit the integers of a curvature.")
+                said = f"noise of {self.kind.unit} = {self.curvature:.3g} does not fit the integers of a curvature"
+                raise ValueError(f"{said}. Use a larger budget, or leave intervals out.")
 
     @property
     def method(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -239,7 +240,6 @@ class IntervalPlan(ObjectivePlan):
         ``tilts`` draws tilts of the mean's gradient, of the law that this plan has, from a generator with a public
         seed.
         """
-        loss = self.problem.loss
         bought: dict[str, Any] = {}
         if self.mode == "measured":
             frame = self.frame(extras["sizes"])
@@ -254,9 +254,7 @@ class IntervalPlan(ObjectivePlan):
             tilts=tilts,
             output_scale=self.output_scales[0],
             slack=self.objective.radius(self.tolerance),
-            record_size=self.problem.record_size(2),
-            bend=loss.sharpness,
-            likelihood=loss.is_likelihood,
+            likelihood=self.problem.loss.is_likelihood,
             noise=self.kind.either("wishart", "gaussian"),
             **bought,
         )
