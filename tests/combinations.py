@@ -93,6 +93,8 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     "c": (0.7,),
     "expenses": ((es.Expense("L", 0.001, "epsilon"),), (es.Expense("L", 0.001, "rho"),)),
     "shares": ((0.5, 0.5),),
+    "intervals": (0.95, True),
+    "robust": (True,),
 }
 SURFACES: dict[str, tuple[Any, ...]] = {
     "repetitions": (1, 3),

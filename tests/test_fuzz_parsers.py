@@ -57,6 +57,7 @@ PLANS += [
         (es.Problem(es.Squared(), BOX, **SMALL), es.Approximate(1.0, 1e-6), "curvature"),
     )
 ]
+PLANS += [es.plan(PLANS[0].problem, es.Pure(9000.0), "objective", intervals=0.9, robust=True)]
 PLANS += [es.Plan.kinds["SmoothnessPlan"](PLANS[0].problem, es.Pure(0.01), 0.9)]
 KINDS = {kind.__name__: kind for kind in (es.Plan, *map(type, PLANS))}
 

@@ -8,6 +8,7 @@ import json
 import re
 import warnings
 from collections import Counter
+from dataclasses import replace
 
 import combinations
 import pytest
@@ -213,6 +214,27 @@ def run_all(method, release, tmp_path, monkeypatch, *, draws, seed, sources=None
         largest = max(largest, share)
     assert not failures, f"{len(failures)} of {sum(count.values()) + len(failures)}:\n" + "\n".join(failures)
     return count, largest
+
+
+@pytest.mark.usefixtures("small_sources")
+def test_intervals_are_refused_or_keep_their_certificate(tmp_path, monkeypatch):
+    """With budgets from which curvature is bought for so few records, too."""
+    count, budgets = Counter(), list(combinations.BUDGETS.values())
+    for number, drawn in enumerate(combinations.drawn("objective", None, 1, 5, combinations.sources_here())):
+        noise = {name: value for name, value in drawn.options.items() if name == "mechanism"}
+        combination = replace(
+            drawn,
+            clip=None,
+            budget=budgets[number % 3]((3e3, 40.0, 1e7, 1.0)[number % 4]),
+            options=noise | {"intervals": 0.95, "robust": number % 2 == 0},
+        )
+        monkeypatch.setattr(where, "KEPT", 0 if combination.source == "streamed" else 2**24)
+        outcome, _ = tried(combination, tmp_path)
+        count[outcome] += 1
+        if outcome == "executed":
+            count[es.plan(combination.problem(), combination.budget, "objective", **combination.options).mode] += 1
+    assert count["refused"] > 0
+    assert min(count["measured"], count["provable"]) > 3, count
 
 
 @pytest.mark.usefixtures("small_sources")

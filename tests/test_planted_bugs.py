@@ -96,6 +96,15 @@
 | a request for other gradients than are read          | replay_runs: the loop refuses, or replay    |
 | a sum of more than its noise is scaled for (two)     | replay_outside, replay_published            |
 | files of plans not recomputed                        | edited_plans_are_refused                    |
+| intervals: noise on the sizes of half its scale      | every_request_moves_by_at_most_what_it_costs |
+| intervals: weights of records not held at 1          | every_request_moves_by_at_most_what_it_costs |
+| intervals: the constant not shortened                | every_request_moves_by_at_most_what_it_costs |
+| intervals: squares in the cross-polytope of a ball   | every_request_moves_by_at_most_what_it_costs |
+| intervals: dispersion capped after it is added up    | dispersions_are_capped_record_by_record     |
+| intervals: Wishart matrices of k degrees             | noise_has_its_declared_size                 |
+| intervals: curvature costs half of what it does      | every_request_moves_by_at_most_what_it_costs |
+| intervals: curvature charged at half                 | replay_intervals: the meter refuses         |
+| intervals: what follows a Gaussian tilt is free      | gaussian_releases_are_composed_with_the_tilt |
 
 Checks are the suite's own, the audit, the replay, and the laws of ``test_release_laws``. They raise AssertionError, and
 nothing on right code: tested here and there for one seed, and for twenty by the slow test. An audit accuses right code
@@ -112,6 +121,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import test_exact_sums
+import test_intervals_plan as of_intervals
 import test_mechanisms
 import test_planning
 import test_release_laws as laws
@@ -124,14 +134,18 @@ import epsteps as es
 from epsteps import methods
 from epsteps.budgets import Epsilon
 from epsteps.budgets import budget as budgets
-from epsteps.budgets.mechanisms import Gaussian, KNorm
+from epsteps.budgets.mechanisms import Gaussian, KNorm, smallest
 from epsteps.data import dense, engine
 from epsteps.data.chunks import Chunk
 from epsteps.data.engine import require_exact
-from epsteps.methods import ObjectivePlan, OutputPlan, minima, plan_objective
+from epsteps.methods import ObjectivePlan, OutputPlan, minima, objective, plan_objective
 from epsteps.methods import curvature as designs
 from epsteps.methods import minimum as minimised
 from epsteps.methods.curvature.sums import ColumnMeans, SecondMoment
+from epsteps.methods.intervals import frame as frames
+from epsteps.methods.intervals import plan as interval_plans
+from epsteps.methods.intervals import sums
+from epsteps.methods.intervals.plan import IntervalPlan
 from epsteps.methods.minimum import Minimised, Minimum, Tilt
 from epsteps.methods.smoothness import Eigenvalue
 from epsteps.methods.statistics import SecondMoments
@@ -489,6 +503,10 @@ CHECKS = (
     replay_statistics,
     replay_outside,
     methods_are_metered,
+    of_intervals.every_request_moves_by_at_most_what_it_costs,
+    of_intervals.noise_has_its_declared_size,
+    of_intervals.dispersions_are_capped_record_by_record,
+    of_intervals.replay_intervals,
 )
 
 
@@ -1204,6 +1222,82 @@ def columns_outside_of_their_domain(patch):
     patch.setattr(ColumnMeans, "encode", lambda self, features: 3 * right(self, features))
 
 
+def smaller_noise_on_the_sizes(patch):
+    """The noise that is drawn has half the scale that the request's cost is computed from."""
+    right = sums.Mean.draw
+
+    def draw(self, source):
+        cheap = dataclasses.replace(self)
+        release = dataclasses.replace(self._release, scale=self._release.scale / 2)
+        vars(cheap)["_release"] = release
+        return right(cheap, source)
+
+    patch.setattr(sums.Mean, "draw", draw)
+
+
+def weights_beyond_1(patch):
+    """A loss is more curved than it says, and nothing holds it."""
+    patch.setattr(sums, "_steps", lambda shares: np.floor(shares * 2.0**20 + 0.5))
+    patch.setattr(levels, "share", lambda numbers: 1.3 * np.nan_to_num(np.asarray(numbers, dtype=float)))
+
+
+def constant_not_shortened(patch):
+    right = sums.Curvature.encode
+
+    def encode(self, features, targets):
+        a = right(self, features, targets)
+        steps = 2**16 / math.sqrt(self.frame.length)
+        bends = self._encode_bends(features, targets)
+        if self.frame.constant:
+            a[:, -1] = np.rint(steps * self.frame.constant * np.sqrt(self.problem.loss.curvature * bends))
+        return a
+
+    patch.setattr(sums.Curvature, "encode", encode)
+
+
+def squares_in_a_cross_polytope(patch):
+    """Squares of a ball lie in the cross-polytope, but their differences lie in twice as much."""
+    right = frames.Layout.statistics
+
+    def statistics(self, kind, cost):
+        found = right(self, kind, cost)
+        domain = es.Ball(0.5, norm=1)
+        last = dataclasses.replace(found[-1].problem, domain=domain)
+        square = dataclasses.replace(found[-1], problem=last, mechanism=smallest(last, kind))
+        return (*found[:-1], square) if isinstance(self.problem.domain, es.Ball) else found
+
+    patch.setattr(frames.Layout, "statistics", statistics)
+
+
+def dispersion_capped_together(patch):
+    def block(self, features, targets):
+        loss, whole = self.problem.loss, 2**40
+        slopes = np.asarray(loss.levels(self._encode_margins(features), targets, loss.slope), dtype=float)
+        bends = self._encode_bends(features, targets) * whole
+        levers = 1.0 if self.lever is None else self._encode_levers(features, self.lever) / self.cap
+        total = np.minimum((np.stack([slopes * slopes, bends]) * levers).sum(axis=1), len(features) * whole)
+        return (2 * total - len(features) * whole).astype(np.int64)
+
+    patch.setattr(sums.Dispersion, "block", block)
+
+
+def curvature_at_half_its_cost(patch):
+    right = sums.Curvature.costs.func
+    half = property(lambda self: tuple(type(cost)(cost.amount / 2) for cost in right(self)))
+    patch.setattr(sums.Curvature, "costs", half)
+
+
+def curvature_charged_at_half(patch):
+    half = property(lambda self: (self.sizes, self.curvature / 2, self.dispersion))
+    patch.setattr(IntervalPlan, "_later", half)
+
+
+def free_after_the_tilt(patch):
+    right = objective.composed_corners
+    for module in (objective, interval_plans):
+        patch.setattr(module, "composed_corners", lambda *facts, later=0.0: right(*facts[:4]))
+
+
 def requests_for_a_clip(trusting):
     """Requests are scaled for clipped gradients; records are read as the plan says, whose gradients are not clipped."""
 
@@ -1234,6 +1328,7 @@ NOISE_MISSING = "a release for which noise was drawn 1 times, not 2"
 UNDERPAID = "assert .* >= "
 ASKS_FOR_MORE = "the method asks for .* more than is left of what its plan was charged for"
 ANY = None
+MOVES = of_intervals.every_request_moves_by_at_most_what_it_costs
 
 # Each bug with the check that catches it, and the words that it is caught with: a plant that breaks something else,
 # say by an exception, would be caught with others.
@@ -1430,6 +1525,31 @@ BUGS = {
     "a sum of more than its noise is scaled for": (votes_outside_of_their_domain, replay_outside, MOVES_TOO_FAR),
     "columns outside of their domain": (columns_outside_of_their_domain, replay_published, MOVES_TOO_FAR),
     "files of plans not recomputed": (trusting_reader, laws.edited_plans_are_refused, "were read"),
+    "intervals: noise on the sizes of half its scale": (
+        smaller_noise_on_the_sizes,
+        MOVES,
+        "(Means|Squares|Dispersion) moves by",
+    ),
+    "intervals: weights of records not held at 1": (weights_beyond_1, MOVES, "(Means|Squares|Curvature) moves by"),
+    "intervals: the constant not shortened": (constant_not_shortened, MOVES, "Curvature moves by"),
+    "intervals: squares in the cross-polytope of a ball": (squares_in_a_cross_polytope, MOVES, "Squares moves by"),
+    "intervals: dispersion capped after it is added up": (
+        dispersion_capped_together,
+        of_intervals.dispersions_are_capped_record_by_record,
+        ANY,
+    ),
+    "intervals: Wishart matrices of k degrees": (
+        fewer_degrees,
+        of_intervals.noise_has_its_declared_size,
+        "noise of the curvature has",
+    ),
+    "intervals: curvature costs half of what it does": (curvature_at_half_its_cost, MOVES, "Curvature moves by"),
+    "intervals: curvature charged at half": (curvature_charged_at_half, of_intervals.replay_intervals, ASKS_FOR_MORE),
+    "intervals: what follows a Gaussian tilt is free": (
+        free_after_the_tilt,
+        of_intervals.gaussian_releases_are_composed_with_the_tilt,
+        ANY,
+    ),
 }
 
 

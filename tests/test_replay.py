@@ -143,6 +143,10 @@ def published_fits():
                 f"{name_of(domain)}-{type(budget).__name__}-large-curvature",
                 published_of(logistic, budget, "curvature"),
             )
+            yield (
+                f"{name_of(domain)}-{type(budget).__name__}-large-intervals",
+                published_of(logistic, budget, "objective", intervals=0.95, robust=True),
+            )
         yield f"{name_of(domain)}-Pure-sequential", published_of(logistic, BUDGETS[0], "sequential")
     ball = problem_of(es.Logistic(), BALLS[1], True)
     yield "Approximate-sequential", published_of(ball, BUDGETS[2], "sequential")

@@ -16,6 +16,7 @@ STEPS = [
 ]
 BUDGETS = {"pure": es.Pure(2.0), "concentrated": es.Concentrated(0.3), "approximate": es.Approximate(2.0, 1e-6)}
 LOGISTIC = es.Problem(es.Logistic(), es.Box(0, 1), ridge=0.1, n=60, d=3, intercept=True)
+LARGER = es.Problem(es.PseudoHuber(), es.Box(0, 1), ridge=0.1, n=3000, d=3, intercept=True)
 SQUARED = es.Problem(es.Squared(2.0), es.Box(0, 1), ridge=0.1, n=60, d=3, intercept=True)
 
 
@@ -33,6 +34,11 @@ def plans() -> dict[str, es.Plan]:
             options = {"max_iterations": 4} if "max_iterations" in options_of(method) else {}
             problem = SQUARED if method == "statistics" else LOGISTIC
             found[f"{method} {name}"] = es.plan(problem, budget, method, **options)
+        found[f"intervals {name}"] = es.plan(LARGER, budget, "objective", intervals=0.95)
+        found[f"intervals for few records {name}"] = es.plan(LOGISTIC, budget, "objective", intervals=0.9)
+    found["intervals Gaussian"] = es.plan(
+        LARGER, BUDGETS["approximate"], "objective", intervals=0.95, mechanism="gaussian"
+    )
     smoothness = es.Plan.kinds["SmoothnessPlan"]
     for name in ("pure", "concentrated"):
         found[f"smoothness {name}"] = smoothness(LOGISTIC, BUDGETS[name], 0.9)

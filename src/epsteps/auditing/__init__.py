@@ -1,11 +1,13 @@
 """Empirical lower bounds on what a plan spends when it is executed, to be held against its certificate."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from epsteps.auditing.minima import audit_tilted
+from epsteps.auditing.minima import audit_tilted, tilted_total
 from epsteps.auditing.releases import audit_releases, examples_of
 from epsteps.auditing.report import Audit, StepBound, draw
 from epsteps.auditing.steps import Design, audit_steps
+from epsteps.methods import ObjectivePlan
 from epsteps.plans.plan import Example, Plan
 from epsteps.problem import validate
 
@@ -61,9 +63,38 @@ def audit(
     if plan.has_floats:
         return audit_steps(plan, *arguments)  # pyright: ignore[reportArgumentType]
     examples = examples_of(plan)
-    if any(map(_is_tilted, examples)):
+    if not any(map(_is_tilted, examples)):
+        return audit_releases(plan, examples, *arguments)
+    later = [example for example in examples if not _is_tilted(example)]
+    if not later:
         return audit_tilted(plan, *arguments)  # pyright: ignore[reportArgumentType]
-    return audit_releases(plan, examples, *arguments)
+    return _audit_both(plan, later, *arguments)  # pyright: ignore[reportArgumentType]
+
+
+def _audit_both(
+    plan: ObjectivePlan,
+    later: list[Example],
+    repetitions: int | None,
+    confidence: float,
+    seed: int,
+    on_step: Callable[[int], None],
+) -> Audit:
+    """Audit a tilted minimum, and the releases that follow it: both at half of the chance of an error."""
+    arguments = repetitions, (1 + confidence) / 2, seed, on_step
+    first, rest = audit_tilted(plan.of_the_minimum, *arguments), audit_releases(plan, later, *arguments)
+    steps, kind = (*first.steps, *rest.steps), plan.noise.kind
+    mus = [step.lower_bound for step in rest.steps]
+    return replace(
+        rest,
+        unit=first.unit,
+        claimed=kind.either(rest.claimed, plan.spending().amount),
+        lower_bound=tilted_total(plan, [step.lower_bound for step in first.steps], mus),
+        steps=steps,
+        share=min(first.share, rest.share),
+        independence=min(1.0, 2 * min(first.independence, rest.independence)),
+        confidence=confidence,
+        assumptions=tuple(dict.fromkeys((*first.assumptions, *rest.assumptions))),
+    )
 
 
 def work(plan: Plan) -> int:
@@ -71,7 +102,8 @@ def work(plan: Plan) -> int:
     if plan.has_floats:
         return Design(plan).work  # pyright: ignore[reportArgumentType]
     examples = examples_of(plan)
-    return 2 if any(map(_is_tilted, examples)) else len(examples)
+    tilted = any(map(_is_tilted, examples))
+    return 2 * tilted + sum(not _is_tilted(example) for example in examples)
 
 
 def _is_tilted(example: Example) -> bool:

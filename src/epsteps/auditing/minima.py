@@ -6,7 +6,7 @@ minimum where both records of the pair have nearly their largest slopes, althoug
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -27,7 +27,7 @@ from epsteps.auditing.worst_case import (
     record_gradients,
     with_intercept,
 )
-from epsteps.budgets.corners import composed
+from epsteps.budgets.corners import GAUSSIAN, composed
 from epsteps.data.rows import Rows
 from epsteps.methods import ObjectivePlan, OutputPlan, minima
 from epsteps.problem.problem import Problem
@@ -242,7 +242,7 @@ def audit_tilted(
         unit=kind.either("epsilon", f"epsilon at delta = {plan.budget.delta:g}"),
         step_unit=kind.ratio_unit,
         claimed=math.fsum(plan.costs) if kind.is_pure else plan.spending().amount,
-        lower_bound=_total(plan, [step.lower_bound for step in steps]),
+        lower_bound=tilted_total(plan, [step.lower_bound for step in steps]),
         steps=tuple(steps),
         share=crowd.share,
         independence=independence(tilts, plan.noise.shape(plan.problem)),
@@ -300,14 +300,15 @@ def _mu(crowd: Crowd[ObjectivePlan], hits: int, misses: int, trials: int, level:
     return low
 
 
-def _total(plan: ObjectivePlan, bounds: list[float]) -> float:
+def tilted_total(plan: ObjectivePlan, bounds: list[float], later: Sequence[float] = ()) -> float:
+    """Return what tilts of at least these costs are together, with later releases of noise that is added."""
     if plan.noise.kind.is_pure:
-        return math.fsum(bounds)
+        return math.fsum([*bounds, *later])
     mus = [mu for mu in bounds if mu > 0]
-    if not mus:
-        return 0.0
     corners = [minima.best_corners(plan.saturation, plan.kappa, mu, plan.budget.amount).scaled(mu) for mu in mus]
-    return composed(corners).epsilon(1.0, plan.budget.delta)
+    if any(later):
+        corners.append(GAUSSIAN.scaled(math.hypot(*later)))
+    return composed(corners).epsilon(1.0, plan.budget.delta) if corners else 0.0
 
 
 def _assumptions(plan: ObjectivePlan) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """The choice among all methods: by what is published, the budget and the problem, from public numbers alone."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from inspect import Parameter, signature
@@ -11,6 +11,7 @@ from epsteps.bounds.steps import Method, nesterov
 from epsteps.budgets import Approximate, Budget, Concentrated, Pure, Rho, mechanisms
 from epsteps.methods.curvature import UndrawableError
 from epsteps.methods.curvature.plan import plan_curvature
+from epsteps.methods.intervals.plan import plan_intervals
 from epsteps.methods.objective import HUBER_SHARE, plan_objective
 from epsteps.methods.output import plan_output
 from epsteps.methods.statistics import plan_statistics
@@ -71,7 +72,8 @@ def plan(
         choices: "objective" (objective perturbation), "output" (noise on the minimum), "statistics" (noisy sufficient
         statistics, for squared loss); "sequential" (several tilted minima, all published), "curvature" (a private
         second moment, then three gradients), "descent" (Nesterov's method with noise of the domain's shape, scaled at
-        each point); or "auto", which is the default where ``release`` is given.
+        each point); or "auto", which is the default where ``release`` is given. "objective" takes ``intervals=0.95``,
+        which buys what intervals for the coefficients need, and ``robust=True`` with it.
     release : "final" or "iterates", optional
         What is published: the last model alone, or everything along the way. The less, the more accurate.
     **options
@@ -114,6 +116,8 @@ def _require_known(options: dict[str, Any], method: Method | str) -> None:
     for option in options:
         if option not in (known := options_of(method)):
             name = method if isinstance(method, str) else method.__name__
+            if option in ("intervals", "robust"):
+                raise TypeError(f"method {name!r} gives no intervals: use method='objective' for them.")
             raise TypeError(f"method {name!r} has no option {option!r}: it takes {', '.join(known)}.")
 
 
@@ -186,8 +190,30 @@ def _checked_steps(options: dict[str, Any]) -> int:
     return validate.integer("iterations", iterations)
 
 
+def _plan_objective(
+    problem: Problem,
+    budget: Budget,
+    *,
+    mechanism: str = "auto",
+    shares: Sequence[float] | None = None,
+    intervals: float | bool | None = None,
+    robust: bool = False,
+) -> Plan:
+    """Plan one tilted minimum or several; or one with what intervals of this level for its coefficients take."""
+    if intervals is None or intervals is False:
+        if robust:
+            raise ValueError("robust=True is for intervals: pass intervals=0.95 with it.")
+        return plan_objective(problem, budget, mechanism=mechanism, shares=(1.0,) if shares is None else shares)
+    if shares is not None:
+        raise ValueError(f"intervals are for one minimum: leave shares out, got {shares!r}.")
+    level = 0.95 if intervals is True else validate.number("intervals", intervals)
+    if not 0 < level < 1:
+        raise ValueError(f"intervals must be a level between 0 and 1, or True for 0.95, got {intervals!r}.")
+    return plan_intervals(problem, budget, mechanism=mechanism, level=level, robust=robust)
+
+
 _PLANNERS = {
-    "objective": plan_objective,
+    "objective": _plan_objective,
     "output": plan_output,
     "statistics": plan_statistics,
     "curvature": plan_curvature,

@@ -4,12 +4,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import Any, TypeVar
 
 import numpy as np
 
 from epsteps.budgets import Approximate, Budget, Cost, Epsilon, Rho, mechanisms
 from epsteps.budgets.conversions import gaussian_mu
-from epsteps.budgets.corners import Corners, composed
+from epsteps.budgets.corners import GAUSSIAN, Corners, composed
 from epsteps.budgets.mechanisms import KNorm, Mechanism
 from epsteps.methods import minima
 from epsteps.methods.minimum import (
@@ -181,6 +182,11 @@ class ObjectivePlan(OfMinimum, Plan):
         return Corners(self.corners.multiplicities, self.corners.ratios, shifts)
 
     @property
+    def of_the_minimum(self) -> "ObjectivePlan":
+        """The plan of what is tilted alone, for audits: this one, unless it releases more."""
+        return self
+
+    @property
     def is_pure(self) -> bool:
         """Whether the tilts are pure; Gaussian ones are composed by their corners."""
         return self.noise.kind.is_pure
@@ -269,10 +275,15 @@ class ObjectivePlan(OfMinimum, Plan):
         return Typical(self.problem).utility(self.predicted, self.proved_excess)
 
 
-def composed_corners(kappa: float, saturation: Saturation, epsilon: float, mus: Sequence[float]) -> Corners:
-    """Return the corners of Gaussian tilts with these mus together: the best for their total at this epsilon."""
-    best = minima.best_corners(saturation, kappa, math.hypot(*mus), max(epsilon, 1e-9))
-    return composed([best.scaled(mu) for mu in mus])
+def composed_corners(
+    kappa: float, saturation: Saturation, epsilon: float, mus: Sequence[float], later: float = 0.0
+) -> Corners:
+    """Return the corners of Gaussian tilts with these mus together: the best for their total at this epsilon.
+
+    ``later`` is the mu of Gaussian releases that follow them, and may depend on what they published.
+    """
+    best = minima.best_corners(saturation, kappa, math.hypot(*mus, later), max(epsilon, 1e-9))
+    return composed([*(best.scaled(mu) for mu in mus), *([GAUSSIAN.scaled(later)] if later else [])])
 
 
 # Share of a release's epsilon that hides the solver's tolerance.
@@ -297,22 +308,29 @@ def plan_objective(
     no bound, pseudo-Huber loss is minimised: nearly the same where residuals are small.
     """
     limits.require_solvable(problem)
-    declared, problem = problem, replace(problem, loss=problem.loss.stand_in(HUBER_SHARE))
-    instead_of = "" if problem.loss == declared.loss else type(declared.loss).__name__
-    validate.choice("mechanism", mechanism, ("auto", *mechanisms.NAMES))
+    problem, instead_of = minimisable(problem)
     if not all(share > 0 for share in shares) or not math.isclose(math.fsum(shares), 1.0, rel_tol=1e-9):
         raise ValueError(f"shares must be positive and add up to 1, got {tuple(shares)!r}.")
-    if mechanism != "auto":
-        noises = [mechanisms.named(mechanism)]
-    else:
-        kinds = (Epsilon, Rho) if budget.delta else (Epsilon,)
-        noises = [mechanisms.smallest(problem, kind) for kind in kinds]
     best = None
-    for noise in noises:
-        best = _planned(problem, budget, noise, tuple(shares), instead_of, best) or best
+    for noise in candidates(problem, budget, mechanism):
+        best = planned(ObjectivePlan, problem, budget, noise, tuple(shares), other=best, instead_of=instead_of) or best
     assert best is not None
     best.require_executable(LONG)
     return best
+
+
+def minimisable(problem: Problem) -> tuple[Problem, str]:
+    """Return the problem with a loss that can be minimised, and the name of the one whose place it takes, if any."""
+    loss = problem.loss.stand_in(HUBER_SHARE)
+    return replace(problem, loss=loss), "" if loss == problem.loss else type(problem.loss).__name__
+
+
+def candidates(problem: Problem, budget: Budget, mechanism: str) -> list[Mechanism]:
+    """Return the noise of this name; of "auto" the best pure one, and the best Gaussian one where there is a delta."""
+    validate.choice("mechanism", mechanism, ("auto", *mechanisms.NAMES))
+    if mechanism != "auto":
+        return [mechanisms.named(mechanism)]
+    return [mechanisms.smallest(problem, kind) for kind in ((Epsilon, Rho) if budget.delta else (Epsilon,))]
 
 
 @dataclass(frozen=True)
@@ -323,15 +341,24 @@ class _Offer:
     scales: tuple[float, ...]
 
 
-def _planned(
+P = TypeVar("P", bound=ObjectivePlan)
+
+
+def planned(
+    kind: type[P],
     problem: Problem,
     budget: Budget,
     noise: Mechanism,
     shares: tuple[float, ...],
-    instead_of: str,
-    other: ObjectivePlan | None,
-) -> ObjectivePlan | None:
-    """Return the plan with this noise; None if that is predicted to be no better than another one."""
+    *,
+    other: ObjectivePlan | None = None,
+    later: float = 0.0,
+    **fields: Any,
+) -> P | None:
+    """Return the plan of this kind with this noise, or None if that is predicted to be no better than another one.
+
+    Of a pure budget the shares may leave something; what Gaussian releases take that follow is their mu, ``later``.
+    """
     mechanisms.require_fit(noise, problem)
     if noise.kind.is_pure:
         costs = [share * down(budget.capacity(Epsilon), 1e-9) for share in shares]
@@ -339,7 +366,7 @@ def _planned(
     elif budget.delta:
         costs = [share * budget.amount for share in shares]
         limit = math.inf if other is None else other.predicted - other.substitution
-        offer = _GaussianTilts(problem, noise, budget, shares).best(limit)
+        offer = _GaussianTilts(problem, noise, budget, shares, later).best(limit)
         if offer is None:
             return None
     else:
@@ -350,7 +377,7 @@ def _planned(
     radius = minimised.radius(tolerance)
     for growth in _GROWTHS:
         try:
-            return ObjectivePlan(
+            return kind(
                 problem=problem,
                 budget=budget,
                 mechanism=noise.name,
@@ -358,7 +385,7 @@ def _planned(
                 scales=tuple(growth * scale for scale in offer.scales),
                 output_scales=tuple(minima.output_scale(radius, output) * (1 + 1e-9) for output in outputs),
                 tolerance=tolerance,
-                instead_of=instead_of,
+                **fields,
             )
         except OverspentError:  # corners are chosen again for the certificate, which is what counts
             if growth == _GROWTHS[-1]:
@@ -442,10 +469,11 @@ class _PureTilts(_Predicted):
 
 @dataclass(frozen=True)
 class _GaussianTilts(_Predicted):
-    """Gaussian tilts whose mu² have these shares, (epsilon, delta)-private together."""
+    """Gaussian tilts whose mu² have these shares, (epsilon, delta)-private together with what follows them."""
 
     budget: Budget
     shares: tuple[float, ...]
+    later: float
 
     def best(self, limit: float) -> _Offer | None:
         """Return the ridge whose tilts are predicted to cost least; None if that is no less than a finite limit.
@@ -464,7 +492,7 @@ class _GaussianTilts(_Predicted):
                 kappa, saturation = minimised.kappa, minimised.saturation
                 if minima.is_beyond(needed, self.epsilon, self.budget.delta, kappa, saturation):
                     return None
-            mu = found[place] = _largest_mu(minimised, self.budget, self.shares)
+            mu = found[place] = _largest_mu(minimised, self.budget, self.shares, self.later)
             return float(bias[place] + energy[place] / mu**2) if mu > 0 else None
 
         bounds = bias + energy / most**2
@@ -478,7 +506,7 @@ class _GaussianTilts(_Predicted):
         ridge, mu = float(self.ridges[-1]), 0.0
         while not mu:
             ridge *= 4
-            mu = _largest_mu(Minimised(self.problem, ridge), self.budget, self.shares)
+            mu = _largest_mu(Minimised(self.problem, ridge), self.budget, self.shares, self.later)
         return self._offer(ridge, mu)
 
     @cached_property
@@ -496,14 +524,17 @@ def _least_ridge(problem: Problem) -> Minimised:
     return Minimised(problem, max(problem.ridge, 1e-12))
 
 
-def _largest_mu(minimised: Minimised, budget: Budget, shares: tuple[float, ...]) -> float:
-    """Return the largest total mu of tilts with these shares; 0 if the Jacobians alone cost more than epsilon."""
+def _largest_mu(minimised: Minimised, budget: Budget, shares: tuple[float, ...], later: float) -> float:
+    """Return the largest total mu of tilts with these shares; 0 if all else alone costs more than epsilon."""
     saturation, epsilon = minimised.saturation, down(budget.amount * (1 - _OUTPUT_SHARE), 1e-9)
     kappa = minimised.kappa
     single = minima.calibrated(epsilon, budget.delta, kappa, saturation)
     if single is None:
         return 0.0
-    return _shared_mu(single.mu, shares, partial(composed_corners, kappa, saturation, epsilon), epsilon, budget.delta)
+    if len(shares) == 1 and not later:
+        return single.mu
+    corners = partial(composed_corners, kappa, saturation, epsilon, later=later)
+    return _shared_mu(single.mu, shares, corners, epsilon, budget.delta)
 
 
 def _shared_mu(
@@ -518,8 +549,6 @@ def _shared_mu(
     def excess(mu: float) -> float:
         return corners([mu * math.sqrt(share) for share in shares]).delta(1.0, epsilon) - delta
 
-    if len(shares) == 1:
-        return most
     low, high = most * 1e-3, most
     if excess(low) > 0:
         return 0.0

@@ -138,6 +138,28 @@ def _exp_minus(w: np.ndarray) -> np.ndarray:
     return (low + high * (square * square)) * power
 
 
+@np.errstate(all="ignore")
+def sigmoid_bend(margin: np.ndarray) -> np.ndarray:
+    """Return 4 σ(m) σ(-m), the bend of a sigmoid over its largest, as a share; computed in float32."""
+    small = _exp_minus(np.minimum(np.abs(margin.astype(np.float32)), LARGEST_MARGIN))
+    above = _ONE + small
+    return share(np.float32(4) * small / (above * above))
+
+
+@np.errstate(all="ignore")
+def pseudo_huber_bend(margin: np.ndarray, target: np.ndarray, c: float) -> np.ndarray:
+    """Return (1 + (r/c)²)^(-3/2), r = m - y, as a share; computed in float64."""
+    ratio = np.clip((margin - target) / c, -_LARGEST_RATIO, _LARGEST_RATIO)
+    square = 1.0 + ratio * ratio
+    return share(1.0 / (square * np.sqrt(square)))
+
+
+@np.errstate(all="ignore")
+def share(numbers: np.ndarray) -> np.ndarray:
+    """Return any numbers as shares in float64, held within [0, 1]; NaN becomes 0."""
+    return np.clip(np.nan_to_num(np.asarray(numbers, dtype=float), nan=0.0), 0.0, 1.0)
+
+
 def residual(margin: np.ndarray, target: np.ndarray, bound: np.ndarray | float) -> np.ndarray:
     """Return m - y in steps of bound/2^20, computed in float64."""
     return rounded(margin - target, bound)

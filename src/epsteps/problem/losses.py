@@ -172,6 +172,8 @@ class Loss(ABC):
     kinds: ClassVar["Kinds[Loss]"] = Kinds("loss")
     kernel: ClassVar[str | None] = None
     proved: ClassVar[bool] = False
+    # Whether it is minus the logarithm of a likelihood: if that model holds, slopes vary as much as the loss is curved.
+    is_likelihood: ClassVar[bool] = False
     # Whether the sums of products of features and targets are all that its minimum depends on: least squares.
     has_statistics: ClassVar[bool] = False
 
@@ -221,6 +223,13 @@ class Loss(ABC):
         """Return the second derivative of each record's loss in each of its margins alone."""
         second = self.second(margin, target)
         return second if self.outputs == 1 else np.einsum("ikk->ik", second)
+
+    def bend_shares(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return each record's second derivative over ``curvature``, never beyond [0, 1]: for private sums.
+
+        For losses with one output. As with ``levels``, a loss whose own is the same on every machine overrides it.
+        """
+        return levels.share(self.second(margin, target) / self.curvature)
 
     def slope_at(self, reach: np.ndarray) -> np.ndarray:
         """Bound each absolute derivative over all targets and all margins within ``reach`` of 0: by ``slope``."""
@@ -299,6 +308,8 @@ class Logistic(Loss, name="Logistic", kernel="logistic", proved=True):
     array([ 1., -1., -1.])
     """
 
+    is_likelihood: ClassVar[bool] = True
+
     classes: tuple[object, object] = (-1, 1)
 
     def __post_init__(self) -> None:
@@ -368,6 +379,10 @@ class Logistic(Loss, name="Logistic", kernel="logistic", proved=True):
     def levels(self, margin: np.ndarray, target: np.ndarray, bound: np.ndarray | float) -> np.ndarray:
         """Return the derivative as integers, the same on every machine."""
         return levels.logistic(margin, target, bound)
+
+    def bend_shares(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return 4 σ(m) σ(-m), the same on every machine."""
+        return levels.sigmoid_bend(margin)
 
 
 @dataclass(frozen=True)
@@ -441,6 +456,11 @@ class SmoothedHinge(Loss, name="SmoothedHinge", proved=True):
     def levels(self, margin: np.ndarray, target: np.ndarray, bound: np.ndarray | float) -> np.ndarray:
         """Return the derivative as integers, the same on every machine."""
         return levels.smoothed_hinge(margin, target, self.width, bound)
+
+    @np.errstate(all="ignore")
+    def bend_shares(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return 4 σ(t) σ(-t) with |t| = |m - z|/w, the same on every machine."""
+        return levels.sigmoid_bend((margin - target) / self.width)
 
 
 @dataclass(frozen=True)
@@ -619,6 +639,10 @@ class PseudoHuber(Loss, name="PseudoHuber", proved=True):
         """Return the derivative as integers, the same on every machine."""
         return levels.pseudo_huber(margin, target, self.c, bound)
 
+    def bend_shares(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return the second derivative, whose largest is 1: the same on every machine."""
+        return levels.pseudo_huber_bend(margin, target, self.c)
+
 
 @dataclass(frozen=True)
 class Softmax(Loss, name="Softmax", proved=True):
@@ -632,6 +656,8 @@ class Softmax(Loss, name="Softmax", proved=True):
     >>> Softmax(classes=("a", "b", "c")).encode(np.array(["c", "a", "?", "b"]))
     array([2., 0., 0., 1.])
     """
+
+    is_likelihood: ClassVar[bool] = True
 
     classes: tuple[object, ...] = (0, 1, 2)
 

@@ -1,0 +1,261 @@
+"""The sums that intervals ask for, all of them at the published model: sizes, curvature and dispersion.
+
+A record enters through its margin at that model. Margins are exact sums of integers (``Grid.points``), and what follows
+from one of them is computed element by element in a fixed order: the same bits on every engine, in blocks of any size.
+Whatever finite model was published and whatever a record holds, nothing is raised or warned of.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from epsteps.budgets import Cost, mechanisms
+from epsteps.methods.curvature import MATRIX_STEPS, Statistic
+from epsteps.methods.intervals.frame import Frame
+from epsteps.plans.requests import Draw, Records, Sum
+from epsteps.problem import levels
+from epsteps.problem.domain import Columns
+from epsteps.problem.grid import ROWS_PER_DOUBLE, STEPS, Grid, Points, Release, added
+from epsteps.problem.problem import Problem
+from epsteps.problem.rounding import down, up
+from epsteps.problem.shapes import Frobenius, Nuclear, Shape
+
+if TYPE_CHECKING:
+    from epsteps.noise import Source
+
+# A number of [0, 1] in the integers of a product of two: a slope or a weight of 2^20 steps, and a record's.
+_WHOLE = STEPS * levels.STEPS
+
+
+class AtModel(Sum):
+    """A sum over the records at the published model ``x``: what a record's margin there says of it."""
+
+    problem: Problem
+    x: np.ndarray
+
+    @cached_property
+    def _points(self) -> Points:
+        return Grid(self.problem).points(self.x[:, None], 1.0)
+
+    def _encode_margins(self, features: np.ndarray) -> np.ndarray:
+        """Return u'x of each record: an exact sum of integers, rounded once."""
+        return features @ self._points.coefficients[:, 0] * self._points.step[0]
+
+    def _encode_bends(self, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Return s'(u'x)/s'max of each record, within [0, 1]; 0 where a category has not exactly one indicator."""
+        shares = levels.share(self.problem.loss.bend_shares(self._encode_margins(features), targets))
+        return np.where(self._encode_complete(features), shares, 0.0)
+
+    def _encode_complete(self, features: np.ndarray) -> np.ndarray:
+        """Mark the records of which each category has one indicator that is 1, and no other."""
+        complete = np.ones(len(features), dtype=bool)
+        for start, stop in self.problem.domain.one_hot:
+            indicators = features[:, start:stop]
+            complete &= (indicators.max(axis=1) == STEPS) & (np.sum(indicators != 0, axis=1) == 1)
+        return complete
+
+
+@dataclass(frozen=True, eq=False)
+class Mean(AtModel):
+    """A mean over the records of vectors in the statistic's domain, to be released with integer noise.
+
+    Formal guarantee: every record is an integer vector inside 2^40 times the statistic's domain with its constant, each
+    times a number within [-1, 1]: whatever it holds. So the sum moves by 2^40 times that problem's sensitivity at most,
+    for which the noise is scaled; rounding sums of many records to coarser integers is counted (``Grid.release``).
+    """
+
+    problem: Problem
+    x: np.ndarray
+    statistic: Statistic
+
+    @cached_property
+    def costs(self) -> tuple[Cost, ...]:
+        """The cost of noise of this scale, for the sensitivity of vectors in the statistic's domain."""
+        noise = self.statistic.mechanism
+        ratio = self.statistic.problem.sensitivity(noise.norm) / self.statistic.scale
+        return (noise.kind(float(noise.kind.amount_of(ratio))),)
+
+    @cached_property
+    def _shape(self) -> Shape:
+        return self.statistic.mechanism.shape(self.statistic.problem)
+
+    @cached_property
+    def _release(self) -> Release:
+        return Grid(self.statistic.problem).release(self.statistic.scale, 1.0, self._shape)
+
+    def require_drawable(self) -> None:
+        """Raise unless the noise fits 64-bit integers."""
+        if np.max(self._release.scale) > self._shape.coarsest:
+            cost = self.costs[0]
+            said = f"noise of {cost.unit} = {cost.amount:.3g} does not fit the integers of sizes"
+            raise ValueError(f"{said}. Use a larger budget, or leave intervals out.")
+
+    def draw(self, source: "Source") -> Draw:
+        """Draw what is added, in integers. Sees no records."""
+        size, scale = (self.statistic.problem.dimension,), np.reshape(self._release.scale, -1)
+        return {"noise": source.integers(self.statistic.mechanism, scale, size, self._shape)}
+
+    def read(self, records: Records, draw: Draw) -> np.ndarray:
+        """Return the sum over all records in released integers."""
+        return self._release.rounded(records.total(self.block)[:, None])[:, 0]
+
+    def publish(self, reading: np.ndarray, draw: Draw) -> np.ndarray:
+        """Return the released mean: sum and noise are added modulo 2^64, as the noise is known."""
+        noisy = (reading + draw["noise"].astype(np.int64, copy=False)) * self._release.step[:, 0]
+        return noisy / self.statistic.problem.n
+
+
+@dataclass(frozen=True, eq=False)
+class Means(Mean):
+    """The mean of (q z, q): q = s'(u'x)/s'max, z the columns in [-1, 1]. A gradient whose slopes are q."""
+
+    columns: Columns
+
+    @np.errstate(all="ignore")  # a warning would tell something about a record
+    def block(self, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Return the sum over a few records, UNPROTECTED: products of integers within 2^20, exactly."""
+        z = self.columns.integers(features[:, : self.columns.d], self.problem.units[: self.columns.d], STEPS)
+        return _products(_steps(self._encode_bends(features, targets)), np.column_stack([z, np.full(len(z), STEPS)]))
+
+
+@dataclass(frozen=True, eq=False)
+class Squares(Mean):
+    """The mean of q z² - 1/2 of the numeric columns: each within [-1/2, 1/2], so that the domain is a cube."""
+
+    columns: Columns
+
+    @np.errstate(all="ignore")
+    def block(self, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Return the sum over a few records, UNPROTECTED, in units of 1/2; squares are rounded down."""
+        z = self.columns.integers(features[:, : self.columns.d], self.problem.units[: self.columns.d], STEPS)
+        z = z[:, self.columns.numeric]
+        sums = _products(_steps(self._encode_bends(features, targets)), np.floor(z * z * (1 / STEPS)))
+        return 2 * sums - len(features) * _WHOLE
+
+
+@dataclass(frozen=True, eq=False)
+class Dispersion(Mean):
+    """The means of slope² and of s', over their largest, less 1/2: what slopes vary by where the loss is curved.
+
+    ``lever`` is a public (D, D) matrix, or one that follows from what was published: each record counts u'lever u, and
+    never more than ``cap``, by itself, before it is added. Without one, each counts 1.
+    """
+
+    lever: np.ndarray | None = None
+    cap: float = 1.0
+
+    @np.errstate(all="ignore")
+    def block(self, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Return the sum over a few records, UNPROTECTED, in units of 1/2: integers of [0, 2^40] each, less a half."""
+        loss, complete = self.problem.loss, self._encode_complete(features)
+        slopes = np.asarray(loss.levels(self._encode_margins(features), targets, loss.slope), dtype=float)
+        bends = _steps(self._encode_bends(features, targets)) * STEPS
+        both = np.stack([np.where(complete, slopes * slopes, 0.0), bends])
+        if self.lever is not None:
+            both = np.floor(both * (self._encode_levers(features, self.lever) / self.cap))
+        held = np.clip(np.nan_to_num(both, nan=0.0), 0.0, float(_WHOLE))
+        return 2 * _products(np.ones(len(features)), held.T) - len(features) * _WHOLE
+
+    def _encode_levers(self, features: np.ndarray, lever: np.ndarray) -> np.ndarray:
+        """Return u'lever u of each record, or 0 if it is negative: added in the order of the columns."""
+        u = features * (self.problem.units / STEPS)
+        total = np.zeros(len(u))
+        for i in range(u.shape[1]):
+            inner = np.zeros(len(u))
+            for j in range(u.shape[1]):
+                inner += lever[i, j] * u[:, j]
+            total += u[:, i] * inner
+        return np.maximum(total, 0.0)
+
+
+def _steps(shares: np.ndarray) -> np.ndarray:
+    """Return shares as integers of 2^20 steps, held within them last: floats."""
+    return np.clip(np.floor(shares * levels.STEPS + 0.5), 0.0, float(levels.STEPS))
+
+
+def _products(weights: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """Return the sum of weight x vector in int64, whose products are integers within 2^40: exactly, run by run."""
+    runs = (slice(start, start + ROWS_PER_DOUBLE) for start in range(0, len(weights), ROWS_PER_DOUBLE))
+    sums = [(weights[run] @ vectors[run]).astype(np.int64) for run in runs]
+    return np.asarray(np.sum(sums, axis=0, dtype=np.int64))
+
+
+# The largest squared length of a record's integers.
+LENGTH = MATRIX_STEPS**2
+
+
+@dataclass(frozen=True, eq=False)
+class Curvature(AtModel):
+    """The mean of a a' over records in their frame, to be released with integer noise.
+
+    Formal guarantee: every a, its constant included, is an integer vector of norm at most 2^16, so that replacing one
+    moves the sum by at most 2^33 in the nuclear norm and √2 2^32 in Frobenius'. The noise is exact: a difference of two
+    Wishart(k + 1, c) matrices, k the rows of the matrix that is released, costs epsilon with c = 2^32/epsilon; a
+    Gaussian matrix costs rho with a deviation of 2^32/√rho on the diagonal, and √2 times less off it.
+    """
+
+    problem: Problem
+    x: np.ndarray
+    frame: Frame
+    kind: type[Cost]
+    cost: float
+
+    @cached_property
+    def costs(self) -> tuple[Cost, ...]:
+        """The cost of noise of this scale, for vectors of at most that length."""
+        return (self.kind(self.kind.either(LENGTH / self.scale, (LENGTH / self.scale) ** 2)),)
+
+    @property
+    def scale(self) -> float:
+        """Scale of the noise, in integers: c of Wishart matrices, or the deviation of a diagonal entry."""
+        return up(LENGTH / self.kind.either(self.cost, math.sqrt(self.cost)))
+
+    @property
+    def unit(self) -> float:
+        """Real size of an integer of the sum, in the mean."""
+        return self.frame.length / (LENGTH * self.problem.n)
+
+    def draw(self, source: "Source") -> Draw:
+        """Draw what is added, in integers. Sees no records."""
+        shape = self.kind.either(Nuclear(self.frame.k), Frobenius(self.frame.k, lower=True))
+        return {"noise": source.integers(mechanisms.of_matrices(self.kind), self.scale, shape.array, shape)}
+
+    def block(self, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Return the sum over a few records, UNPROTECTED, in integers: doubles hold those of 2^20 records."""
+        a = self.encode(features, targets)
+        return (a.T @ a).astype(np.int64)
+
+    @np.errstate(all="ignore")  # a warning would tell something about a record
+    def encode(self, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Return each record in its frame: integers, as floats, whose norm is at most 2^16, exactly.
+
+        They are rounded to the nearest; where a record is then too long, it is shortened, its constant with it, and
+        rounded toward 0. Squares add up to less than 2^53, in whatever order.
+        """
+        frame, last = self.frame, len(self.frame.columns)
+        steps = MATRIX_STEPS / math.sqrt(frame.length)
+        scale = steps * frame.weights
+        a = np.empty((len(features), frame.k))
+        a[:, :last] = features[:, frame.columns]
+        a[:, :last] *= scale * self.problem.units[frame.columns] / STEPS
+        a[:, :last] -= scale * frame.centre
+        a[:, last:] = steps * frame.constant
+        a *= np.sqrt(self.problem.loss.curvature * self._encode_bends(features, targets))[:, None]
+        most = 2.0 ** ((52 - frame.k.bit_length()) // 2)
+        np.rint(a, out=a)
+        np.clip(a, -most, most, out=a)
+        square = np.einsum("ij,ij->i", a, a)
+        if len(too_long := np.flatnonzero(~(square <= LENGTH))):
+            shortened = np.trunc(a[too_long] * down(np.sqrt(LENGTH / square[too_long]))[:, None])
+            outside = ~(np.einsum("ij,ij->i", shortened, shortened) <= LENGTH)  # True of what is no number, too
+            shortened[outside] = 0.0
+            a[too_long] = shortened
+        return a
+
+    def publish(self, reading: np.ndarray, draw: Draw) -> np.ndarray:
+        """Return the released mean of a a' in real units; Gaussian noise is known modulo 2^64, and added so."""
+        noisy = self.kind.either(np.add, added)(reading, draw["noise"])
+        return noisy.astype(float) * self.unit
