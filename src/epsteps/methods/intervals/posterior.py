@@ -122,13 +122,19 @@ def _matrices(released: Released, gate: Gate, generator: "Generator") -> np.ndar
         found.append(drawn[values > 0])
         least.append(values[values > 0])
         if sum(map(len, found)) >= wanted // 2:
-            weights = 1 / gate.chances(np.concatenate(least))
-            return np.concatenate(found)[generator.choice(len(weights), wanted, p=weights / weights.sum())]
+            return np.concatenate(found)[_resampled(1 / gate.chances(np.concatenate(least)), wanted, generator)]
     raise ValueError("the released matrix cannot be measured: hardly any matrix that it may come from is positive.")
 
 
+def _resampled(weights: np.ndarray, count: int, generator: "Generator") -> np.ndarray:
+    """Return places, each as often as its weight says, but for rounding up or down."""
+    sums = np.cumsum(weights)
+    places = np.searchsorted(sums, (np.arange(count) + generator.random()) * (sums[-1] / count))
+    return np.minimum(places, len(weights) - 1)
+
+
 def _how_many(k: int) -> int:
-    return int(np.clip(20_000 // k, 400, 2000))
+    return int(np.clip(20_000 // k, 400, 4000))
 
 
 def _bought(released: Released) -> tuple[np.ndarray, np.ndarray]:
