@@ -27,7 +27,7 @@ def make(x=(0.5, -1.0), **changes):
     x = np.array(x, dtype=float)
     facts = {
         "n": 1000, "ridge": 0.01, "tilts": gaussian_tilts(0.01, len(x)), "output_scale": 1e-9, "slack": 0.0,
-        "record_size": 1.0, "bend": 1.0, "likelihood": True,
+        "likelihood": True,
     }  # fmt: skip
     return Released(x=x, **{**facts, **changes})
 
@@ -125,12 +125,12 @@ def test_a_direction_without_curvature_hardly_passes_the_gate(noise):
 
 
 # ------------------------------------------------------------------------------------------------------ proved widths
-def hessians(generator, D, ridge, low, count):
-    """Draw matrices H >= low >= ridge of every kind: low, plus parts of any rank and size."""
+def hessians(generator, D, ridge, count):
+    """Draw matrices H >= ridge of every kind: the ridge, plus parts of any rank and size."""
     for _ in range(count):
         rank = generator.integers(1, D + 1)
         part = generator.standard_normal((D, rank)) * np.exp(generator.uniform(-6, 6, rank))
-        yield ridge * np.eye(D) + low + part @ part.T
+        yield ridge * np.eye(D) + part @ part.T
 
 
 def fixed_tilt(b):
@@ -143,31 +143,26 @@ def test_no_hessian_exceeds_what_the_ridge_proves_and_one_attains_it():
     for _ in range(20):
         b, row = generator.standard_normal((2, 4))
         width = posterior.proved(make(np.zeros(4), tilts=fixed_tilt(b)), generator, row[None], 0.95, sampled=False)[0]
-        reached = [abs(row @ np.linalg.solve(H, b)) for H in hessians(generator, 4, 0.01, 0.0, 50)]
+        reached = [abs(row @ np.linalg.solve(H, b)) for H in hessians(generator, 4, 0.01, 50)]
         assert max(reached) <= width
         v = b / np.linalg.norm(b) + np.sign(b @ row) * row / np.linalg.norm(row)
         attaining = np.outer(v, v) / (v @ v) / 0.01  # the limit of inverses: 1/ridge along v, 0 across
         assert abs(row @ attaining @ b) == pytest.approx(width, rel=1e-4)
 
 
-@pytest.mark.parametrize("bend", [0.0, 1.0])
-def test_no_hessian_exceeds_what_a_released_matrix_proves(bend):
-    """For every A >= the released matrix less its edge, and loss that keeps exp(-bend R) of its curvature."""
+def test_what_sampling_adds_is_never_more_than_is_proved():
+    """c'H⁻¹(H - ridge)H⁻¹c <= |c|²/(4 ridge), which H = 2 ridge attains; and a larger dispersion counts."""
     generator = np.random.default_rng(8)
-    factor = generator.standard_normal((3, 3))
-    A = factor @ factor.T / 3 + 0.1 * np.eye(3)
-    for ridge in (0.002, 0.2):
-        b, row = 0.01 * generator.standard_normal(3), generator.standard_normal(3)
-        facts = {"tilts": fixed_tilt(b), "bend": bend, "ridge": ridge, "T": np.eye(3), "matrix": A, "scale": 1e-3}
-        released = make(np.zeros(3), **facts)
-        width = posterior.proved(released, generator, row[None], 0.95, sampled=False)[0]
-        assert width < 0.9 * posterior.proved(replace(released, matrix=None), generator, row[None], 0.95, False)[0]
-        # The edge is at least the noise's deviation. With a bend, what is left is less by exp(-R), R as large as it is.
-        left = np.exp(-bend * np.linalg.norm(b) / (ridge + 0.5 * np.linalg.eigvalsh(A)[0]))
-        low = left * (A - 4e-3 * np.eye(3)) if bend else A - 4e-3 * np.eye(3)
-        low += 4e-3 * 0.5 * np.eye(3) * (bend == 0)
-        for H in hessians(generator, 3, ridge, low, 300):
-            assert abs(row @ np.linalg.solve(H, b)) <= width * 1.02
+    c = np.array([1.0, -2.0, 0.5])
+    released = make(np.zeros(3), tilts=fixed_tilt(np.zeros(3)), ridge=0.3)
+    deviation = posterior.proved(released, generator, c[None], 0.95, sampled=True)[0] / 1.959964
+    reached = []
+    for H in (*hessians(generator, 3, 0.3, 500), 0.6 * np.eye(3)):
+        forward = np.linalg.solve(H, c)
+        reached.append(np.sqrt(forward @ (H - 0.3 * np.eye(3)) @ forward / 1000))
+    assert max(reached) == pytest.approx(deviation, rel=0.03)
+    more = posterior.proved(replace(released, dispersion=(4.0, 0.1)), generator, c[None], 0.95, sampled=True)[0]
+    assert more > 2 * 1.959964 * deviation
 
 
 # ----------------------------------------------------------------------------------------------- coverage, and bugs
@@ -212,7 +207,7 @@ def simulated(name):
         A = (U.T * (counts * p * (1 - p) / cell.n)) @ U
         released = Released(
             x=x, n=cell.n, ridge=cell.ridge, tilts=lambda g, count: cube_tilts(cell, g, count), output_scale=1e-9,
-            slack=0.0, record_size=np.sqrt(cell.d), bend=1.0, likelihood=True, T=np.eye(cell.d), matrix=A,
+            slack=0.0, likelihood=True, T=np.eye(cell.d), matrix=A,
             scale=cell.noise / cell.n,
         )  # fmt: skip
         released = replace(released, matrix=A + released.matrices(generator, 1)[0])

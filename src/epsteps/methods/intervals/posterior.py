@@ -2,7 +2,7 @@
 
 Let g be the mean slope at the target x0, and H the mean Hessian between it and the published x. Then x - x0 equals
 -H⁻¹(g + b/n) + o. The laws of the tilt b and of the noise o on the output are known; H is what has to be found out.
-*Measured* distances draw it from what was released; *proved* ones need no more than a lower bound of it.
+*Measured* distances draw it from what was released; *proved* ones need no more than that it is at least the ridge.
 """
 
 from dataclasses import dataclass
@@ -19,11 +19,8 @@ if TYPE_CHECKING:
 GATE = 0.2
 # How many distances and numbers are drawn; matrices are fewer, the fewer the larger they are.
 _DISTANCES, _NUMBERS = 16_000, 20_000
-# Shares of the failure probability of a proved distance: of the tilt and the score, of the matrix noise, of the lengths
-# of the tilt and of the output's noise (each), and of the dispersion.
-_QUANTILE, _EDGE, _LENGTH, _DISPERSION = 0.6, 0.2, 0.05, 0.1
-# Lower bounds of the Hessian are made of these shares of the largest part of the released matrix that is possible.
-_SHARES = (0.3, 0.6, 0.8, 0.9, 1.0)
+# Share of the failure probability of a proved distance that the released dispersion may fail with.
+_DISPERSION = 0.1
 
 
 def upper(draws: np.ndarray, beta: float) -> np.ndarray:
@@ -84,10 +81,10 @@ class Distances:
     privacy: np.ndarray
     sampling: np.ndarray
 
-    def half_widths(self, rows: np.ndarray, level: float, sampled: bool) -> np.ndarray:
-        """Return the quantile of |row'(x - x0)| for each row."""
+    def half_widths(self, directions: np.ndarray, level: float, sampled: bool) -> np.ndarray:
+        """Return the quantile of |c'(x - x0)| for each direction c, a row each."""
         distances = self.privacy + self.sampling if sampled else self.privacy
-        return upper(np.abs(distances @ rows.T), 1 - level)
+        return upper(np.abs(distances @ directions.T), 1 - level)
 
 
 def measured(released: Released, gate: Gate, generator: "Generator") -> Distances:
@@ -144,81 +141,25 @@ def _bought(released: Released) -> tuple[np.ndarray, np.ndarray]:
     return released.T, released.matrix
 
 
-def proved(released: Released, generator: "Generator", rows: np.ndarray, level: float, sampled: bool) -> np.ndarray:
-    """Return half-widths that |row'(x - x0)| exceeds with a probability of at most 1 - level, for each row.
+def proved(
+    released: Released, generator: "Generator", directions: np.ndarray, level: float, sampled: bool
+) -> np.ndarray:
+    """Return half-widths that |c'(x - x0)| exceeds with a probability of at most 1 - level, for each direction c.
 
-    For the sample's minimum it is a theorem, whatever the records: for every loss by the ridge alone, and by a released
-    matrix where the loss bounds how fast its curvature changes. What sampling adds rests on two assumptions: the score
-    is Gaussian, and its covariance is at most phi (H - ridge).
+    For the sample's minimum it is a theorem, for every loss and whatever the records: |c'H⁻¹b| is at most
+    (|c'b| + |c||b|)/(2 ridge) for every H >= ridge, and H may depend on b. What sampling adds rests on two assumptions:
+    the score is Gaussian, and its covariance is at most phi (H - ridge). Then c'H⁻¹ score has at most the variance
+    phi |c|²/(4 n ridge).
     """
     beta = failing = 1 - level
+    lengths = np.linalg.norm(directions, axis=1)
     tilts = released.tilts(generator, _DISTANCES)
-    bounds, variances = _by_ridge(released, rows, tilts)
-    if released.matrix is not None and np.isfinite(released.bend):
-        failing = _QUANTILE * beta
-        better, smaller = _by_matrix(released, generator, rows, tilts, beta)
-        bounds, variances = np.minimum(bounds, better), np.minimum(variances, smaller)
-    elif released.dispersion is not None:
-        failing = (1 - _DISPERSION) * beta
-    bounds = bounds + np.abs(released.outputs(generator, _DISTANCES) @ rows.T)
+    bounds = np.abs(tilts @ directions.T) + np.outer(np.linalg.norm(tilts, axis=1), lengths)
+    bounds = bounds / (2 * released.ridge) + np.abs(released.outputs(generator, _DISTANCES) @ directions.T)
     if sampled:
-        variances = variances * released.most_dispersion(_DISPERSION * beta) / released.n
-        bounds += np.abs(generator.standard_normal(bounds.shape)) * np.sqrt(variances)
-    return upper(bounds, failing) + released.slack * np.linalg.norm(rows, axis=1)
-
-
-def _by_ridge(released: Released, rows: np.ndarray, tilts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Bound |row'H⁻¹b| for each tilt, and row'H⁻¹(H - ridge)H⁻¹row, by H >= ridge alone."""
-    lengths = np.linalg.norm(rows, axis=1)
-    bounds = np.abs(tilts @ rows.T) + np.outer(np.linalg.norm(tilts, axis=1), lengths)
-    return bounds / (2 * released.ridge), lengths**2 / (4 * released.ridge)
-
-
-def _by_matrix(
-    released: Released, generator: "Generator", rows: np.ndarray, tilts: np.ndarray, beta: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Bound the same by H >= ridge + share T B T', B being the released matrix less the edge of its noise.
-
-    B <= A with the probability that the edge has, and then all shares in [0, 1] hold at once, so that the best one may
-    be taken for each tilt and row.
-    """
-    T, matrix = _bought(released)
-    count = max(_how_many(len(matrix)), int(8 / (_EDGE * beta)))
-    edge = upper(np.linalg.eigvalsh(released.matrices(generator, count))[:, -1], _EDGE * beta)
-    inner = T @ (matrix - edge * np.eye(len(matrix))) @ T.T
-    least = float(np.linalg.eigvalsh(inner)[0])
-    between, there = _kept(
-        released, generator, least, float(upper(np.linalg.norm(tilts, axis=1), _LENGTH * beta)), beta
-    )
-    bounds, variances = np.full((len(tilts), len(rows)), np.inf), np.full(len(rows), np.inf)
-    for share in _SHARES:
-        H = _lower(released.ridge, inner, least, share, between)
-        forward = np.linalg.solve(H, rows.T)
-        energies = np.einsum("ij,ji->i", tilts, np.linalg.solve(H, tilts.T))
-        squares = np.einsum("ij,ji->i", rows, forward)
-        bounds = np.minimum(bounds, 0.5 * np.abs(tilts @ forward) + 0.5 * np.sqrt(np.outer(energies, squares)))
-        forward = np.linalg.solve(_lower(released.ridge, inner, least, share, there), rows.T)
-        variances = np.minimum(variances, np.einsum("ij,ji->i", rows, forward))
-    return bounds, variances
-
-
-def _lower(ridge: float, inner: np.ndarray, least: float, share: float, kept: float) -> np.ndarray:
-    """Return ridge + a part of inner: this share of what is kept, or of nearly the largest that leaves it positive."""
-    largest = kept if kept * least >= -0.97 * ridge else 0.97 * ridge / -least
-    return ridge * np.eye(len(inner)) + share * largest * inner
-
-
-def _kept(released: Released, generator: "Generator", least: float, length: float, beta: float) -> tuple[float, float]:
-    """Return which share of the curvature at the published x is left on the way to the sample's minimum, and there.
-
-    No margin moves by more than R = record_size |x - x_n|, and s' by no more than the factor exp(bend R). What is left
-    bounds |x - x_n|, and so R: the share that follows from R = record_size |b|/ridge is improved by itself.
-    """
-    unit = released.bend * released.record_size
-    radii = np.linalg.norm(released.outputs(generator, _NUMBERS), axis=1)
-    start = unit * (float(upper(radii, _LENGTH * beta)) + released.slack)
-    share = reach = 0.0
-    for _ in range(50):
-        reach = max(unit * length / (released.ridge + share * max(least, 0.0)), 1e-12)
-        share = float(np.exp(-start) * -np.expm1(-reach) / reach)
-    return share, float(np.exp(-start - reach))
+        if released.dispersion is not None:
+            failing = (1 - _DISPERSION) * beta
+        phi = released.most_dispersion(_DISPERSION * beta)
+        deviations = lengths * np.sqrt(phi / (4 * released.n * released.ridge))
+        bounds += np.abs(generator.standard_normal(bounds.shape)) * deviations
+    return upper(bounds, failing) + released.slack * lengths

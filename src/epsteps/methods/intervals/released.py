@@ -32,11 +32,6 @@ class Released:
         Scale t of the noise on the output, whose density is proportional to exp(-|z|_2/t).
     slack : float
         How far from the minimum the solver may have stopped.
-    record_size : float
-        Largest L2 norm of a record, the intercept's 1 included.
-    bend : float
-        Largest |s''|/s', s' and s'' being the loss's second and third derivatives in the margin: 1 for logistic loss, 0
-        for squared loss, infinity where there is no such bound.
     likelihood : bool
         Whether the loss is minus a log-likelihood, so that its slopes have the covariance H - ridge if the model holds.
     T : (D, k) array, optional
@@ -60,8 +55,6 @@ class Released:
     tilts: "Callable[[Generator, int], np.ndarray]"
     output_scale: float
     slack: float
-    record_size: float
-    bend: float
     likelihood: bool
     T: np.ndarray | None = None
     matrix: np.ndarray | None = None

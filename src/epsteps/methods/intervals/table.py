@@ -143,16 +143,16 @@ def intervals_of(
             "nothing was released of how far slopes vary, which intervals for the population need with this loss: "
             "plan with intervals=0.95, or ask for target='sample'."
         )
-    names, rows = _rows(names, contrasts, categories, intercept)
+    names, directions = _directions(names, contrasts, categories, intercept)
     sampled = target == "population"
     gate = None if released.matrix is None else posterior.gate_of(released, generator)
     if gate is not None and gate.is_open:
         distances = posterior.measured(released, gate, generator)
-        half, alone = (distances.half_widths(rows, level, each) for each in (sampled, False))
+        half, alone = (distances.half_widths(directions, level, each) for each in (sampled, False))
     else:
-        half = posterior.proved(released, generator, rows, level, sampled)
-        alone = posterior.proved(released, generator, rows, level, False) if sampled else half
-    coef = rows @ released.x
+        half = posterior.proved(released, generator, directions, level, sampled)
+        alone = posterior.proved(released, generator, directions, level, False) if sampled else half
+    coef = directions @ released.x
     return Intervals(
         names=names,
         coef=coef,
@@ -167,7 +167,7 @@ def intervals_of(
     )
 
 
-def _rows(
+def _directions(
     names: Sequence[str], contrasts: Contrasts, categories: Sequence[tuple[int, int]], intercept: bool
 ) -> tuple[tuple[str, ...], np.ndarray]:
     """Return what is asked for, as rows of a matrix, and their names."""
