@@ -94,7 +94,7 @@ def plan(
         _require_known(options, method)
         return plan_steps(problem, budget, method, **options)
     validate.choice("method", method, ("auto", *METHODS))
-    name, made = _chosen(problem, budget, release or "final") if method == "auto" else (method, None)
+    name, made = _chosen(problem, budget, release or "final", options) if method == "auto" else (method, None)
     if release == "iterates" and METHODS[name] == "final":
         raise ValueError(
             f"method={name!r} publishes the final model alone: its solver's iterates are not protected. "
@@ -121,12 +121,13 @@ def _require_known(options: dict[str, Any], method: Method | str) -> None:
             raise TypeError(f"method {name!r} has no option {option!r}: it takes {', '.join(known)}.")
 
 
-def _chosen(problem: Problem, budget: Budget, release: str) -> tuple[str, Plan | None]:
+def _chosen(problem: Problem, budget: Budget, release: str, options: dict[str, Any]) -> tuple[str, Plan | None]:
     """Return the method that "auto" stands for, and its plan without options where the choice took one.
 
-    Of the methods that cover the problem it is the one whose model is expected to be best.
+    Of the methods that cover the problem and take these options it is the one whose model is expected to be best.
     """
-    names = _candidates(problem, release)
+    every = _candidates(problem, release)
+    names = [name for name in every if set(options) <= set(options_of(name))] or every
     if len(names) == 1:
         return names[0], None
     plans: list[tuple[str, Plan]] = []

@@ -13,6 +13,8 @@ from epsteps.budgets.conversions import gaussian_mu
 from epsteps.budgets.corners import GAUSSIAN, Corners, composed
 from epsteps.budgets.mechanisms import KNorm, Mechanism
 from epsteps.methods import minima
+from epsteps.methods.intervals.released import Released, Tilts
+from epsteps.methods.intervals.table import Contrasts, Intervals, coefficient_names, intervals_of
 from epsteps.methods.minimum import (
     LEAST_BITS,
     LONG,
@@ -182,6 +184,11 @@ class ObjectivePlan(OfMinimum, Plan):
         return Corners(self.corners.multiplicities, self.corners.ratios, shifts)
 
     @property
+    def level(self) -> float:
+        """The level of intervals, where none is asked for."""
+        return 0.95
+
+    @property
     def of_the_minimum(self) -> "ObjectivePlan":
         """The plan of what is tilted alone, for audits: this one, unless it releases more."""
         return self
@@ -227,6 +234,54 @@ class ObjectivePlan(OfMinimum, Plan):
         if len(models) > 1:
             models.append(self.weights @ np.array(models))
         return Published(np.array(models))
+
+    def released(self, x: np.ndarray, extras: dict[str, np.ndarray], tilts: Tilts) -> Released:
+        """Return what intervals are computed from: the published model alone, and the laws of its noise."""
+        if len(self.scales) > 1:
+            raise ValueError("intervals are for one minimum, and this plan publishes the mean of several.")
+        return Released(
+            x=x,
+            n=self.problem.n,
+            ridge=self.ridge,
+            tilts=tilts,
+            output_scale=self.output_scales[0],
+            slack=self.objective.radius(self.tolerance),
+            likelihood=self.problem.loss.is_likelihood,
+        )
+
+    def intervals(
+        self,
+        x: np.ndarray,
+        extras: dict[str, np.ndarray],
+        draw: Callable[..., np.ndarray],
+        generator: np.random.Generator,
+        *,
+        level: float | None = None,
+        target: str | None = None,
+        contrasts: Contrasts = None,
+        names: Sequence[str] | None = None,
+    ) -> Intervals:
+        """Return intervals for a published model's coefficients, from published numbers alone."""
+        problem = self.problem
+
+        def tilts(_: np.random.Generator, count: int) -> np.ndarray:
+            shape = (problem.dimension, count)
+            drawn = draw(self.noise, self.scales[0] / problem.n, shape, self.noise.shape(problem))
+            return (drawn * self.noise.units(problem)[:, None]).T
+
+        released = self.released(x, extras, tilts)
+        single = problem.loss.outputs == 1
+        return intervals_of(
+            released,
+            generator,
+            names=coefficient_names(problem) if names is None else names,
+            level=self.level if level is None else level,
+            target=target or ("population" if released.has_sampling else "sample"),
+            contrasts=contrasts,
+            categories=problem.domain.one_hot if single else (),
+            intercept=problem.intercept and single,
+            asked_ridge=problem.ridge,
+        )
 
     @property
     def facts(self) -> dict[str, str]:

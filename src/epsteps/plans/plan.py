@@ -141,6 +141,13 @@ class Plan:
         """What E F(x) - F* is proved not to exceed, as planning backwards asks for it."""
         return self.utility.bound
 
+    def intervals(self, x: np.ndarray, extras: dict[str, np.ndarray], draw: Any, generator: Any, **asked: Any) -> Any:
+        """Return intervals for a published model's coefficients, from published numbers alone: see ``Run.intervals``.
+
+        ``draw`` draws noise of a mechanism's law, and the generator other numbers, from a public seed.
+        """
+        raise ValueError(f"{self.method} gives no intervals. Use method='objective', with intervals=0.95.")
+
     def conversation(self) -> Conversation:
         """Return a generator of requests that sees published numbers only."""
         raise NotImplementedError

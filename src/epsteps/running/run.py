@@ -4,15 +4,18 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from epsteps.budgets import Concentrated, Cost, Pure
+from epsteps.budgets.mechanisms import Mechanism
 from epsteps.data.chunks import Blocks, watching
 from epsteps.data.rows import Rows
 from epsteps.ledger.books import Account
+from epsteps.methods.intervals.table import Contrasts, Intervals
 from epsteps.methods.smoothness import SmoothnessEstimate, SmoothnessPlan
 from epsteps.noise import Source
 from epsteps.plans.plan import Conversation, OverspentError, Plan, Published
@@ -21,6 +24,7 @@ from epsteps.problem import limits, validate
 from epsteps.problem.grid import Points
 from epsteps.problem.problem import Problem
 from epsteps.problem.rounding import up
+from epsteps.problem.shapes import Shape
 from epsteps.running import floats, taps
 from epsteps.running.checkpoint import Checkpoint
 from epsteps.running.solver import Start, Tilted, grid_minimum
@@ -56,6 +60,48 @@ class Run:
     def spent(self) -> float:
         """Epsilon (or rho) of everything published here: the steps of each repetition (not the plan's expenses)."""
         return self.plan.spending(self.repetitions).amount
+
+    def intervals(
+        self,
+        level: float | None = None,
+        target: str | None = None,
+        contrasts: Contrasts = None,
+        *,
+        names: Sequence[str] | None = None,
+        seed: int = 0,
+    ) -> Intervals:
+        """Return intervals for the coefficients of a minimum, or for contrasts: computed from what was published.
+
+        They are measured where the plan bought curvature (``intervals=0.95``) and what was released of it supports
+        them, and otherwise upper bounds that are proved from the ridge alone. Nothing is spent, and no record is read.
+
+        Parameters
+        ----------
+        level : float, optional
+            From 0.5 to 0.99; the plan's, or 0.95.
+        target : "population" or "sample", optional
+            The minimum that the interval is for: that of the population, by default where the model or a bought
+            dispersion says how samples vary; or that of the records, from which noise alone separates the model.
+        contrasts : "levels", matrix or mapping, optional
+            What is asked for in the place of coefficients: each level of a category against the mean of its category's
+            levels; rows of a matrix; or rows by their names.
+        names : sequence of str, optional
+            The coefficients' names, the intercept's last.
+        seed : int
+            Public seed of the draws that the widths are quantiles of. They protect nothing.
+        """
+        if self.path.ndim != 2:
+            raise ValueError(f"intervals are for one run, and here are {self.repetitions}. Leave repetitions out.")
+        generator = np.random.default_rng(validate.integer("seed", seed, low=0))
+        asked = {"level": level, "target": target, "contrasts": contrasts, "names": names}
+        return self.plan.intervals(self.x, self.extras, partial(drawn_publicly, generator), generator, **asked)
+
+
+def drawn_publicly(
+    generator: np.random.Generator, mechanism: Mechanism, scale: float, shape: tuple[int, ...], body: Shape
+) -> np.ndarray:
+    """Return noise of a known law from a generator whose seed is public: for simulations. It protects nothing."""
+    return Source(int(generator.integers(2**63))).draw(mechanism, scale, shape, body)
 
 
 def run(

@@ -1,9 +1,9 @@
 """The plan of a model with intervals: a tilted minimum first, then what its intervals are computed from."""
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from epsteps.budgets.corners import Corners
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.methods.curvature import MATRIX_ROWS, Statistic
 from epsteps.methods.intervals.frame import Frame, Layout, statistic
-from epsteps.methods.intervals.released import Released
+from epsteps.methods.intervals.released import Released, Tilts
 from epsteps.methods.intervals.sums import Curvature, Dispersion, Mean, Means, Squares
 from epsteps.methods.minimum import LONG, Minimum
 from epsteps.methods.objective import ObjectivePlan, candidates, composed_corners, minimisable, planned
@@ -21,11 +21,6 @@ from epsteps.problem import limits, validate
 from epsteps.problem.box import Box
 from epsteps.problem.problem import Problem
 from epsteps.problem.rounding import down, up
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.random import Generator
 
 # Share of the budget for the sizes, and for the dispersion where one is bought.
 _SIZES, _DISPERSION = 0.03, 0.03
@@ -232,32 +227,18 @@ class IntervalPlan(ObjectivePlan):
         """Return the frame that follows from released sizes."""
         return self.layout.frame(self.layout.sizes(sizes, self.statistics))
 
-    def released(
-        self, x: np.ndarray, extras: dict[str, np.ndarray], tilts: "Callable[[Generator, int], np.ndarray]"
-    ) -> Released:
-        """Return what intervals are computed from: the published model of one run, and what it published besides.
-
-        ``tilts`` draws tilts of the mean's gradient, of the law that this plan has, from a generator with a public
-        seed.
-        """
+    def released(self, x: np.ndarray, extras: dict[str, np.ndarray], tilts: Tilts) -> Released:
+        """Return what intervals are computed from: the published model of one run, and what it published besides."""
         bought: dict[str, Any] = {}
         if self.mode == "measured":
             frame = self.frame(extras["sizes"])
             request = self.curvature_at(x, frame)
-            bought |= {"T": frame.T, "matrix": extras["curvature"], "scale": request.scale * request.unit}
+            noise = self.kind.either("wishart", "gaussian")
+            scale = request.scale * request.unit
+            bought = {"T": frame.T, "matrix": extras["curvature"], "scale": scale, "noise": noise}
         if self.dispersion:
             bought["dispersion"] = self._dispersion(extras["dispersion"])
-        return Released(
-            x=x,
-            n=self.problem.n,
-            ridge=self.ridge,
-            tilts=tilts,
-            output_scale=self.output_scales[0],
-            slack=self.objective.radius(self.tolerance),
-            likelihood=self.problem.loss.is_likelihood,
-            noise=self.kind.either("wishart", "gaussian"),
-            **bought,
-        )
+        return replace(super().released(x, extras, tilts), **bought)
 
     def _dispersion(self, published: np.ndarray) -> tuple[float, float]:
         """Return phi, the mean of slope² over that of s', and the scale of its noise: Laplace's, or a deviation.

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 from scipy import stats
 
-if TYPE_CHECKING:
-    from numpy.random import Generator
+# Draws of the tilt of a mean's gradient, one in each row, from a generator whose seed is public.
+Tilts = Callable[[Generator, int], np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +53,7 @@ class Released:
     x: np.ndarray
     n: int
     ridge: float
-    tilts: "Callable[[Generator, int], np.ndarray]"
+    tilts: Tilts
     output_scale: float
     slack: float
     likelihood: bool
@@ -87,7 +88,7 @@ class Released:
         """Whether it is known how far the sample's minimum is from the population's."""
         return self.likelihood or self.dispersion is not None
 
-    def matrices(self, generator: "Generator", count: int) -> np.ndarray:
+    def matrices(self, generator: Generator, count: int) -> np.ndarray:
         """Return draws of the noise in the matrix."""
         k = 0 if self.matrix is None else len(self.matrix)
         if self.noise == "gaussian":
@@ -97,7 +98,7 @@ class Released:
         first, second = generator.standard_normal((2, count, k + 1, k))
         return self.scale * (first.transpose(0, 2, 1) @ first - second.transpose(0, 2, 1) @ second)
 
-    def along(self, generator: "Generator", count: int) -> np.ndarray:
+    def along(self, generator: Generator, count: int) -> np.ndarray:
         """Return draws of v'Ev, E the noise in the matrix and v a vector of length 1: all have the same law."""
         k = 0 if self.matrix is None else len(self.matrix)
         if self.noise == "gaussian":
@@ -105,13 +106,13 @@ class Released:
         first, second = generator.chisquare(k + 1, (2, count))
         return self.scale * (first - second)
 
-    def outputs(self, generator: "Generator", count: int) -> np.ndarray:
+    def outputs(self, generator: Generator, count: int) -> np.ndarray:
         """Return draws of the noise on the output: a Gamma(D) radius times a uniform direction."""
         directions = generator.standard_normal((count, self.dimension))
         radii = self.output_scale * generator.gamma(self.dimension, size=count)
         return directions * (radii / np.linalg.norm(directions, axis=1))[:, None]
 
-    def dispersions(self, generator: "Generator", count: int) -> np.ndarray:
+    def dispersions(self, generator: Generator, count: int) -> np.ndarray:
         """Return what phi may be: the released number less its noise, given that this is positive; or 1."""
         if self.dispersion is None:
             return np.ones(count)

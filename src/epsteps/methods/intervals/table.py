@@ -11,6 +11,7 @@ from scipy.special import ndtri
 from epsteps.methods.intervals import posterior
 from epsteps.methods.intervals.released import Released
 from epsteps.problem import validate
+from epsteps.problem.problem import Problem
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -136,6 +137,8 @@ def intervals_of(
         The problem's own ridge, which the minimised objective's may exceed.
     """
     validate.choice("target", target, TARGETS)
+    if len(names) != released.dimension:
+        raise ValueError(f"names must be one for each of {released.dimension} coefficients, got {len(names)}.")
     if not _LEVELS[0] <= level <= _LEVELS[1]:
         raise ValueError(f"level must be between {_LEVELS[0]} and {_LEVELS[1]}, got {level!r}.")
     if target == "population" and not released.has_sampling:
@@ -165,6 +168,14 @@ def intervals_of(
         target=target,
         notes=_notes(released, gate, sampled, asked_ridge, contrasts),
     )
+
+
+def coefficient_names(problem: Problem) -> list[str]:
+    """Return names for the coordinates of x: columns by their numbers, for each output of the loss."""
+    columns = [f"x{j}" for j in range(problem.d)] + ["intercept"] * problem.intercept
+    if problem.loss.outputs == 1:
+        return columns
+    return [f"{output}: {column}" for output in range(problem.loss.outputs) for column in columns]
 
 
 def _directions(
