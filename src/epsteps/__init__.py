@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from epsteps import bounds, budgets
-from epsteps.auditing import Audit, audit
+from epsteps.auditing import Audit, Calibration, Coverage, audit, calibration, coverage
 from epsteps.bounds import NoBoundError
 from epsteps.bounds.steps import Steps, gd, heavy_ball, multistage, nesterov, restarted_nesterov
 from epsteps.budgets import Approximate, Concentrated, Expense, Pure
@@ -59,10 +59,12 @@ __all__ = [
     "Ball",
     "Box",
     "BudgetExceededError",
+    "Calibration",
     "Category",
     "Charge",
     "CheckpointError",
     "Concentrated",
+    "Coverage",
     "CurvaturePlan",
     "Domain",
     "Expense",
@@ -103,7 +105,9 @@ __all__ = [
     "audit",
     "bounds",
     "budgets",
+    "calibration",
     "check",
+    "coverage",
     "estimate_smoothness",
     "evaluate",
     "gd",
