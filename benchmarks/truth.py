@@ -1,6 +1,8 @@
 """Whether what the library says about accuracy is true: `python benchmarks/truth.py PART ...`.
 
-Parts: tables (write real tables to one folder), excess (predicted against measured excess risk, cell by cell), report.
+Parts: tables (write real tables to one folder), excess (predicted against measured excess risk, cell by cell), report
+(of those cells), required (do fits at the answers of required_epsilon and required_n reach the error), coverage (of
+intervals, on populations that are known), bugs (are planted ones found), page (write all tables to a page).
 Cells are JSON lines in --out, measured by --jobs processes; a plan that was measured is not run again. Everything
 here reads records without protection: these are experiments.
 """
@@ -9,7 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from truth_parts import cells, summary, tables
+from truth_parts import cells, coverage, required, summary, tables
 
 
 def arguments() -> argparse.Namespace:
@@ -34,6 +36,21 @@ def arguments() -> argparse.Namespace:
     part.add_argument("--cells", type=Path, required=True, help="file of JSON lines")
     part.add_argument("--out", type=Path, required=True, help="Markdown file; the picture is beside it")
     part.add_argument("--held-out", action="store_true", help="only tables that formulas were not tuned on")
+    part = parts.add_parser("required", help="fit at the answers of required_epsilon and required_n")
+    part.add_argument("--data", type=Path, required=True, help="folder that the part 'tables' wrote")
+    part.add_argument("--out", type=Path, required=True, help="Markdown file")
+    part.add_argument("--jobs", type=int, default=1)
+    for name in ("coverage", "bugs"):
+        part = parts.add_parser(name, help="simulate intervals" + (" with planted bugs" if name == "bugs" else ""))
+        part.add_argument("--out", type=Path, required=True, help="file of JSON lines; what it holds is kept")
+        part.add_argument("--replications", type=int, default=300)
+        part.add_argument("--share", type=float, default=1 / 3, help="of replications, for more than 1e5 records")
+        part.add_argument("--groups", nargs="+", choices=("grid", "fresh", "broken", "beside"), help="all by default")
+        part.add_argument("--jobs", type=int, default=1)
+        part.add_argument("--minutes", type=float, default=60.0, help="nothing is begun after so long")
+    part = parts.add_parser("page", help="write tables between the markers of a page")
+    part.add_argument("--page", type=Path, required=True, help="such as docs/inference.md")
+    part.add_argument("--tables", type=Path, nargs="+", required=True, help="Markdown files, named as their markers")
     return parser.parse_args()
 
 
@@ -54,6 +71,17 @@ def main() -> None:
             options.out.write_text(summary.markdown(found))
             summary.draw(found, options.out.with_suffix(".png"))
             print(options.out.read_text())
+        case "required":
+            options.out.write_text(required.markdown(required.measure(options)))
+            print(options.out.read_text())
+        case "coverage" | "bugs":
+            coverage.measure(options)
+            write = coverage.markdown if options.part == "coverage" else coverage.bugs_markdown
+            options.out.with_suffix(".md").write_text(write(coverage.read(options.out)))
+            print(options.out.with_suffix(".md").read_text())
+        case "page":
+            for table in options.tables:
+                summary.insert(options.page, table.stem, table.read_text())
 
 
 if __name__ == "__main__":

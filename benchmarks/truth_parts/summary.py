@@ -46,11 +46,27 @@ def markdown(cells: list[dict]) -> str:
     ]
     if useful:
         share = f"{within(useful):.1%} of {len(useful)}"
-        lines += [f"Of the others, predicted over measured lies within [{BAND[0]:g}, {BAND[1]:g}] in {share}.", ""]
+        better = [cell for cell in known if cell["measured"] < cell["zero"]]
+        strict = f"{within(useful) * len(useful) / len(better):.1%} of the {len(better)} that measure better than x = 0"
+        lines += [
+            f"Of the others, predicted over measured lies within [{BAND[0]:g}, {BAND[1]:g}] in {share}. (If those "
+            f"count as wrong that only the prediction calls hopeless: {strict}.)",
+            "",
+        ]
     for group in GROUPS:
         lines += [*_shares(useful, group), ""]
     lines += [*_verdicts(known), *_hopeless(known), *_steps(known), *_bounds(known), *_worst(useful)]
     return "\n".join([*lines, *_refusals(refused)]) + "\n"
+
+
+def insert(page: Path, name: str, text: str) -> None:
+    """Write a text between the markers of its name on a page, or raise if there are none."""
+    begin, end = f"<!-- begin {name} -->\n", f"<!-- end {name} -->"
+    before, _, rest = page.read_text().partition(begin)
+    _, found, after = rest.partition(end)
+    if not found:
+        raise ValueError(f"{page} has no markers {begin.strip()} and {end}.")
+    page.write_text(f"{before}{begin}\n{text.strip()}\n\n{end}{after}")
 
 
 def _shares(cells: list[dict], group: str) -> list[str]:
@@ -153,28 +169,33 @@ def _refusals(cells: list[dict]) -> list[str]:
 
 
 def draw(cells: list[dict], path: Path) -> None:
-    """Draw predicted over measured, in units of F(0) - F*: useful cells in colour by method, hopeless ones grey."""
-    known = [cell for cell in cells if cell.get("predicted") and "measured" in cell]
-    losses = sorted({cell["loss"] for cell in known})
-    methods = sorted({cell["method"] for cell in known})
+    """Draw predicted over measured, in units of F(0) - F*: useful cells in colour by method, hopeless ones grey.
+
+    "auto" stands for one of the others, whose points are the same, and is not drawn.
+    """
+    known = [cell for cell in cells if cell.get("predicted") and "measured" in cell and "auto" not in cell["method"]]
+    losses, methods = (sorted({cell[name] for cell in known}) for name in ("loss", "method"))
     colours = dict(zip(methods, plt.get_cmap("tab10").colors, strict=False))
-    figure, axes = plt.subplots(1, len(losses), figsize=(4.6 * len(losses), 5.2), squeeze=False, layout="constrained")
-    for axis, loss in zip(axes[0], losses, strict=True):
-        of_loss = [cell for cell in known if cell["loss"] == loss]
-        for method in methods:
-            some = [cell for cell in of_loss if cell["method"] == method]
-            x, y = (np.array([max(cell[k], 1e-12) / cell["zero"] for cell in some]) for k in ("measured", "predicted"))
-            shades = [colours[method] if not is_hopeless(cell) else "#cccccc" for cell in some]
-            axis.scatter(x, y, s=9, c=shades, label=None, linewidths=0)
-        ends = np.array([1e-6, 1e3])
+    rows = -(-len(losses) // 3)
+    figure, axes = plt.subplots(rows, 3, figsize=(13, 4.4 * rows), squeeze=False, layout="constrained")
+    ends = np.array([1e-6, 1e3])
+    for axis, loss in zip(axes.flat, losses, strict=False):
+        some = [cell for cell in known if cell["loss"] == loss]
+        x, y = (np.array([max(cell[k], 1e-12) / cell["zero"] for cell in some]) for k in ("measured", "predicted"))
+        hopeless = np.array([is_hopeless(cell) for cell in some])
+        axis.scatter(x[hopeless], y[hopeless], s=8, c="#cccccc", linewidths=0)
+        shades = [colours[cell["method"]] for cell in some if not is_hopeless(cell)]
+        axis.scatter(x[~hopeless], y[~hopeless], s=12, c=shades, linewidths=0)
         axis.plot(ends, ends, color="black", lw=0.9)
         for factor in BAND:
             axis.plot(ends, factor * ends, color="black", lw=0.6, ls=":")
-        axis.set(xscale="log", yscale="log", xlim=ends, ylim=ends, title=loss, xlabel="measured / (F(0) - F*)")
+        axis.set(xscale="log", yscale="log", xlim=ends, ylim=ends, title=loss)
+        axis.set(xlabel="measured / (F(0) - F*)", ylabel="predicted / (F(0) - F*)")
         axis.grid(alpha=0.3)
-    axes[0][0].set_ylabel("predicted / (F(0) - F*)")
+    for axis in axes.flat[len(losses) :]:
+        axis.set_axis_off()
     handles = [plt.Line2D([], [], marker="o", ls="", color=colours[m], label=m) for m in methods]
     handles.append(plt.Line2D([], [], marker="o", ls="", color="#cccccc", label="hopeless"))
     figure.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False, fontsize=8)
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=100)
     plt.close(figure)

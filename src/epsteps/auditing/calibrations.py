@@ -28,7 +28,10 @@ _LARGEST = 1e100
 
 @dataclass(frozen=True)
 class CalibrationPoint:
-    """One budget: what its plan predicts of E F(x) - F*, and what seeded runs measured, with the standard error."""
+    """One budget: what its plan predicts of E F(x) - F*, and what seeded runs measured, with the standard error.
+
+    A plan that predicts nothing has NaN there.
+    """
 
     amount: float
     predicted: float
@@ -154,7 +157,8 @@ def calibration(
         excess = _excess(made, data, lowest, runs, seed + number * runs)
         error = float(np.std(excess, ddof=1) / np.sqrt(runs))
         told = made.utility
-        points.append(CalibrationPoint(amount, told.expected, told.bound, told.verdict, float(np.mean(excess)), error))
+        predicted = float("nan") if told.expected is None else told.expected
+        points.append(CalibrationPoint(amount, predicted, told.bound, told.verdict, float(np.mean(excess)), error))
     return Calibration(plan, tuple(points), float(data.value(np.zeros_like(x))) - lowest, runs, seed)
 
 
