@@ -38,8 +38,9 @@ def arguments() -> argparse.Namespace:
     part.add_argument("--held-out", action="store_true", help="only tables that formulas were not tuned on")
     part = parts.add_parser("required", help="fit at the answers of required_epsilon and required_n")
     part.add_argument("--data", type=Path, required=True, help="folder that the part 'tables' wrote")
-    part.add_argument("--out", type=Path, required=True, help="Markdown file")
+    part.add_argument("--out", type=Path, required=True, help="file of JSON lines; what it holds is kept")
     part.add_argument("--jobs", type=int, default=1)
+    part.add_argument("--minutes", type=float, default=60.0, help="nothing is begun after so long")
     for name in ("coverage", "bugs"):
         part = parts.add_parser(name, help="simulate intervals" + (" with planted bugs" if name == "bugs" else ""))
         part.add_argument("--out", type=Path, required=True, help="file of JSON lines; what it holds is kept")
@@ -52,6 +53,11 @@ def arguments() -> argparse.Namespace:
     part.add_argument("--page", type=Path, required=True, help="such as docs/inference.md")
     part.add_argument("--tables", type=Path, nargs="+", required=True, help="Markdown files, named as their markers")
     return parser.parse_args()
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text)
+    print(text)
 
 
 def main() -> None:
@@ -68,17 +74,15 @@ def main() -> None:
                 found = [cell for cell in found if cell["set"] not in tables.TUNED]
             if not found:
                 sys.exit("there are no cells.")
-            options.out.write_text(summary.markdown(found))
+            _write(options.out, summary.markdown(found))
             summary.draw(found, options.out.with_suffix(".png"))
-            print(options.out.read_text())
         case "required":
-            options.out.write_text(required.markdown(required.measure(options)))
-            print(options.out.read_text())
+            required.measure(options)
+            _write(options.out.with_suffix(".md"), required.markdown(required.read(options.out)))
         case "coverage" | "bugs":
             coverage.measure(options)
             write = coverage.markdown if options.part == "coverage" else coverage.bugs_markdown
-            options.out.with_suffix(".md").write_text(write(coverage.read(options.out)))
-            print(options.out.with_suffix(".md").read_text())
+            _write(options.out.with_suffix(".md"), write(coverage.read(options.out)))
         case "page":
             for table in options.tables:
                 summary.insert(options.page, table.stem, table.read_text())

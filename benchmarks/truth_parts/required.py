@@ -1,8 +1,11 @@
 """Whether a fit at the answer of required_epsilon, or of required_n, reaches the error that was asked for."""
 
+import json
+import os
+import time
 from argparse import Namespace
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -45,6 +48,15 @@ class Question:
     kind: str
     share: float
     wanted: str
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What names the question."""
+        return (self.path.stem, self.loss, self.release, self.kind, self.share, self.wanted)
+
+    def tried(self, end: float) -> dict[str, Any] | None:
+        """Return the answer and what it measures, or None if time is over."""
+        return self.answer() if time.monotonic() < end else None
 
     def answer(self) -> dict[str, Any]:
         """Return the answer, and what fits at the answer measure."""
@@ -104,14 +116,30 @@ def _questions(folder: Path) -> Iterator[Question]:
             print(f"{name}: missing, left out")
 
 
-def measure(options: Namespace) -> list[dict]:
-    """Return the rows of the table."""
-    with ProcessPoolExecutor(options.jobs) as pool:
-        return list(pool.map(Question.answer, list(_questions(options.data))))
+def measure(options: Namespace) -> None:
+    """Answer every question that the file does not hold, and add what was found to it."""
+    known = {_key(row) for row in read(options.out)}
+    end = time.monotonic() + 60 * options.minutes
+    asked = [question for question in _questions(options.data) if question.key not in known]
+    with ProcessPoolExecutor(options.jobs, initializer=os.nice, initargs=(10,)) as pool:
+        for future in as_completed([pool.submit(question.tried, end) for question in asked]):
+            if (row := future.result()) is not None:
+                with options.out.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
+
+
+def read(path: Path) -> list[dict]:
+    """Return the rows of a file."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def _key(row: dict) -> tuple[Any, ...]:
+    return tuple(row[name] for name in ("set", "loss", "release", "kind", "share", "wanted"))
 
 
 def markdown(rows: list[dict]) -> str:
     """Return the table, and how many answers were right."""
+    rows = sorted(rows, key=lambda row: [repr(part) for part in _key(row)])
     ran = [row for row in rows if "measured" in row and row["measured"] < row["zero"]]
     near = sum(abs(row["measured"] / row["error"] - 1) <= TOLERANCE for row in ran)
     kept = sum(row["measured"] <= (1 + TOLERANCE) * row["error"] for row in ran)

@@ -103,7 +103,9 @@ class Calibration:
         axes.plot(amounts, predicted, color="#0072B2", marker="o", label="predicted")
         axes.errorbar(amounts, measured, 2 * errors, color="#D55E00", marker="s", capsize=3, label="measured (2 se)")
         axes.axhline(self.trivial, color="black", lw=0.9, ls=":", label="x = 0")
-        axes.set(xscale="log", yscale="log", xlabel=str(type(self.plan.budget).__name__), ylabel="E F(x) - F*")
+        axes.set(xscale="log", yscale="log", xlabel=f"budget, {amount_name(self.plan.budget)}", ylabel="E F(x) - F*")
+        axes.set_xticks(amounts, [f"{amount:g}" for amount in amounts])
+        axes.set_xticks([], minor=True)
         axes.set_title(f"{self.plan.method}: {self.runs} seeded runs at each budget", fontsize=11)
         axes.legend(frameon=False)
         axes.grid(alpha=0.3)
@@ -174,8 +176,13 @@ def _excess(plan: Plan, data: Rows, lowest: float, runs: int, seed: int) -> np.n
 
 def with_amount(budget: Budget, amount: float) -> Budget:
     """Return a budget of the same kind with another epsilon, or rho."""
-    (name, *_) = (field.name for field in fields(budget) if getattr(budget, field.name) == budget.amount)  # pyright: ignore[reportArgumentType]
-    return replace(budget, **{name: amount})  # pyright: ignore[reportArgumentType]
+    return replace(budget, **{amount_name(budget): amount})  # pyright: ignore[reportArgumentType]
+
+
+def amount_name(budget: Budget) -> str:
+    """Return the name of the field that is the budget's amount: the first that equals it."""
+    names = (field.name for field in fields(budget))  # pyright: ignore[reportArgumentType]
+    return next(name for name in names if getattr(budget, name) == budget.amount)
 
 
 def _planner_of(plan: Plan, data: Rows, *, alone: bool) -> Callable[[Budget], Plan]:
