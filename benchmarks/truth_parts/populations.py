@@ -14,7 +14,6 @@ from scipy.special import expit, ndtr, stdtr
 import epsteps as es
 
 ATOMS = 8000
-RIDGE = 1e-6
 # Pure epsilon-DP is mu-GDP for mu = 2 Φ⁻¹(e^ε/(1 + e^ε)): this epsilon for mu = 1.
 MU_ONE = float(np.log(ndtr(0.5) / ndtr(-0.5)))
 
@@ -39,7 +38,13 @@ class Cell:
     unknown: float = 0.0
     wide: float = 1.0
     signal: float = 1.0
+    ridge: float = 1e-6
     seed: int = 0
+
+    @property
+    def intercept(self) -> bool:
+        """Whether there is one: of fresh cells all have it, of the others those whose columns are not centred."""
+        return self.group in ("fresh", "planted") or self.columns not in ("uniform", "factor", "normal", "opposite")
 
     @property
     def name(self) -> str:
@@ -47,7 +52,7 @@ class Cell:
         words = [f"{self.model} {self.columns} d={self.d} rho={self.rho:g} n={self.n} eps={self.epsilon:.3g}"]
         words += [f"delta={self.delta:g}"] if self.delta else []
         words += ["robust"] if self.robust else []
-        plain = {"unknown": 0.0, "wide": 1.0, "signal": 1.0, "seed": 0}
+        plain = {"unknown": 0.0, "wide": 1.0, "signal": 1.0, "ridge": 1e-6, "seed": 0}
         words += [f"{key}={getattr(self, key):g}" for key, value in plain.items() if getattr(self, key) != value]
         return " ".join(words)
 
@@ -68,7 +73,7 @@ class Cell:
     def _normals(self, rng: np.random.Generator) -> np.ndarray:
         """Return correlated normals: AR(1), or one common factor."""
         normals = rng.standard_normal((ATOMS, self.d))
-        if self.columns == "factor":
+        if self.columns in ("factor", "skewed"):
             return np.sqrt(self.rho) * rng.standard_normal((ATOMS, 1)) + np.sqrt(1 - self.rho) * normals
         for j in range(1, self.d):
             normals[:, j] = self.rho * normals[:, j - 1] + np.sqrt(1 - self.rho**2) * normals[:, j]
@@ -81,8 +86,8 @@ class Cell:
                 X = 2 * ndtr(normals) - 1
             case "normal":
                 X = np.clip(normals / 3, -1, 1)
-            case "skewed":  # log-normal, cut at its 99.9 % point
-                X = np.clip(np.exp(1.2 * normals) / np.exp(1.2 * 3.09), 0, 1)
+            case "skewed":  # log-normal, nearly all of it below half of its range
+                X = np.clip(0.1 * np.exp(0.8 * normals), 0, 1)
             case "heavy":  # Student's t with 3 degrees of freedom, cut at 20
                 uniforms = ndtr(normals)
                 X = np.clip(_student(uniforms) / 20, -1, 1)
@@ -103,9 +108,9 @@ class Cell:
 
     def _targets(self, X: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         theta = self.signal * np.linspace(-1.5, 1.5, self.d) if self.d > 2 else self.signal * np.array([1.0, -0.7])
-        if self.columns in ("skewed", "heavy"):
-            theta = 3 * theta
-        margins = X @ theta[: self.d] + 0.3
+        if self.columns == "heavy":  # most of its values are small
+            theta = 5 * theta
+        margins = X @ theta + 0.3 * self.intercept
         match self.model:
             case "logistic" | "hinge":
                 return np.where(rng.random(ATOMS) < expit(margins), 1.0, -1.0)
@@ -132,7 +137,7 @@ class Cell:
             low, high = self.wide * low, self.wide * high
         box = es.Box(tuple(low.tolist()), tuple(high.tolist()), one_hot=self.blocks)
         loss = losses.get(self.model, es.Squared(1.0))
-        return es.Problem(loss, box, ridge=RIDGE, n=self.n, d=self.d, intercept=True)
+        return es.Problem(loss, box, ridge=self.ridge, n=self.n, d=self.d, intercept=self.intercept)
 
     @property
     def plan(self) -> Any:
@@ -250,8 +255,10 @@ BROKEN = [
 BESIDE = [Cell("beside", "logistic", "uniform", 2, 0.0, n, MU_ONE, seed=20) for n in (1000, 10_000, 100_000)]
 PUBLISHED_WIDTHS = {1000: 3.0, 10_000: 1.36, 100_000: 1.07}
 CELLS = [*_grid(), *FRESH, *BROKEN, *BESIDE]
-# Where each planted bug must be found: noise that is forgotten shows where columns go together.
+# Where planted bugs must be found: a cell whose intervals are measured, with a ridge that counts, and two in
+# which columns go together, so that what the matrix's noise hides decides.
 PLANTED = [
-    Cell("planted", "logistic", "uniform", 5, 0.6, 10_000, 0.6, seed=30),
-    Cell("planted", "logistic", "uniform", 5, 0.9, 100_000, 0.5, seed=31),
+    Cell("planted", "logistic", "uniform", 3, 0.6, 30_000, 1.0, ridge=0.02, seed=30),
+    Cell("planted", "logistic", "uniform", 5, 0.9, 10_000, 1.0, seed=31),
+    Cell("planted", "logistic", "uniform", 3, 0.9, 12_000, 1.0, seed=32),
 ]
