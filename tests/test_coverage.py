@@ -37,25 +37,25 @@ PROBLEM = es.Problem(es.Logistic(), es.Box(-1, 1), ridge=1e-3, n=4000, d=3)
 PLAN = es.plan(PROBLEM, es.Pure(1.0), "objective")
 
 
-@pytest.mark.parametrize(("factor", "lowest", "highest"), [(1.0, 0.9, 0.99), (0.5, 0.5, 0.8)])
+@pytest.mark.parametrize(("factor", "lowest", "highest"), [(1.0, 0.89, 0.995), (0.5, 0.5, 0.8)])
 def test_the_harness_tells_right_intervals_from_intervals_that_are_half_as_wide(monkeypatch, factor, lowest, highest):
     intervals, population = exact_intervals(factor)
     monkeypatch.setattr(es.Run, "intervals", intervals, raising=False)
-    found = es.coverage(PLAN, population, replications=120, seed=3)
+    found = es.coverage(PLAN, population, replications=80, seed=3)
     for target in ("population", "sample"):
         assert lowest < found.mean(target) < highest
         assert found.width(target) == pytest.approx(factor, rel=0.05)
-        assert np.mean([row.control for row in found.rows[target]]) == pytest.approx(0.95, abs=0.045)
+        assert np.mean([row.control for row in found.rows[target]]) == pytest.approx(0.95, abs=0.055)
     assert all(row.low < row.coverage < row.high for row in found.rows["population"])
     assert "population" in str(found)
-    assert found.kinds == {"measured": 120}
+    assert found.kinds == {"measured": 80}
 
 
 def test_the_tilts_of_the_control_have_the_law_that_a_run_draws():
     """With a curvature that hardly bends the minimum moves by H⁻¹ b/n: its spread over seeds is the control's."""
     X, y = uniform(np.random.default_rng(2), 4000)
     rows = es.Rows(PLAN.problem, X, y)
-    models = np.array([es.run(PLAN, rows, seed=seed).x for seed in range(200)])
+    models = np.array([es.run(PLAN, rows, seed=seed).x for seed in range(150)])
     widths = known_widths(PLAN, rows.restated(PLAN.minimised), models.mean(axis=0), np.eye(3), 0.9, 1)[0]["sample"]
     moved = np.quantile(np.abs(models - models.mean(axis=0)), 0.9, axis=0)
     np.testing.assert_allclose(widths, moved, rtol=0.2)
@@ -66,9 +66,9 @@ def test_the_tilts_of_the_control_have_the_law_that_a_run_draws():
 def test_intervals_of_a_plan_cover(kind):
     plan = es.plan(PROBLEM, es.Pure(2.0), "objective", intervals=0.95)
     population = uniform if kind == "function" else uniform(np.random.default_rng(5), 20_000)
-    found = es.coverage(plan, population, replications=60)
-    assert found.mean("population") > 0.88
-    assert found.mean("sample") > 0.88
+    found = es.coverage(plan, population, replications=30)
+    assert found.mean("population") > 0.85
+    assert found.mean("sample") > 0.85
     assert set(found.to_dict()["rows"]) == {"population", "sample"}
 
 
@@ -76,7 +76,7 @@ def test_intervals_of_a_plan_cover(kind):
 def test_contrasts_are_held_against_the_same_contrasts_of_the_truth():
     plan = es.plan(PROBLEM, es.Pure(2.0), "objective", intervals=0.95)
     contrasts = np.array([[1.0, -1.0, 0.0], [0.0, 1.0, -1.0]])
-    found = es.coverage(plan, uniform, replications=40, contrasts=contrasts)
+    found = es.coverage(plan, uniform, replications=20, contrasts=contrasts)
     assert len(found.rows["population"]) == 2
     assert found.mean("population") > 0.85
 
