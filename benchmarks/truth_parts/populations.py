@@ -1,7 +1,8 @@
 """Populations with a known minimum: finite sets of atoms, from which records are drawn with replacement.
 
-All cells that coverage is measured in are declared here, before any of them is run: the grid that the method was
-designed on, fresh ones, those that broke an earlier version of it, and those beside a published method.
+All cells that coverage is measured in are declared here: the grid that the method was designed on, fresh ones, those
+that broke an earlier version of it, and those beside a published method. Those with planted bugs were chosen by
+looking: where each bug shows.
 """
 
 from dataclasses import dataclass, replace

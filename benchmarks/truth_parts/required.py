@@ -23,7 +23,7 @@ RUNS = 30
 MOST_RECORDS, FEWEST_RECORDS = 300_000, 30
 TOLERANCE = 0.25
 DELTA = 1e-5
-# Tables and losses, releases, and kinds of budget, fixed before any was run.
+# Tables and losses, releases, and kinds of budget, fixed before any was run; NUMBER_SHARES were not.
 ASKED = (
     ("paper", "logistic", "final", "pure"),
     ("paper", "logistic", "iterates", "pure"),
