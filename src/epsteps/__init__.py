@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from epsteps import bounds, budgets
-from epsteps.auditing import Audit, audit
+from epsteps.auditing import Audit, Calibration, Coverage, audit, calibration, coverage
 from epsteps.bounds import NoBoundError
 from epsteps.bounds.steps import Steps, gd, heavy_ball, multistage, nesterov, restarted_nesterov
 from epsteps.budgets import Approximate, Concentrated, Expense, Pure
@@ -60,10 +60,12 @@ __all__ = [
     "Ball",
     "Box",
     "BudgetExceededError",
+    "Calibration",
     "Category",
     "Charge",
     "CheckpointError",
     "Concentrated",
+    "Coverage",
     "CurvaturePlan",
     "Domain",
     "Expense",
@@ -106,7 +108,9 @@ __all__ = [
     "audit",
     "bounds",
     "budgets",
+    "calibration",
     "check",
+    "coverage",
     "estimate_smoothness",
     "evaluate",
     "gd",

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+from epsteps.auditing.calibrations import Calibration, calibration
+from epsteps.auditing.coverages import Coverage, coverage
 from epsteps.auditing.minima import audit_tilted, tilted_total
 from epsteps.auditing.releases import audit_releases, examples_of
 from epsteps.auditing.report import Audit, StepBound, draw
@@ -11,7 +13,7 @@ from epsteps.methods import ObjectivePlan
 from epsteps.plans.plan import Example, Plan
 from epsteps.problem import validate
 
-__all__ = ["Audit", "StepBound", "audit", "draw", "work"]
+__all__ = ["Audit", "Calibration", "Coverage", "StepBound", "audit", "calibration", "coverage", "draw", "work"]
 
 
 def audit(

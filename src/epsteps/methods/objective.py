@@ -75,6 +75,9 @@ class ObjectivePlan(OfMinimum, Plan):
         Name of the loss that was declared, where the problem's takes its place.
     """
 
+    # Of intervals, where none is asked for.
+    usual_level = 0.95
+
     problem: Problem
     budget: Budget
     mechanism: str
@@ -184,11 +187,6 @@ class ObjectivePlan(OfMinimum, Plan):
         return Corners(self.corners.multiplicities, self.corners.ratios, shifts)
 
     @property
-    def level(self) -> float:
-        """The level of intervals, where none is asked for."""
-        return 0.95
-
-    @property
     def of_the_minimum(self) -> "ObjectivePlan":
         """The plan of what is tilted alone, for audits: this one, unless it releases more."""
         return self
@@ -275,7 +273,7 @@ class ObjectivePlan(OfMinimum, Plan):
             released,
             generator,
             names=coefficient_names(problem) if names is None else names,
-            level=self.level if level is None else level,
+            level=self.usual_level if level is None else level,
             target=target or ("population" if released.has_sampling else "sample"),
             contrasts=contrasts,
             categories=problem.domain.one_hot if single else (),

@@ -141,7 +141,18 @@ class Plan:
         """What E F(x) - F* is proved not to exceed, as planning backwards asks for it."""
         return self.utility.bound
 
-    def intervals(self, x: np.ndarray, extras: dict[str, np.ndarray], draw: Any, generator: Any, **asked: Any) -> Any:
+    def intervals(
+        self,
+        x: np.ndarray,
+        extras: dict[str, np.ndarray],
+        draw: Callable[..., np.ndarray],
+        generator: np.random.Generator,
+        *,
+        level: float | None = None,
+        target: str | None = None,
+        contrasts: Any = None,
+        names: Sequence[str] | None = None,
+    ) -> Any:
         """Return intervals for a published model's coefficients, from published numbers alone: see ``Run.intervals``.
 
         ``draw`` draws noise of a mechanism's law, and the generator other numbers, from a public seed.

@@ -141,6 +141,11 @@ class IntervalPlan(ObjectivePlan):
         return "objective perturbation with intervals"
 
     @property
+    def usual_level(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The level of intervals, where none is asked for."""
+        return self.level
+
+    @property
     def kind(self) -> type[Cost]:
         """The currency of what is released besides the minimum: that of its tilt's noise."""
         return self.noise.kind

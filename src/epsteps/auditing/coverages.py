@@ -1,0 +1,320 @@
+"""Coverage of intervals by simulation, before any data: records are drawn from a population that is known."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri
+
+from epsteps.auditing import attacks
+from epsteps.auditing.optimum import minimiser
+from epsteps.data.rows import Rows
+from epsteps.methods import ObjectivePlan
+from epsteps.noise import Source
+from epsteps.problem import validate
+from epsteps.problem.problem import Problem
+from epsteps.problem.validate import require
+from epsteps.running.run import run
+
+Arrays = tuple[np.ndarray, np.ndarray]
+Draw = Callable[[np.random.Generator, int], Arrays]
+TARGETS = ("population", "sample")
+# Records that stand for the population of a function: so many times n, within limits of memory.
+_TIMES, _FEWEST, _MOST_NUMBERS = 100, 1_000_000, 2**26
+# Draws of the tilt for the width that a known Hessian would give.
+_TILTS = 4000
+# Confidence of the bounds on coverage.
+_CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """Where records come from, as a problem declares them: drawn afresh, and all of them for the exact minimum."""
+
+    draw: Draw
+    everybody: Arrays
+
+    @classmethod
+    def of(cls, population: "Draw | Arrays", problem: Problem, seed: int) -> "Population":
+        """Return the population of a function, or of arrays (X, y), from which rows are drawn with replacement."""
+        if callable(population):
+            count = min(max(_TIMES * problem.n, _FEWEST), max(_MOST_NUMBERS // problem.width, problem.n))
+            return cls(population, population(np.random.default_rng([seed, 2**32 - 1]), count))
+        X, y = (np.asarray(part) for part in population)
+        if len(X) != len(y):
+            raise ValueError(f"the population's features and targets must have one length, got {len(X)} and {len(y)}.")
+
+        def rows(generator: np.random.Generator, n: int) -> Arrays:
+            chosen = generator.integers(len(y), size=n)
+            return X[chosen], y[chosen]
+
+        return cls(rows, (X, y))
+
+    def minimum(self, minimised: Problem) -> np.ndarray:
+        """Return the minimiser over everybody of what the plan minimises, its ridge and its loss."""
+        X, y = self.everybody
+        return minimiser(Rows(replace(minimised, n=len(y)), X, y))
+
+
+@dataclass(frozen=True, eq=False)
+class Replication:
+    """One draw of records and one seeded run: for each target, which numbers were covered, and half the widths.
+
+    ``known`` is half the width that the exact Hessian and the exact covariance of scores would give, ``control`` what
+    such intervals cover, and ``free`` half the width of the usual ones without privacy.
+    """
+
+    kind: str
+    covered: dict[str, np.ndarray]
+    control: dict[str, np.ndarray]
+    widths: dict[str, np.ndarray]
+    known: dict[str, np.ndarray]
+    free: np.ndarray
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CoverageRow:
+    """One coefficient (or contrast): how often its interval covers, with bounds at 95 % confidence, and how wide.
+
+    ``control`` is what an interval covers that knows the Hessian and the scores exactly: what the method can hope for.
+    """
+
+    name: str
+    coverage: float
+    low: float
+    high: float
+    width: float
+    over_known: float
+    over_free: float
+    control: float
+
+
+@dataclass(frozen=True, eq=False)
+class Coverage:
+    """How often intervals cover what they are for, by simulation. Made by :func:`epsteps.coverage`.
+
+    ``rows`` has, for each target, one row for each number. ``kinds`` counts the replications whose intervals were
+    "measured" or "provable"; ``of_kind`` is the mean coverage of each.
+    """
+
+    plan: ObjectivePlan
+    level: float
+    replications: int
+    seed: int
+    rows: dict[str, tuple[CoverageRow, ...]]
+    kinds: dict[str, int]
+    of_kind: dict[str, dict[str, float]]
+
+    def mean(self, target: str = "population") -> float:
+        """Return the mean coverage over all numbers."""
+        return float(np.mean([row.coverage for row in self.rows[target]]))
+
+    def worst(self, target: str = "population") -> CoverageRow:
+        """Return the number that is covered least."""
+        return min(self.rows[target], key=lambda row: row.coverage)
+
+    def width(self, target: str = "population") -> float:
+        """Return the median, over all numbers, of the width over that of a known Hessian."""
+        return float(np.median([row.over_known for row in self.rows[target]]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain data."""
+        rows = {target: [vars(row) for row in rows] for target, rows in self.rows.items()}
+        facts = {"level": self.level, "replications": self.replications, "seed": self.seed}
+        return facts | {"kinds": self.kinds, "of_kind": self.of_kind, "rows": rows}
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{count} {kind}" for kind, count in sorted(self.kinds.items()))
+        lines = [
+            f"Coverage of {self.level:.0%} intervals, {self.replications} simulated fits ({counts}); bounds are at "
+            f"{_CONFIDENCE:.0%} confidence"
+        ]
+        for target, rows in self.rows.items():
+            worst = self.worst(target)
+            lines += [
+                f"  of the {target}'s minimum: mean {self.mean(target):.3f}, worst {worst.coverage:.3f} ({worst.name})",
+                f"{'coverage':>27} {'bounds':>14} {'half width':>10} {'/ known':>8} {'/ free':>8} {'known H':>8}",
+                *(
+                    f"  {row.name:<16.16} {row.coverage:>8.3f} {f'{row.low:.3f} {row.high:.3f}':>14} "
+                    f"{row.width:>10.3g} {row.over_known:>8.2f} {row.over_free:>8.2f} {row.control:>8.3f}"
+                    for row in rows
+                ),
+            ]
+        lines.append(
+            "  (Widths over those with a known Hessian, and over usual ones without privacy; known H: coverage"
+        )
+        return "\n".join([*lines, "  of intervals that know the Hessian. Records were simulated: no data was read.)"])
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        """Draw coverage with its bounds for each number, and write the picture if a path is given."""
+        plots = require("matplotlib.figure", "plots", "drawing coverage")
+        figure = plots.Figure((7, 1.5 + 0.28 * len(next(iter(self.rows.values())))), layout="constrained")
+        axes = figure.subplots()
+        for (target, rows), colour, shift in zip(
+            self.rows.items(), ("#0072B2", "#D55E00"), (-0.12, 0.12), strict=False
+        ):
+            middle, low, high = (np.array([getattr(r, name) for r in rows]) for name in ("coverage", "low", "high"))
+            places = np.arange(len(rows)) + shift
+            axes.errorbar(
+                middle, places, xerr=(middle - low, high - middle), fmt="o", color=colour, ms=4, label=f"{target}'s"
+            )
+            axes.set_yticks(np.arange(len(rows)), [row.name for row in rows])
+        axes.axvline(self.level, color="black", lw=0.9, ls=":")
+        axes.set(xlabel="coverage", title=f"{self.level:.0%} intervals, {self.replications} simulated fits")
+        axes.invert_yaxis()
+        axes.legend(frameon=False, title="minimum of")
+        axes.grid(alpha=0.3, axis="x")
+        if path is not None:
+            figure.savefig(path, dpi=150)
+        return figure
+
+
+def coverage(
+    plan: ObjectivePlan,
+    population: Draw | Arrays,
+    *,
+    replications: int = 300,
+    level: float = 0.95,
+    contrasts: np.ndarray | None = None,
+    seed: int = 1,
+    on_step: Callable[[int], None] | None = None,
+) -> Coverage:
+    """Find by simulation how often a plan's intervals cover, before any data: records come from a known population.
+
+    Each replication draws n records, runs the plan on them with a seed and asks for its intervals. They are held
+    against the population's minimum and the sample's, both of the loss and the ridge that the plan minimises.
+
+    Parameters
+    ----------
+    plan : Plan
+        A plan with intervals: ``epsteps.plan(problem, budget, release="final", intervals=0.95)``.
+    population : callable or (X, y)
+        A function (generator, n) -> (X, y) that draws n records, or arrays, from which rows are drawn with replacement.
+        The minimum over a population that is a function is that of 100 n of its records (a million at least).
+    replications : int
+        Simulated fits.
+    level : float
+        Of the intervals.
+    contrasts : array, optional
+        One row for each number that is asked for, as for ``run.intervals``; the coefficients themselves by default.
+    seed : int
+        Makes the simulation repeatable.
+    on_step : callable, optional
+        Called after each replication with their number, for a progress bar.
+    """
+    found = []
+    numbers = range(validate.integer("replications", replications))
+    for replication in replicate(plan, population, numbers, level=level, contrasts=contrasts, seed=seed):
+        found.append(replication)
+        if on_step is not None:
+            on_step(len(found))
+    return collected(plan, found, level=level, seed=seed)
+
+
+def replicate(
+    plan: ObjectivePlan,
+    population: Draw | Arrays,
+    numbers: Sequence[int],
+    *,
+    level: float = 0.95,
+    contrasts: np.ndarray | None = None,
+    seed: int = 1,
+) -> Iterator[Replication]:
+    """Yield the replications with these numbers; they depend on the seed and on their number alone."""
+    source = Population.of(population, plan.problem, seed)
+    matrix = np.eye(plan.problem.dimension) if contrasts is None else np.asarray(contrasts, dtype=float)
+    truth = matrix @ source.minimum(plan.minimised)
+    for number in numbers:
+        generator = np.random.default_rng([seed, number])
+        rows = Rows(plan.problem, *source.draw(generator, plan.problem.n))
+        made = run(plan, rows, seed=int(generator.integers(2**31)))
+        exact = rows.restated(plan.minimised)
+        aims = {"population": truth, "sample": matrix @ minimiser(exact)}
+        asked = {target: made.intervals(level=level, target=target, contrasts=contrasts) for target in TARGETS}
+        known, free = known_widths(plan, exact, made.x, matrix, level, number)
+        yield Replication(
+            kind=str(asked["population"].kind),
+            covered={t: (asked[t].low <= aims[t]) & (aims[t] <= asked[t].high) for t in TARGETS},
+            widths={t: (asked[t].high - asked[t].low) / 2 for t in TARGETS},
+            control={t: np.abs(matrix @ made.x - aims[t]) <= known[t] for t in TARGETS},
+            known=known,
+            free=free,
+            names=tuple(asked["population"].names),
+        )
+
+
+def known_widths(
+    plan: ObjectivePlan, rows: Rows, x: np.ndarray, matrix: np.ndarray, level: float, seed: int
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Return half the widths that the exact Hessian at x and the exact covariance of scores would give, UNPROTECTED.
+
+    Of the population's and of the sample's minimum, as quantiles of |H⁻¹(b/n + score)| with b from the tilt's law; and
+    those of usual intervals, without a tilt.
+    """
+    n, inverse = rows.problem.n, np.linalg.inv(rows.hessian(x))
+    tilts = matrix @ inverse @ tilts_of(plan, _TILTS, seed) / n
+    spread = matrix @ inverse @ score_covariance(rows, x) @ inverse @ matrix.T / n
+    deviation = np.sqrt(np.diag(spread))
+    normal = np.random.default_rng([seed, 7]).standard_normal((len(matrix), _TILTS))
+    both = np.abs(tilts + deviation[:, None] * normal)
+    known = {"population": np.quantile(both, level, axis=1), "sample": np.quantile(np.abs(tilts), level, axis=1)}
+    return known, deviation * float(ndtri((1 + level) / 2))
+
+
+def tilts_of(plan: ObjectivePlan, count: int, seed: int) -> np.ndarray:
+    """Return draws of the tilt of the sum, one in each column, of the law of the plan's last release."""
+    noise, problem = plan.noise, plan.problem
+    shape, source = noise.shape(problem), Source(seed)
+    form = (problem.dimension, count)
+    drawn = source.draw(noise, 1.0, form) if shape.independent else source.draw(noise, 1.0, form, shape)
+    return plan.scales[-1] * noise.units(problem)[:, None] * drawn
+
+
+def score_covariance(rows: Rows, x: np.ndarray) -> np.ndarray:
+    """Return the covariance of records' gradients at x, UNPROTECTED."""
+    problem, total, square = rows.problem, 0.0, 0.0
+    for features, targets in rows.blocks():
+        scores = features * problem.loss.derivative(features @ x, targets)[:, None]
+        total, square = total + scores.sum(axis=0), square + scores.T @ scores
+    mean = total / problem.n
+    return square / problem.n - np.outer(mean, mean)
+
+
+def collected(plan: ObjectivePlan, found: Sequence[Replication], *, level: float, seed: int = 1) -> Coverage:
+    """Return what replications say together."""
+    kinds = {kind: [r for r in found if r.kind == kind] for kind in sorted({r.kind for r in found})}
+    return Coverage(
+        plan=plan,
+        level=level,
+        replications=len(found),
+        seed=seed,
+        rows={target: _table(found, target) for target in TARGETS},
+        kinds={kind: len(some) for kind, some in kinds.items()},
+        of_kind={
+            kind: {target: float(np.mean([r.covered[target] for r in some])) for target in TARGETS}
+            for kind, some in kinds.items()
+        },
+    )
+
+
+def _table(found: Sequence[Replication], target: str) -> tuple[CoverageRow, ...]:
+    count, level = len(found), (1 - _CONFIDENCE) / 2
+    hits = np.sum([r.covered[target] for r in found], axis=0)
+    widths = np.array([r.widths[target] for r in found])
+    known, free = np.array([r.known[target] for r in found]), np.array([r.free for r in found])
+    return tuple(
+        CoverageRow(
+            name=name,
+            coverage=float(hits[j] / count),
+            low=attacks.lower(int(hits[j]), count, level),
+            high=attacks.upper(int(hits[j]), count, level),
+            width=float(np.mean(widths[:, j])),
+            over_known=float(np.median(widths[:, j] / known[:, j])),
+            over_free=float(np.median(widths[:, j] / free[:, j])),
+            control=float(np.mean([r.control[target][j] for r in found])),
+        )
+        for j, name in enumerate(found[0].names)
+    )
