@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.random import Generator
 
 # Distances are measured where a matrix with a direction of no curvature would pass with at most this probability.
-GATE = 0.1
+GATE = 0.05
 # How many distances and numbers are drawn; matrices are fewer, the fewer the larger they are.
 _DISTANCES, _NUMBERS = 16_000, 20_000
 # Share of the failure probability of a proved distance that the released dispersion may fail with.
