@@ -139,8 +139,8 @@ def test_every_number_is_that_of_the_model_file(fitted):
     numbers = [tuple(place) for place, _, _ in read(page).numbers]
     for place in range(len(content["coefficients"])):
         assert ("coefficients", place, "effect") in numbers
-        assert ("coefficients", place, "noise") in numbers
-    for place in (("certificate", "spent"), ("certificate", "epsilon"), ("prediction", "error"), ("ledger", "seq")):
+    utility = ("prediction", "utility")
+    for place in (("certificate", "spent"), ("certificate", "epsilon"), (*utility, "expected"), ("ledger", "seq")):
         assert place in numbers
     assert len(content["prediction"]["curve"]) >= 5
     assert ("The published path" in page) == (len(content["points"]) > 1)
@@ -351,16 +351,3 @@ def test_the_page_opens_in_a_browser_and_fits_its_width(tmp_path, name, width):
     picture = tmp_path / f"{name}-{width}.png"
     in_browser(page, width, tmp_path, f"--screenshot={picture}")
     assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-
-
-def test_a_model_of_very_many_numbers_has_no_guessed_noise():
-    codes = [f"c{i}" for i in range(600)]
-    schema = Schema({"code": Category(codes), "y": TARGETS["two"]}, target="y")
-    rng = np.random.default_rng(0)
-    table = {"code": rng.choice(codes, 700), "y": rng.choice(["no", "yes"], 700)}
-    plan = es.plan(tables.problem_of(schema, 700, ridge=0.1), es.Pure(1.0), release="final")
-    content = tables.model_to_dict(tables.fit_model(plan, schema, table, seed=1))
-    page = tables.page(content)
-    assert {entry["noise"] for entry in content["coefficients"]} == {None}
-    assert "not guessed for a model of so many numbers" in page
-    assert disagreements(page, content) == []
