@@ -15,7 +15,7 @@ from scipy.optimize import brentq
 from scipy.special import expit, ndtr
 
 from epsteps.methods.intervals import posterior
-from epsteps.methods.intervals.released import Released
+from epsteps.methods.intervals.posterior import Released
 from epsteps.methods.intervals.table import intervals_of
 
 

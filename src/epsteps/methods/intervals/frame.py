@@ -137,7 +137,7 @@ class Layout:
         The noise relative to a column's own second moment is length/(w² v): the sum is least for w² = 1/√(v M), M the
         largest (u - centre)². Records are shortened to about their mean square and three deviations of it, if Gaussian.
         """
-        columns, d, largest = self.columns, self.problem.d, self.problem.loss.curvature
+        columns, largest = self.columns, self.problem.loss.curvature
         bend, mean, second = self._believed(sizes)
         kept = self._kept(sizes)
         centre = columns.centre + columns.half * mean
