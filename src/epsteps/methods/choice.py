@@ -278,6 +278,7 @@ def required_epsilon(
     if rho and delta is not None:
         raise ValueError(f"a budget of rho has no delta. Leave one of them out, got delta={delta!r}.")
     goal = _Goal(error, verdict, proved, method, release, options)
+    goal.require_effort(problem)
 
     def reached(amount: float) -> float:
         if rho:
@@ -319,6 +320,7 @@ def required_n(
     if rho is not None:
         budget = Concentrated(rho)
     goal = _Goal(error, verdict, proved, method, release, options)
+    goal.require_effort(problem)
 
     def reached(n: float) -> float:
         return goal.distance(replace(problem, n=int(n)), budget)
@@ -354,6 +356,15 @@ class _Goal:
             validate.choice("verdict", self.verdict, VERDICTS[:2])
             if self.proved:
                 raise ValueError("a verdict is about what is expected. Use proved=True with error=...")
+
+    def require_effort(self, problem: Problem) -> None:
+        """Raise for an error that the model 0 is expected to have: no data is needed for it."""
+        trivial = Typical(problem).trivial
+        if self.error is not None and not self.proved and self.error >= trivial:
+            raise ValueError(
+                f"the model 0, for which no data is needed, is expected to have an error of about {trivial:.3g}: ask "
+                f"for less, got {self.error!r}."
+            )
 
     def distance(self, problem: Problem, budget: Budget) -> float:
         """Return how far a plan is from the goal: none or negative where it is reached."""
