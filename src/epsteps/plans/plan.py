@@ -159,6 +159,11 @@ class Plan:
         """
         raise ValueError(f"{self.method} gives no intervals. Use method='objective', with intervals=0.95.")
 
+    @property
+    def besides(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of what is published besides the model and which its intervals are computed from, by their names."""
+        return {}
+
     def conversation(self) -> Conversation:
         """Return a generator of requests that sees published numbers only."""
         raise NotImplementedError

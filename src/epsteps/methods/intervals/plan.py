@@ -228,6 +228,15 @@ class IntervalPlan(ObjectivePlan):
             extras["dispersion"] = yield self.dispersion_at(x)
         return Published(np.array([x]), extras)
 
+    @property
+    def besides(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of sizes, curvature and dispersion, where they are released."""
+        if self.mode == "provable":
+            return {}
+        sizes = sum(each.problem.dimension for each in self.statistics)
+        shapes: dict[str, tuple[int, ...]] = {"sizes": (sizes,), "curvature": (self.layout.k, self.layout.k)}
+        return shapes | ({"dispersion": (2,)} if self.dispersion else {})
+
     def frame(self, sizes: np.ndarray) -> Frame:
         """Return the frame that follows from released sizes."""
         return self.layout.frame(self.layout.sizes(sizes, self.statistics))
