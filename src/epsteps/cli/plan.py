@@ -61,7 +61,7 @@ def plan(
     method: PlanMethod | None = Option(
         None,
         help="Steps of the paper, or a method that makes its own choices; auto is the most accurate one.  "
-        "[default: nesterov, or auto with --release or a target]",
+        "[default: nesterov, or auto with --release, --intervals or a target]",
         show_default=False,
     ),
     release: Literal["final", "iterates"] | None = Option(
@@ -77,6 +77,8 @@ def plan(
     objective: Literal["bound", "exact", "typical"] = Option(
         "bound", help="Predict the error by the proven bound, or exactly on an assumed quadratic or a typical problem."
     ),
+    intervals: common.Intervals = None,
+    robust: common.Robust = False,
     c: common.StepFactor = 1.0,
     start_gap: float = Option(10.0, help="Public guess of F(x_0) - F*; never affects privacy."),
     json: bool = Option(False, "--json", help="Print the plan as JSON instead of a table."),
@@ -100,8 +102,8 @@ def plan(
     target = {"error": target_error, "verdict": target_verdict}
     is_target = target_error is not None or target_verdict is not None
     if method is None:
-        method = "auto" if is_target or release is not None else "nesterov"
-    chosen = _chosen(method, release, options)
+        method = "auto" if is_target or release is not None or intervals is not None else "nesterov"
+    chosen = _chosen(method, release, options) | common.inference(intervals, robust)
     if is_target:
         amount = es.required_epsilon(problem, **target, proved=proved, delta=delta, rho=rho is not None, **chosen)
         epsilon, rho = (amount, None) if rho is None else (epsilon, amount)

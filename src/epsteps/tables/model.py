@@ -145,7 +145,7 @@ class Model:
     def intervals(
         self, level: float | None = None, target: str | None = None, contrasts: Contrasts = None
     ) -> Intervals:
-        """Return intervals for the effects of ``terms``, or for contrasts of them: from what was published, at no price.
+        """Return intervals for the effects of ``terms``, or for contrasts: from what was published, at no price.
 
         As ``Run.intervals``, and for any level and contrast of a model that is read from its file. Raises where the
         plan's method gives none.
