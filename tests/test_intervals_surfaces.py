@@ -65,11 +65,12 @@ def test_estimators_tell_the_intervals_of_their_run_in_the_units_of_the_data(nam
     assert found.level == (intervals or 0.95)
     assert (found.kind == "measured") == (intervals is not None and name != "softmax")
     # A coefficient is a scaled one over its column's unit, up to a sign: so is its interval.
-    own = model.run_.intervals(target=found.target)
+    own, told = (intervals(target="sample") for intervals in (model.run_.intervals, model.confint))
     order = np.argsort(model.classes) if name == "softmax" else [0]
     half = 20.0 if name in ("ridge", "huber") else 1.0
     width = (own.high - own.low).reshape(len(order), 6)[order]
-    np.testing.assert_allclose((high - low).reshape(-1, 6)[:, :5], half * width[:, :5] / model.declared_.unit, rtol=1e-9)
+    told = (told.high - told.low).reshape(len(order), 6)
+    np.testing.assert_allclose(told[:, :5], half * width[:, :5] / model.declared_.unit, rtol=1e-9)
 
 
 def test_the_intercept_is_at_0_in_the_units_of_the_data():
