@@ -322,3 +322,45 @@ def test_the_command_line_buys_and_prints_intervals(tmp_path, monkeypatch):
     planned = said("plan", "--n", "100000", "--d", "5", "--intervals", "0.95", "--intercept")
     assert "objective perturbation with intervals" in planned
     assert "intervals=0.95" in said("plan", "--n", "100000", "--d", "5", "--method", "objective", "--robust", code=2)
+
+
+# ---------------------------------------------------------------------------------------------------- planned backwards
+def problem_of(loss=None, n=20_000, d=5):
+    return es.Problem(loss or es.Logistic((0, 1)), es.Box(0, 1), ridge=1e-4, n=n, d=d, intercept=True)
+
+
+@pytest.mark.parametrize("budget", [es.Pure(1.0), es.Approximate(1.0, 1e-6)], ids=lambda budget: type(budget).__name__)
+@pytest.mark.parametrize(
+    "loss", [es.Logistic((0, 1)), es.SmoothedHinge((0, 1)), es.PseudoHuber(1.0)], ids=lambda loss: type(loss).__name__
+)
+def test_widths_are_guessed_to_a_factor_of_2_for_even_columns(loss, budget):
+    problem = problem_of(loss)
+    plan = es.plan(problem, budget, release="final", intervals=0.95)
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 1, (problem.n, problem.d))
+    score = (X - 0.5) @ [1.0, -1.0, 0.5, 0.2, 0.0] + rng.logistic(0, 1, problem.n)
+    y = np.clip(score / 4, -1, 1) if isinstance(loss, es.PseudoHuber) else (score > 0).astype(int)
+    found = es.run(plan, es.Rows(problem, X, y), seed=1).intervals()
+    assert found.kind == "measured"
+    assert 0.5 < plan.guessed_half_width / np.max((found.high - found.low)[:5] / 2) < 2
+
+
+def test_the_budget_and_the_records_that_a_width_takes():
+    problem = problem_of()
+    epsilon = es.required_epsilon(problem, width=0.3, level=0.9)
+    reached = es.plan(problem, es.Pure(epsilon), release="final", intervals=0.9)
+    assert 0.29 < reached.guessed_half_width <= 0.3
+    assert es.required_epsilon(problem, width=0.2, level=0.9) > epsilon
+    n = es.required_n(problem, width=0.3, epsilon=epsilon, level=0.9)
+    assert n == pytest.approx(problem.n, rel=0.15)  # ridges are chosen in steps, and widths jump with them
+    assert es.plan(replace(problem, n=n), es.Pure(epsilon), release="final", intervals=0.9).guessed_half_width <= 0.3
+    with pytest.raises(es.UnreachableError, match=r"half-width 0\.001: with epsilon"):
+        es.required_epsilon(problem, width=0.001)
+    with pytest.raises(es.UnreachableError, match="no epsilon"):
+        es.required_epsilon(problem_of(es.Softmax((0, 1, 2))), width=0.3)
+    for wrong in ({"width": 0.1, "error": 0.1}, {"width": -1.0}, {"width": 0.1, "proved": True}):
+        with pytest.raises(ValueError, match="width"):
+            es.required_epsilon(problem, **wrong)
+    done = CliRunner().invoke(app, ["plan", "--n", "20000", "--d", "5", "--target-width", "0.3", "--ridge", "1e-4"])
+    assert done.exit_code == 0, done.output
+    assert "objective perturbation with intervals" in done.output

@@ -50,6 +50,9 @@ def plan(
     target_verdict: Literal["useful", "marginal"] | None = Option(
         None, help="Find the smallest one whose plan has this verdict, or a better one."
     ),
+    target_width: float | None = Option(
+        None, help="Find the smallest one whose intervals are guessed to be within this of each coefficient."
+    ),
     proved: bool = Option(False, "--proved", help="With --target-error: ask for the error that is proved."),
     loss: common.Loss = "logistic",
     target_bound: common.TargetBound = 1.0,
@@ -99,11 +102,13 @@ def plan(
         "c": c,
         "start_gap": start_gap,
     }
-    target = {"error": target_error, "verdict": target_verdict}
-    is_target = target_error is not None or target_verdict is not None
+    target: dict[str, Any] = {"error": target_error, "verdict": target_verdict, "width": target_width}
+    is_target = any(wanted is not None for wanted in target.values())
     if method is None:
         method = "auto" if is_target or release is not None or intervals is not None else "nesterov"
     chosen = _chosen(method, release, options) | common.inference(intervals, robust)
+    if target_width is not None:
+        target["level"] = chosen.setdefault("intervals", 0.95)
     if is_target:
         amount = es.required_epsilon(problem, **target, proved=proved, delta=delta, rho=rho is not None, **chosen)
         epsilon, rho = (amount, None) if rho is None else (epsilon, amount)

@@ -160,6 +160,11 @@ class Plan:
         raise ValueError(f"{self.method} gives no intervals. Use method='objective', with intervals=0.95.")
 
     @property
+    def guessed_half_width(self) -> float | None:
+        """What half of the widest measured interval for a coefficient is guessed to be; None where none is bought."""
+        return None
+
+    @property
     def besides(self) -> dict[str, tuple[int, ...]]:
         """Shapes of what is published besides the model and which its intervals are computed from, by their names."""
         return {}
