@@ -41,7 +41,7 @@ Batch = Annotated[int | None, Option("--batch", "--m", help="Records per step; a
 StepFactor = Annotated[float, Option(help="The step size is c/L.")]
 Intervals = Annotated[
     float | None,
-    Option("--intervals", help="Buy intervals of this level for the coefficients, such as 0.95, with a part of it."),
+    Option("--intervals", help="Buy intervals of this level for the coefficients, such as 0.95."),
 ]
 Robust = Annotated[
     bool, Option("--robust", help="With --intervals: let the records say how much samples vary, not the model.")
