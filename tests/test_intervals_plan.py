@@ -296,7 +296,7 @@ def test_costs_add_up_and_a_plan_that_overspends_is_refused(budget, loss):
         assert (plan.dispersion > 0) == (not isinstance(loss, es.Logistic))
         assert es.Plan.from_json(plan.to_json()) == plan
         alone = es.plan(problem, budget, "objective", mechanism=plan.mechanism)
-        assert plan.guessed_error >= alone.guessed_error
+        assert plan.utility.expected >= alone.utility.expected
         if plan.is_pure:
             total = math.fsum([*plan.costs, plan.sizes, plan.curvature, plan.dispersion])
             assert total <= budget.capacity(Epsilon)

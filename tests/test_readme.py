@@ -20,6 +20,6 @@ def test_the_readmes_python_runs_and_gives_its_numbers(capsys, tmp_path, monkeyp
     assert not names["result"].seeded
     assert np.all(np.isfinite(names["result"].path))
     claims = re.findall(r"^(es\.\w+\(.*\)) +# ([\d.]+)$", "".join(blocks), flags=re.MULTILINE)
-    assert len(claims) == 2
+    assert len(claims) == 3
     for expression, number in claims:
         assert eval(expression, names) == pytest.approx(float(number), rel=1e-4)

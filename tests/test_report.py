@@ -139,9 +139,12 @@ def test_every_number_is_that_of_the_model_file(fitted):
     numbers = [tuple(place) for place, _, _ in read(page).numbers]
     for place in range(len(content["coefficients"])):
         assert ("coefficients", place, "effect") in numbers
-    utility = ("prediction", "utility")
-    for place in (("certificate", "spent"), ("certificate", "epsilon"), (*utility, "expected"), ("ledger", "seq")):
+    for place, row in enumerate(content["intervals"]["rows"]):
+        assert row["low"] <= row["coef"] <= row["high"]
+        assert {("intervals", "rows", place, name) for name in ("low", "coef", "high")} <= set(numbers)
+    for place in (("certificate", "spent"), ("certificate", "epsilon"), ("prediction", "utility", "expected")):
         assert place in numbers
+    assert ("ledger", "seq") in numbers
     assert len(content["prediction"]["curve"]) >= 5
     assert ("The published path" in page) == (len(content["points"]) > 1)
 
@@ -167,6 +170,8 @@ def test_the_page_loads_nothing_and_escapes_names(fitted):
 
 
 HOSTILE = """</pre></style><script>alert('x')</script><img src=x onerror="y">{{ card }}"""
+# Texts that a page does not show, but asks for.
+KINDS = ("numeric", "category", "measured", "provable", "population", "sample")
 
 
 def hostile(value):
@@ -175,7 +180,7 @@ def hostile(value):
         return {key: hostile(entry) for key, entry in value.items()}
     if isinstance(value, list):
         return [hostile(entry) for entry in value]
-    return value + HOSTILE if isinstance(value, str) and value not in ("numeric", "category") else value
+    return value + HOSTILE if isinstance(value, str) and value not in KINDS else value
 
 
 def test_no_text_becomes_markup(fitted):
@@ -307,7 +312,8 @@ def test_a_page_is_made_of_any_numbers(data):
     extremes = st.sampled_from([value for value in EXTREMES if value > 0])
     for entry in content["coefficients"]:
         entry |= {what: data.draw(st.sampled_from([None, *EXTREMES])) for what in ("effect", "per_unit")}
-        entry |= {what: data.draw(st.one_of(st.none(), extremes)) for what in ("noise", "noise_if_never")}
+    for entry in content["intervals"]["rows"]:
+        entry |= {what: data.draw(st.sampled_from([None, *EXTREMES])) for what in ("low", "coef", "high", "privacy")}
     for entry in content["releases"]:
         entry |= {"cost": data.draw(extremes), "share": data.draw(st.sampled_from([0.0, 1e-320, 0.5, 1.0]))}
     for entry in content["prediction"]["curve"]:
@@ -351,3 +357,16 @@ def test_the_page_opens_in_a_browser_and_fits_its_width(tmp_path, name, width):
     picture = tmp_path / f"{name}-{width}.png"
     in_browser(page, width, tmp_path, f"--screenshot={picture}")
     assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+def test_a_model_of_very_many_numbers_has_no_table_of_intervals():
+    codes = [f"c{i}" for i in range(600)]
+    schema = Schema({"code": Category(codes), "y": TARGETS["two"]}, target="y")
+    rng = np.random.default_rng(0)
+    table = {"code": rng.choice(codes, 700), "y": rng.choice(["no", "yes"], 700)}
+    plan = es.plan(tables.problem_of(schema, 700, ridge=0.1), es.Pure(1.0), release="final")
+    content = tables.model_to_dict(tables.fit_model(plan, schema, table, seed=1))
+    page = tables.page(content)
+    assert content["intervals"]["rows"] == []
+    assert "There are no intervals: there are more than 500 numbers" in page
+    assert disagreements(page, content) == []

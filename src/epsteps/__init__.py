@@ -10,8 +10,9 @@ from epsteps.bounds.steps import Steps, gd, heavy_ball, multistage, nesterov, re
 from epsteps.budgets import Approximate, Concentrated, Expense, Pure
 from epsteps.data.rows import Rows, check
 from epsteps.ledger import BudgetExceededError, Ledger, LedgerError
-from epsteps.methods import CurvaturePlan, ObjectivePlan, OutputPlan, StatisticsPlan, StepsPlan, plan
+from epsteps.methods import CurvaturePlan, IntervalPlan, ObjectivePlan, OutputPlan, StatisticsPlan, StepsPlan, plan
 from epsteps.methods.choice import UnreachableError, required_epsilon, required_n
+from epsteps.methods.intervals.table import Intervals
 from epsteps.methods.smoothness import SmoothnessEstimate
 from epsteps.plans.notation import PlanFormatError
 from epsteps.plans.plan import Charge, OverspentError, Plan, Published
@@ -71,6 +72,8 @@ __all__ = [
     "Expense",
     "Gradient",
     "HopelessError",
+    "IntervalPlan",
+    "Intervals",
     "Ledger",
     "LedgerError",
     "Logistic",

@@ -5,7 +5,7 @@ from typer import Option
 
 import epsteps
 from epsteps.cli.common import Commands
-from epsteps.cli.fit import fit, predict
+from epsteps.cli.fit import fit, intervals, predict
 from epsteps.cli.ledger import ledger
 from epsteps.cli.paper import compare, reproduce
 from epsteps.cli.plan import audit, plan
@@ -17,7 +17,7 @@ app = Commands(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (audit, compare, fit):
+for command in (audit, compare, fit, intervals):
     app.command()(command)
 app.add_typer(ledger)
 for command in (plan, predict, reproduce):

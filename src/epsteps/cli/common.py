@@ -39,6 +39,13 @@ Intercept = Annotated[bool, Option("--intercept", help="Add an intercept.")]
 MethodOption = Annotated[MethodName, Option(help="Optimisation method.")]
 Batch = Annotated[int | None, Option("--batch", "--m", help="Records per step; all by default.")]
 StepFactor = Annotated[float, Option(help="The step size is c/L.")]
+Intervals = Annotated[
+    float | None,
+    Option("--intervals", help="Buy intervals of this level for the coefficients, such as 0.95."),
+]
+Robust = Annotated[
+    bool, Option("--robust", help="With --intervals: let the records say how much samples vary, not the model.")
+]
 TableFile = Annotated[Path, Argument(metavar="DATA", help="The table: a .csv or .parquet file.", show_default=False)]
 Delimiter = Annotated[Literal["comma", "semicolon", "tab"], Option(help="What stands between the fields of a .csv.")]
 InsteadOfScreen = Annotated[Path | None, Option(help="Write to this file instead of the screen.")]
@@ -109,6 +116,11 @@ def make_problem(
     return es.Problem(es.Logistic((labels[0], labels[1])), domain, **facts)
 
 
+def inference(intervals: float | None, robust: bool) -> dict[str, Any]:
+    """Return what ``epsteps.plan`` is told of intervals: nothing where nothing is asked for."""
+    return ({} if intervals is None else {"intervals": intervals}) | ({"robust": True} if robust else {})
+
+
 def method_named(name: MethodName) -> Method:
     """Return the method of this name on the command line."""
     return getattr(es, name.replace("-", "_"))
@@ -150,6 +162,11 @@ def _shows(progress: Progress, reading: TaskID) -> Callable[[float], None]:
 def shown(text: str) -> str:
     """Return text that cannot steer a terminal."""
     return text if text.isprintable() else ascii(text)
+
+
+def shown_lines(text: str) -> str:
+    """Return lines that cannot steer a terminal."""
+    return "\n".join(map(shown, text.split("\n")))
 
 
 def make_table(*headings: str) -> Table:

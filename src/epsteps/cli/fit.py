@@ -36,6 +36,8 @@ def fit(
     method: Literal["auto", "objective", "output", "statistics", "sequential", "curvature", "descent"] = Option(
         "auto", help="auto is the most accurate one for the release."
     ),
+    intervals: common.Intervals = None,
+    robust: common.Robust = False,
     ledger: Path | None = Option(None, help="Charge this ledger before noise is drawn; see epsteps ledger."),
     dataset: str | None = Option(None, help="The ledger's name for these records; goes with --ledger."),
     test: Path | None = Option(None, help="Score on this table of other records, which it does not protect."),
@@ -60,7 +62,7 @@ def fit(
     table, tested = _tables(declared, data, test, common.DELIMITERS[delimiter])
     say = partial(typer.echo, err=json)
     problem = tables.problem_of(declared, len(next(iter(table.values()))), ridge)
-    replan = partial(es.plan, problem, method=method, release=release)
+    replan = partial(es.plan, problem, method=method, release=release, **common.inference(intervals, robust))
     planned = replan(budget)
     say(f"{planned}\n")
     if seed is not None:
@@ -225,8 +227,30 @@ def _summary(content: dict[str, Any], out: Path) -> str:
     return "\n".join([*lines, f"Wrote {out / MODEL} and {out / REPORT}."])
 
 
+ModelFile = Annotated[Path, Argument(metavar="MODEL", help="Folder that epsteps fit wrote.", show_default=False)]
+
+
+def intervals(
+    model: ModelFile,
+    level: float | None = Option(None, help="From 0.5 to 0.99; by default that of the fit, or 0.95."),
+    target: Literal["population", "sample"] | None = Option(
+        None, help="What is covered: the population's minimum, or that of the records, which noise alone hides."
+    ),
+    contrasts: Literal["levels"] | None = Option(
+        None, help="levels: each against the mean of its category's levels, which is all that records tell of them."
+    ),
+    json: bool = Option(False, "--json", help="Print them as JSON instead of a table."),
+) -> None:
+    """Print intervals for the effects of a model, of any level: from what was published, at no price."""
+    fitted = tables.load_model(model)
+    if fitted.seeded:
+        typer.echo("NOT PRIVATE: the model was fitted with a seed.", err=True)
+    found = fitted.intervals(level, target, contrasts)
+    common.answer(found.to_dict(), common.shown_lines(str(found)), as_json=json)
+
+
 def predict(
-    model: Annotated[Path, Argument(metavar="MODEL", help="Folder that epsteps fit wrote.", show_default=False)],
+    model: ModelFile,
     data: common.TableFile,
     proba: bool = Option(False, "--proba", help="Add the probability of each class."),
     delimiter: common.Delimiter = "comma",

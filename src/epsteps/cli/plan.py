@@ -50,6 +50,9 @@ def plan(
     target_verdict: Literal["useful", "marginal"] | None = Option(
         None, help="Find the smallest one whose plan has this verdict, or a better one."
     ),
+    target_width: float | None = Option(
+        None, help="Find the smallest one whose intervals are guessed to be within this of each coefficient."
+    ),
     proved: bool = Option(False, "--proved", help="With --target-error: ask for the error that is proved."),
     loss: common.Loss = "logistic",
     target_bound: common.TargetBound = 1.0,
@@ -61,7 +64,7 @@ def plan(
     method: PlanMethod | None = Option(
         None,
         help="Steps of the paper, or a method that makes its own choices; auto is the most accurate one.  "
-        "[default: nesterov, or auto with --release or a target]",
+        "[default: nesterov, or auto with --release, --intervals or a target]",
         show_default=False,
     ),
     release: Literal["final", "iterates"] | None = Option(
@@ -77,6 +80,8 @@ def plan(
     objective: Literal["bound", "exact", "typical"] = Option(
         "bound", help="Predict the error by the proven bound, or exactly on an assumed quadratic or a typical problem."
     ),
+    intervals: common.Intervals = None,
+    robust: common.Robust = False,
     c: common.StepFactor = 1.0,
     start_gap: float = Option(10.0, help="Public guess of F(x_0) - F*; never affects privacy."),
     json: bool = Option(False, "--json", help="Print the plan as JSON instead of a table."),
@@ -97,11 +102,13 @@ def plan(
         "c": c,
         "start_gap": start_gap,
     }
-    target = {"error": target_error, "verdict": target_verdict}
-    is_target = target_error is not None or target_verdict is not None
+    target: dict[str, Any] = {"error": target_error, "verdict": target_verdict, "width": target_width}
+    is_target = any(wanted is not None for wanted in target.values())
     if method is None:
-        method = "auto" if is_target or release is not None else "nesterov"
-    chosen = _chosen(method, release, options)
+        method = "auto" if is_target or release is not None or intervals is not None else "nesterov"
+    chosen = _chosen(method, release, options) | common.inference(intervals, robust)
+    if target_width is not None:
+        target["level"] = chosen.setdefault("intervals", 0.95)
     if is_target:
         amount = es.required_epsilon(problem, **target, proved=proved, delta=delta, rho=rho is not None, **chosen)
         epsilon, rho = (amount, None) if rho is None else (epsilon, amount)

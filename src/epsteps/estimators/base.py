@@ -4,6 +4,7 @@ import inspect
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -13,9 +14,11 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from epsteps.budgets import Approximate, Budget, Pure
 from epsteps.data.rows import Rows, check
 from epsteps.data.sources import Check
-from epsteps.estimators import _scikit
+from epsteps.estimators import _scikit, summaries
+from epsteps.estimators.summaries import Telling
 from epsteps.ledger.books import Account
 from epsteps.methods import plan
+from epsteps.methods.intervals.table import Contrasts, Intervals, Terms
 from epsteps.plans.plan import Plan
 from epsteps.problem import validate
 from epsteps.problem.ball import Ball
@@ -23,6 +26,7 @@ from epsteps.problem.box import Box
 from epsteps.problem.domain import Domain
 from epsteps.problem.losses import Loss
 from epsteps.problem.problem import Problem
+from epsteps.running.run import Run
 from epsteps.tables.model import certificate, published, unscaled
 from epsteps.tables.schema import Schema
 
@@ -179,17 +183,27 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
     anyway : bool
         Fit even if the plan's verdict is that the model is noise (``plan(n, d).utility``); otherwise such a fit is
         refused with ``HopelessError`` before anything is charged, unless random_state makes it an experiment.
+    intervals : float or True, optional
+        Level of the intervals for coefficients that a part of the budget buys; True is 0.95. Without it there are upper
+        bounds of them at no price (``confint``), of method "objective".
+    robust : bool
+        With intervals: let the records say how much samples vary, in the place of the model.
 
     Attributes
     ----------
     coef_, intercept_
         The model in the units of the data.
+    confint_ : array
+        Low and high end of the interval for each coefficient and the intercept after them, in the same units; of
+        several classes one after the other. From ``confint()``; missing where the method gives none.
     plan_ : plan
         What was decided before the data was read; ``print(model.plan_)`` is for its holder.
     certificate_ : dict
         What is guaranteed, and what was spent.
     path_ : array
         Published points, one per row: coefficients, then intercepts. The last one is the model.
+    run_ : Run
+        All that was published, in the units of ``declared_``: what intervals are computed from.
     n_iter_ : int
         Number of steps, or of releases of a method without steps: public, and decided by the plan.
     declared_ : Declared
@@ -218,6 +232,8 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
     ledger: Account | None = None
     random_state: int | None = None
     anyway: bool = False
+    intervals: float | bool | None = None
+    robust: bool = False
     _most: ClassVar[int]
 
     def __sklearn_tags__(self) -> Any:
@@ -236,6 +252,8 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
         options: dict[str, Any] = {"release": self.release}
         if self.mechanism != "auto":
             options["mechanism"] = self.mechanism
+        inference = {"intervals": self.intervals, "robust": self.robust}
+        options |= {name: asked for name, asked in inference.items() if asked is not None and asked is not False}
         of_steps = {name: getattr(self, name) for name, value in _STEP_DEFAULTS.items() if getattr(self, name) != value}
         if callable(self.method):
             options["start_gap"] = problem.start_gap  # every fit starts at 0
@@ -265,11 +283,8 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
         """Return the targets as the loss takes them, before it maps them inside."""
 
     @abstractmethod
-    def _told(self, coefficients: np.ndarray, constants: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return what the loss's outputs are in the terms of the targets: coefficients and constants, point by point.
-
-        They are (point, output, column) and (point, output), for the columns' own units.
-        """
+    def _telling(self) -> Telling:
+        """Return what the loss's outputs are in the terms of the targets."""
 
     @abstractmethod
     def _gains(self, X: Any, y: np.ndarray) -> np.ndarray:
@@ -298,13 +313,74 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
         """Execute what was planned on records, and tell of the model."""
         seed = None if self.random_state is None else validate.integer("random_state", self.random_state, low=0)
         declared = self._declared(chosen.problem.d)
-        points, seeded = published(chosen, rows, seed=seed, ledger=self.ledger, anyway=self.anyway)
+        points, self.run_ = published(chosen, rows, seed=seed, ledger=self.ledger, anyway=self.anyway)
+        vars(self).pop("confint_", None)  # of a fit before
         self.plan_, self.declared_, self.n_iter_ = chosen, declared, len(chosen.charges)
-        self.certificate_ = self._certificate(chosen, len(points), seeded)
-        coefficients, constants = self._told(*unscaled(chosen.problem, points, declared.shift, declared.unit))
+        self.certificate_ = self._certificate(chosen, len(points), self.run_.seeded)
+        self._told = self._telling()
+        coefficients, constants = self._told.told(*unscaled(chosen.problem, points, declared.shift, declared.unit))
         self.path_ = np.concatenate([part.reshape(len(part), -1) for part in (coefficients, constants)], axis=1)
         self.coef_, self.intercept_ = coefficients[-1], constants[-1]
         return self
+
+    @cached_property
+    def confint_(self) -> np.ndarray:
+        """Ends of the interval for each coefficient, then the intercept: one row each."""
+        try:
+            found = self.confint()
+        except ValueError as error:  # not fitted, or no intervals
+            raise AttributeError(str(error)) from None
+        return np.column_stack([found.low, found.high])
+
+    def confint(self, level: float | None = None, target: str | None = None, contrasts: Contrasts = None) -> Intervals:
+        """Return intervals for ``coef_`` and ``intercept_``, in their units: from what was published, at no price.
+
+        They are measured if ``intervals`` bought what that takes and what was released supports it, and otherwise
+        upper bounds. Methods other than objective perturbation give none, and raise.
+
+        Parameters
+        ----------
+        level : float, optional
+            From 0.5 to 0.99; by default that of ``intervals``, or 0.95.
+        target : "population" or "sample", optional
+            What is covered: the minimum of the population (by default, where it is known how samples vary), or that of
+            these records.
+        contrasts : "levels", matrix or mapping, optional
+            In the place of coefficients: each level of a category (``one_hot``) against the mean of its category's
+            levels; or rows of weights for the coefficients, then the intercept, of a matrix or by their names.
+        """
+        return self._terms().intervals(self._published().intervals, contrasts, level=level, target=target)
+
+    def summary(self, level: float | None = None, target: str | None = None, contrasts: Contrasts = None) -> str:
+        """Return a page of text: what was fitted, spent and promised, and the coefficients with their intervals.
+
+        The arguments are those of ``confint``. Where the method gives no intervals, the page says why.
+        """
+        terms = self._terms()
+        try:
+            table = str(self.confint(level, target, contrasts))
+        except ValueError as error:
+            if not all(asked is None for asked in (level, target, contrasts)):
+                raise
+            table = summaries.without_intervals(terms, self.run_.x, str(error))
+        return summaries.page(type(self).__name__, self.plan_, self.certificate_, table)
+
+    def _published(self) -> Run:
+        """Return the run whose noise has the law that intervals take it to have."""
+        if "trial" in self.certificate_:
+            raise ValueError(
+                "the model is the best of several trials, and being chosen its noise has no known law. Fit once, with "
+                "the chosen parameters."
+            )
+        return self.run_
+
+    def _terms(self) -> Terms:
+        """Return how coefficients and intercepts follow from what was published."""
+        _scikit.require_fitted(self)
+        declared, problem = self.declared_, self.plan_.problem
+        columns = getattr(self, "feature_names_in_", [f"x{j}" for j in range(problem.d)])
+        labels = getattr(self, "classes_", ())
+        return summaries.terms_of(problem, self._told, declared.shift, declared.unit, list(columns), labels)
 
     def _certificate(self, chosen: Plan, points: int, seeded: bool) -> dict[str, Any]:
         unprotected = UNPROTECTED if seeded else None

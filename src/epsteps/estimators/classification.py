@@ -11,6 +11,7 @@ from sklearn.base import ClassifierMixin
 from epsteps.data import values
 from epsteps.estimators import _scikit
 from epsteps.estimators.base import PrivateLinearModel, with_common_parameters
+from epsteps.estimators.summaries import Telling
 from epsteps.problem.losses import Logistic, Loss, SmoothedHinge, Softmax
 from epsteps.tables.model import likeliest, of_classes, probabilities
 
@@ -32,13 +33,10 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         """Return the same for scikit-learn before 1.6."""
         return {"binary_only": np.size(self.classes) <= 2, "poor_score": True}
 
-    def _told(self, coefficients: np.ndarray, constants: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the model for the sorted classes: the second of two has the positive margins."""
+    def _telling(self) -> Telling:
+        """Return the order of the sorted classes, of which the second of two has the positive margins."""
         self.classes_, order = np.unique(np.array(self._labels()), return_index=True)
-        if len(order) > 2:
-            return coefficients[:, order], constants[:, order]
-        sign = 1.0 if order[0] == 0 else -1.0
-        return sign * coefficients, sign * constants
+        return Telling(order) if len(order) > 2 else Telling(np.zeros(1, dtype=int), 1.0 if order[0] == 0 else -1.0)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return each row's margin: for the second of two classes, or one for each of more."""

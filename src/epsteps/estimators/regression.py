@@ -9,6 +9,7 @@ from sklearn.base import RegressorMixin
 from epsteps.data import values
 from epsteps.estimators import _scikit
 from epsteps.estimators.base import PrivateLinearModel, with_common_parameters
+from epsteps.estimators.summaries import Telling
 from epsteps.problem import validate
 from epsteps.problem.losses import Loss, PseudoHuber, Squared
 from epsteps.tables.model import of_numbers, r_squared
@@ -30,10 +31,10 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         """Return the same for scikit-learn before 1.6."""
         return {"poor_score": True}
 
-    def _told(self, coefficients: np.ndarray, constants: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the model in the targets' units."""
+    def _telling(self) -> Telling:
+        """Return the targets' units."""
         middle, half = self._range()
-        return half * coefficients[:, 0], middle + half * constants[:, 0]
+        return Telling(0, half, middle)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return each row's value, in the targets' units."""

@@ -28,7 +28,7 @@ from epsteps.tables.model import certificate
 # By default so many trials for each candidate, on average: each is tried with a chance of 5/6 or more.
 _TRIALS_EACH = 5
 # The search itself decides these, or they say what the score means.
-_NOT_TUNED = ("epsilon", "delta", "ledger", "random_state", "classes", "target_bounds")
+_NOT_TUNED = ("epsilon", "delta", "ledger", "random_state", "classes", "target_bounds", "intervals", "robust")
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,6 +283,11 @@ def _candidates(estimator: Any, grid: Any) -> tuple[dict[str, Any], ...]:
     for name in ("ledger", "random_state"):
         if getattr(estimator, name) is not None:
             raise ValueError(f"the estimator has {name}={getattr(estimator, name)!r}: give it to the search instead.")
+    if estimator.intervals or estimator.robust:
+        raise ValueError(
+            "a search gives no intervals: its model is chosen among trials, which changes the law of its noise. Leave "
+            "intervals and robust out, and fit once with the chosen parameters for them."
+        )
     candidates = tuple(ParameterGrid(grid))
     for name in _NOT_TUNED:
         if any(name in candidate for candidate in candidates):

@@ -240,6 +240,8 @@ def required_epsilon(
     *,
     error: float | None = None,
     verdict: str | None = None,
+    width: float | None = None,
+    level: float = 0.95,
     proved: bool = False,
     delta: float | None = None,
     rho: bool = False,
@@ -247,7 +249,7 @@ def required_epsilon(
     release: str | None = None,
     **options: Any,
 ) -> float:
-    """Return the smallest epsilon (to 1e-6) whose plan is expected to reach an error, or a verdict.
+    """Return the smallest epsilon (to 1e-6) whose plan is expected to reach an error, a verdict or a width.
 
     Parameters
     ----------
@@ -257,6 +259,12 @@ def required_epsilon(
         The excess E F(x) - F* to be reached: ``plan(...).utility.expected <= error``.
     verdict : "useful" or "marginal", optional
         Instead of an error: the verdict to be reached, or a better one.
+    width, level : float, optional
+        Instead of both: half of the widest interval of this level for a column's coefficient, in the units of the
+        problem, by a plan that buys curvature. It is a guess for columns that fill their ranges evenly and do not go
+        together (``plan.guessed_half_width``): others have wider intervals, or none that can be measured.
+        ``epsteps.coverage`` simulates columns of your own. As ridges are chosen in steps, a width may be reached by
+        a tenth less.
     proved : bool
         Ask for the bound that is proved, ``utility.bound`` (of steps whose number is chosen by it, ``plan.error``), in
         the place of the error that is expected.
@@ -277,7 +285,7 @@ def required_epsilon(
     """
     if rho and delta is not None:
         raise ValueError(f"a budget of rho has no delta. Leave one of them out, got delta={delta!r}.")
-    goal = _Goal(error, verdict, proved, method, release, options)
+    goal = _Goal(error, verdict, width, level, proved, method, release, options)
     goal.require_effort(problem)
 
     def reached(amount: float) -> float:
@@ -297,6 +305,8 @@ def required_n(
     *,
     error: float | None = None,
     verdict: str | None = None,
+    width: float | None = None,
+    level: float = 0.95,
     proved: bool = False,
     epsilon: float = 1.0,
     delta: float | None = None,
@@ -319,7 +329,7 @@ def required_n(
     budget: Budget = Pure(epsilon) if delta is None else Approximate(epsilon, delta)
     if rho is not None:
         budget = Concentrated(rho)
-    goal = _Goal(error, verdict, proved, method, release, options)
+    goal = _Goal(error, verdict, width, level, proved, method, release, options)
     goal.require_effort(problem)
 
     def reached(n: float) -> float:
@@ -338,24 +348,31 @@ def required_n(
 
 @dataclass(frozen=True)
 class _Goal:
-    """What a plan is to reach: an error or a verdict, expected or proved."""
+    """What a plan is to reach: an error, expected or proved, a verdict, or intervals of a width."""
 
     error: float | None
     verdict: str | None
+    width: float | None
+    level: float
     proved: bool
     method: Method | str
     release: str | None
     options: dict[str, Any]
 
     def __post_init__(self) -> None:
-        if (self.error is None) == (self.verdict is None):
-            raise ValueError("say what is to be reached: error=... or verdict='useful', and not both.")
-        if self.error is not None:
-            validate.positive("error", self.error)
-        else:
+        if sum(wanted is not None for wanted in (self.error, self.verdict, self.width)) != 1:
+            raise ValueError("say what is to be reached: error=..., verdict='useful' or width=..., and one of them.")
+        if self.verdict is not None:
             validate.choice("verdict", self.verdict, VERDICTS[:2])
-            if self.proved:
-                raise ValueError("a verdict is about what is expected. Use proved=True with error=...")
+        else:
+            validate.positive("error" if self.width is None else "width", self.limit)
+        if self.proved and self.error is None:
+            raise ValueError("verdicts and widths are about what is expected. Use proved=True with error=...")
+
+    @property
+    def limit(self) -> float | None:
+        """The number that is to be reached, where it is one."""
+        return self.error if self.width is None else self.width
 
     def require_effort(self, problem: Problem) -> None:
         """Raise for an error that the model 0 is expected to have: no data is needed for it."""
@@ -368,19 +385,27 @@ class _Goal:
 
     def distance(self, problem: Problem, budget: Budget) -> float:
         """Return how far a plan is from the goal: none or negative where it is reached."""
+        options = dict(self.options)
+        if self.width is not None:
+            options["intervals"] = self.level
         if callable(self.method):
-            made = plan(problem, budget, self.method, **self.options)
+            made = plan(problem, budget, self.method, **options)
         else:
-            made = plan(problem, budget, self.method, release=self.release, **self.options)
-        if self.error is None:
+            made = plan(problem, budget, self.method, release=self.release, **options)
+        if self.limit is None:
             return made.utility.beyond(str(self.verdict))
+        if self.width is not None:
+            half = made.guessed_half_width
+            return math.inf if half is None else half - self.width
         promised = made.proved_error if self.proved else made.utility.expected
         if promised is None:
             raise UnreachableError(f"nothing is {'proved' if self.proved else 'predicted'} of {made.method} here.")
-        return promised - self.error
+        return promised - self.limit
 
     def __str__(self) -> str:
         said = f"an error of {self.error!r}" if self.error is not None else f"the verdict {self.verdict!r}"
+        if self.width is not None:
+            said = f"intervals of half-width {self.width!r}"
         return f"{'promises' if self.proved else 'is expected to reach'} {said}"
 
 
@@ -401,7 +426,9 @@ def _bracket(
         except ValueError:  # there is no noise for so much
             high = largest
         if distance > 0 and high == largest:
-            rest = "" if goal.error is None else f": with {name} = {high:g} it is still {last + goal.error:.6g}"
+            rest = ""
+            if goal.limit is not None and math.isfinite(last):
+                rest = f": with {name} = {high:g} it is still {last + goal.limit:.6g}"
             raise UnreachableError(
                 f"no {name} {goal}{rest}. Ask for less, or choose another method; of a plan of steps, allow more of "
                 "them (max_iterations)."

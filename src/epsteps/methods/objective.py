@@ -7,6 +7,7 @@ from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.random import Generator
 
 from epsteps.budgets import Approximate, Budget, Cost, Epsilon, Rho, mechanisms
 from epsteps.budgets.conversions import gaussian_mu
@@ -252,7 +253,7 @@ class ObjectivePlan(OfMinimum, Plan):
         x: np.ndarray,
         extras: dict[str, np.ndarray],
         draw: Callable[..., np.ndarray],
-        generator: np.random.Generator,
+        generator: Generator,
         *,
         level: float | None = None,
         target: str | None = None,
@@ -262,7 +263,7 @@ class ObjectivePlan(OfMinimum, Plan):
         """Return intervals for a published model's coefficients, from published numbers alone."""
         problem = self.problem
 
-        def tilts(_: np.random.Generator, count: int) -> np.ndarray:
+        def tilts(_: Generator, count: int) -> np.ndarray:
             shape = (problem.dimension, count)
             drawn = draw(self.noise, self.scales[0] / problem.n, shape, self.noise.shape(problem))
             return (drawn * self.noise.units(problem)[:, None]).T

@@ -52,3 +52,8 @@ class Again(Bits):
     def more(self, count: int) -> int:
         """Return an integer of ``count`` fair bits."""
         return self._bits.more(count)
+
+
+def public_generator(seed: int) -> np.random.Generator:
+    """Return a generator whose seed is public, for simulations after everything is published: it protects nothing."""
+    return np.random.default_rng(np.random.SeedSequence(seed))

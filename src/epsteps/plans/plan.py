@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+from numpy.random import Generator as Random
 
 from epsteps.budgets import Budget, Cost, mechanisms
 from epsteps.plans import notation
@@ -147,7 +148,7 @@ class Plan:
         x: np.ndarray,
         extras: dict[str, np.ndarray],
         draw: Callable[..., np.ndarray],
-        generator: np.random.Generator,
+        generator: Random,
         *,
         level: float | None = None,
         target: str | None = None,
@@ -159,6 +160,16 @@ class Plan:
         ``draw`` draws noise of a mechanism's law, and the generator other numbers, from a public seed.
         """
         raise ValueError(f"{self.method} gives no intervals. Use method='objective', with intervals=0.95.")
+
+    @property
+    def guessed_half_width(self) -> float | None:
+        """What half of the widest measured interval for a coefficient is guessed to be; None where none is bought."""
+        return None
+
+    @property
+    def besides(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of what is published besides the model and which its intervals are computed from, by their names."""
+        return {}
 
     def conversation(self) -> Conversation:
         """Return a generator of requests that sees published numbers only."""

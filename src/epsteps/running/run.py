@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
 from epsteps.budgets import Concentrated, Cost, Pure
 from epsteps.budgets.mechanisms import Mechanism
@@ -18,6 +19,7 @@ from epsteps.ledger.books import Account
 from epsteps.methods.intervals.table import Contrasts, Intervals
 from epsteps.methods.smoothness import SmoothnessEstimate, SmoothnessPlan
 from epsteps.noise import Source
+from epsteps.noise.bits import public_generator
 from epsteps.plans.plan import Conversation, OverspentError, Plan, Published
 from epsteps.plans.requests import Draw, Request
 from epsteps.problem import limits, validate
@@ -92,13 +94,13 @@ class Run:
         """
         if self.path.ndim != 2:
             raise ValueError(f"intervals are for one run, and here are {self.repetitions}. Leave repetitions out.")
-        generator = np.random.default_rng(validate.integer("seed", seed, low=0))
+        generator = public_generator(validate.integer("seed", seed, low=0))
         asked = {"level": level, "target": target, "contrasts": contrasts, "names": names}
         return self.plan.intervals(self.x, self.extras, partial(drawn_publicly, generator), generator, **asked)
 
 
 def drawn_publicly(
-    generator: np.random.Generator, mechanism: Mechanism, scale: float, shape: tuple[int, ...], body: Shape
+    generator: Generator, mechanism: Mechanism, scale: float, shape: tuple[int, ...], body: Shape
 ) -> np.ndarray:
     """Return noise of a known law from a generator whose seed is public: for simulations. It protects nothing."""
     return Source(int(generator.integers(2**63))).draw(mechanism, scale, shape, body)

@@ -1,7 +1,8 @@
 """Linear models: the plan that they came from and the points that were published; of tables, with their schema."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,25 +11,27 @@ from scipy.special import expit, softmax
 from epsteps.budgets import Budget
 from epsteps.data.rows import Rows
 from epsteps.ledger.books import Account
+from epsteps.methods.intervals.table import Contrasts, Intervals, Terms
 from epsteps.plans.plan import Plan
 from epsteps.problem import limits
 from epsteps.problem.problem import Problem
-from epsteps.running.run import run
+from epsteps.running.run import Run, run
 from epsteps.tables.files import columns_of
 from epsteps.tables.schema import Schema
 
 # Points are held within this, so that what is computed from them stays finite.
 LARGEST = 1e150
+INTERCEPT = "(intercept)"
 
 
-def published(plan: Plan, rows: Rows, **options: Any) -> tuple[np.ndarray, bool]:
-    """Execute a plan on records, with the options of ``epsteps.run``: return its points, and whether noise has a seed.
+def published(plan: Plan, rows: Rows, **options: Any) -> tuple[np.ndarray, Run]:
+    """Execute a plan on records, with the options of ``epsteps.run``: return its points, and all that it published.
 
     Points are (point, output, coordinate), in the units of the plan's domain: coefficients, then the intercept if there
     is one. The last point is the model.
     """
     result = run(plan, rows, **options)
-    return result.path.reshape(len(result.path), plan.problem.loss.outputs, plan.problem.width), result.seeded
+    return result.path.reshape(len(result.path), plan.problem.loss.outputs, plan.problem.width), result
 
 
 def unscaled(
@@ -82,12 +85,15 @@ class Model:
         Every published point, for encoded features: coefficients, then the intercept. The last one is the model.
     seeded : bool
         Whether the noise came from a seed: such a model is NOT private.
+    besides : mapping of arrays
+        What was published besides and intervals are computed from, as the plan has it (``plan.besides``).
     """
 
     schema: Schema
     plan: Plan
     points: np.ndarray
     seeded: bool
+    besides: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         problem = self.plan.problem
@@ -99,6 +105,13 @@ class Model:
             raise ValueError("the plan is for other columns than those that the schema declares.")
         points.flags.writeable = False
         object.__setattr__(self, "points", points)
+        besides = {name: np.array(values, dtype=float) for name, values in self.besides.items()}
+        shapes = {name: values.shape for name, values in besides.items()}
+        if shapes != self.plan.besides or not all(np.all(np.isfinite(values)) for values in besides.values()):
+            raise ValueError(
+                f"the plan publishes {self.plan.besides} besides, of finite numbers, and here is {shapes}."
+            )
+        object.__setattr__(self, "besides", besides)
 
     @property
     def classes(self) -> tuple[Any, ...] | None:
@@ -112,6 +125,33 @@ class Model:
             return (str(self.schema.target),)
         listed = self.classes[1:] if len(self.classes) == 2 else self.classes
         return tuple(f"{self.schema.target}={label}" for label in listed)
+
+    @cached_property
+    def terms(self) -> Terms:
+        """What the numbers of the model are to people: effects of whole ranges and of categories, by their names."""
+        middle, half = self.schema.target_column.target_scale
+        problem, several = self.plan.problem, len(self.outputs) > 1
+        names = [*self.schema.names, INTERCEPT]
+        # Points are centred over the classes, so that their rows are, too.
+        mixed = np.eye(len(self.outputs)) - several / len(self.outputs)
+        return Terms(
+            [f"{output}: {name}" for output in self.outputs for name in names] if several else names,
+            half * np.kron(mixed, np.eye(problem.width)),
+            middle * np.tile(np.eye(problem.width)[-1], len(self.outputs)),
+            () if several else self.schema.categories,
+            not several,
+        )
+
+    def intervals(
+        self, level: float | None = None, target: str | None = None, contrasts: Contrasts = None
+    ) -> Intervals:
+        """Return intervals for the effects of ``terms``, or for contrasts: from what was published, at no price.
+
+        As ``Run.intervals``, and for any level and contrast of a model that is read from its file. Raises where the
+        plan's method gives none.
+        """
+        result = Run(self.plan, self.points.reshape(len(self.points), -1), self.seeded, dict(self.besides))
+        return self.terms.intervals(result.intervals, contrasts, level=level, target=target)
 
     def margins(self, frame: Any) -> np.ndarray:
         """Return the model's values at a table's rows, one for each output; of one output, as a single column."""
@@ -154,8 +194,9 @@ def fit_model(
     row of the table is replaced: each row is encoded by the schema alone, and what follows the run is post-processing.
     """
     rows = Rows(plan.problem, schema.encode(table), schema.encode_target(table))
-    points, seeded = published(plan, rows, seed=seed, ledger=ledger, on_step=on_step, anyway=anyway)
-    return Model(schema, plan, centred(held(points)), seeded)
+    points, result = published(plan, rows, seed=seed, ledger=ledger, on_step=on_step, anyway=anyway)
+    besides = {name: held(result.extras[name]) for name in plan.besides}
+    return Model(schema, plan, centred(held(points)), result.seeded, besides)
 
 
 def rehearsal(plan: Plan, schema: Schema) -> Model:
@@ -164,11 +205,12 @@ def rehearsal(plan: Plan, schema: Schema) -> Model:
     Raises if the file of such a model would be too large.
     """
     limits.require_file(plan.problem, plan.points + 1)
-    return Model(schema, plan, np.zeros((1, plan.problem.loss.outputs, plan.problem.width)), True)
+    besides = {name: np.eye(*shape) if len(shape) == 2 else np.zeros(shape) for name, shape in plan.besides.items()}
+    return Model(schema, plan, np.zeros((1, plan.problem.loss.outputs, plan.problem.width)), True, besides)
 
 
 def held(points: np.ndarray) -> np.ndarray:
-    """Return finite points: noise beyond what floats hold, or what comes of it, is held at their end."""
+    """Return finite numbers: noise beyond what floats hold, or what comes of it, is held at their end."""
     return np.clip(np.nan_to_num(points, nan=0.0, posinf=LARGEST, neginf=-LARGEST), -LARGEST, LARGEST)
 
 

@@ -11,18 +11,18 @@ import numpy as np
 from epsteps.plans.plan import Plan
 from epsteps.problem.validate import MissingExtraError
 from epsteps.tables.guesses import finite
-from epsteps.tables.model import Model, certificate
+from epsteps.tables.model import INTERCEPT, Model, certificate
 from epsteps.tables.schema import Schema
 
 FILE = "model.json"
-INTERCEPT = "(intercept)"
 _FORMAT = 1
 _CERTIFICATE = (
     *("guarantee", "epsilon", "delta", "spent", "odds", "seeded", "adjacency"),
     *("records", "features", "domain", "method", "points"),
 )
 
-
+# Models of more numbers have no table of intervals in their report.
+_MOST_INTERVALS = 500
 # What files of earlier versions say of each coefficient besides: guesses that were too small.
 _FORMER = ("noise", "noise_if_never")
 
@@ -78,10 +78,12 @@ def _to_dict(
             "utility": model.plan.utility.to_dict(),
             "curve": [{"epsilon": epsilon, "error": error} for epsilon, error in curve],
         },
+        "intervals": intervals(model),
         "releases": releases(model.plan),
         "scores": None if scores is None else {name: _known(value) for name, value in scores.items()},
         "ledger": None if ledger is None else dict(ledger),
         "points": model.points.tolist(),
+        "besides": {name: values.tolist() for name, values in model.besides.items()},
         "plan_text": str(model.plan),
         "plan": json.loads(model.plan.to_json()),
     }
@@ -106,7 +108,7 @@ def coefficients(model: Model) -> list[dict[str, Any]]:
 
     ``effect`` is that of the whole declared range of a number, or of an indicator; ``per_unit`` that of one unit of the
     column. The intercept is the value where numbers are at the low end of their ranges and all indicators are 0. What
-    noise may have done to each number is for an interval to say, and not part of this table.
+    noise may have done to each number stands in ``intervals``.
     """
     schema, x = model.schema, model.points[-1]
     middle, half = schema.target_column.target_scale
@@ -119,6 +121,35 @@ def coefficients(model: Model) -> list[dict[str, Any]]:
             numbers = {"effect": finite(effect), "per_unit": finite(effect / span)}
             entries.append({"output": output, "feature": name, **numbers})
     return entries
+
+
+def intervals(model: Model) -> dict[str, Any]:
+    """Return the intervals of the report, or why there are none.
+
+    They are for levels against the mean of their category's, as that is what records tell of them. Where nothing was
+    bought for them they are for the minimum of these records, from which noise alone separates the model: at most so
+    far. For any other level, target or contrast ask the model.
+    """
+    try:
+        if len(model.terms.names) > _MOST_INTERVALS:
+            raise ValueError(f"there are more than {_MOST_INTERVALS} numbers. Ask for contrasts of them.")
+        found = model.intervals(target=None if model.besides else "sample", contrasts=_levels(model))
+    except (ValueError, ArithmeticError) as error:  # no interval may lose a model that was paid for
+        return {"reason": _line(str(error)), "rows": []}
+    numbers = ("coef", "low", "high", "stderr", "privacy")
+    columns = (getattr(found, name).tolist() for name in numbers)
+    rows = [dict(zip(numbers, map(finite, row), strict=True)) for row in zip(*columns, strict=True)]
+    return {
+        "kind": found.kind,
+        "level": found.level,
+        "target": found.target,
+        "notes": list(found.notes),
+        "rows": [{"name": name} | row for name, row in zip(found.names, rows, strict=True)],
+    }
+
+
+def _levels(model: Model) -> str | None:
+    return "levels" if len(model.terms.categories) else None
 
 
 def releases(plan: Plan) -> list[dict[str, Any]]:
@@ -151,7 +182,8 @@ def _from_dict(content: Any) -> Model:
     plan = _plan(content["plan"])
     promised, listed = content["certificate"], content["coefficients"]
     seeded = promised["seeded"] is not False
-    model = Model(Schema.from_dict(content["schema"]), plan, np.array(content["points"], dtype=float), seeded)
+    points = np.array(content["points"], dtype=float)
+    model = Model(Schema.from_dict(content["schema"]), plan, points, seeded, content.get("besides", {}))
     _require_same({"private": not seeded}, {"private": content.get("private")})
     _require_same(stated(model), promised)
     actual = coefficients(model)

@@ -26,6 +26,7 @@ def page(content: Mapping[str, Any]) -> str:
         card=card,
         seeded=not content["private"],
         columns=_columns(card["releases"]) if len(card["releases"]) > _LISTED else None,
+        spans=_spans(card["intervals"]["rows"].raw),
         points=_path(card) if len(card["points"]) > 1 else None,
         curve=_curve(card),
     )
@@ -90,6 +91,24 @@ def _columns(releases: Entry) -> dict[str, Any]:
         for place, share in enumerate(shares)
     ]
     return {"bars": bars, "largest": releases[shares.index(max(shares))]}
+
+
+def _spans(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str] | None]:
+    """Return each interval as a line, the number as a mark and 0 as an axis, all to one scale; None where ends miss."""
+    known = [all(row[name] is not None for name in ("low", "coef", "high")) for row in rows]
+    ends = [0.0, *(row[name] for row, drawn in zip(rows, known, strict=True) if drawn for name in ("low", "high"))]
+    low, high = min(ends), max(ends)
+
+    def drawn(row: Mapping[str, Any]) -> dict[str, str]:
+        places = _scaled([0.0, row["low"], row["coef"], row["high"]], low, high)
+        zero, left, dot, right = (2 + 96 * place for place in places)
+        return {
+            "axis": f"M{zero:.6g} 0V8",
+            "line": f"M{left:.6g} 4H{right:.6g}",
+            "mark": f"M{dot:.6g} 1V7",
+        }
+
+    return [drawn(row) if whole else None for row, whole in zip(rows, known, strict=True)]
 
 
 def _path(card: Entry) -> dict[str, Any]:

@@ -120,6 +120,13 @@ class Schema:
             start += column.width
         return Box(0.0, 1.0, one_hot=blocks)
 
+    @property
+    def categories(self) -> tuple[tuple[int, int], ...]:
+        """Ranges of the features that are the levels of one category each."""
+        stops = np.cumsum([column.width for column in self.features.values()]).tolist()
+        places = zip(self.features.values(), stops, strict=True)
+        return tuple((stop - c.width, stop) for c, stop in places if c.classes is not None and c.width > 1)
+
     def loss(self) -> Logistic | Softmax | Squared:
         """Return the loss that fits the target: logistic for two classes, softmax for more, squared for numbers."""
         return self.target_column.loss()

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import ndtri
 
 from epsteps.budgets import Budget, Cost, Epsilon, mechanisms
 from epsteps.budgets.corners import Corners
@@ -227,6 +228,35 @@ class IntervalPlan(ObjectivePlan):
         if self.dispersion:
             extras["dispersion"] = yield self.dispersion_at(x)
         return Published(np.array([x]), extras)
+
+    @property
+    def guessed_half_width(self) -> float | None:
+        """What half of the widest measured interval for a column's coefficient is guessed to be, for the population.
+
+        A guess from public numbers, for columns that fill their ranges evenly and do not go together, and margins that
+        are typical: narrow columns, or such as go together, have wider intervals. None where nothing is bought.
+        """
+        if self.mode == "provable":
+            return None
+        problem = self.problem
+        covariance, units = self.noise.covariance(problem)
+        noise = covariance.variances * (units * self.scales[0] / problem.n) ** 2
+        mean, variance = problem.domain.even_moments(problem.d)
+        constant = np.ones(int(problem.intercept))
+        record = np.append(mean, constant)
+        A = problem.loss.typical_curvature * (np.outer(record, record) + np.diag(np.append(variance, 0 * constant)))
+        inverse = np.linalg.inv(A + self.ridge * np.eye(problem.dimension))
+        sampling = problem.loss.typical_dispersion / problem.n * np.sum((inverse @ A) * inverse, axis=1)
+        return float(ndtri((1 + self.level) / 2)) * math.sqrt(np.max((inverse**2 @ noise + sampling)[: problem.d]))
+
+    @property
+    def besides(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of sizes, curvature and dispersion, where they are released."""
+        if self.mode == "provable":
+            return {}
+        sizes = sum(each.problem.dimension for each in self.statistics)
+        shapes: dict[str, tuple[int, ...]] = {"sizes": (sizes,), "curvature": (self.layout.k, self.layout.k)}
+        return shapes | ({"dispersion": (2,)} if self.dispersion else {})
 
     def frame(self, sizes: np.ndarray) -> Frame:
         """Return the frame that follows from released sizes."""

@@ -1,8 +1,8 @@
 """The table of intervals: what is printed, drawn and written."""
 
 import textwrap
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +20,7 @@ TARGETS = ("population", "sample")
 # Levels beyond need more draws than are made.
 _LEVELS = (0.5, 0.99)
 _WIDTH = 78
+LEVELS = "Levels: each against the mean of its category's levels, which the intercept takes."
 # What contrasts are: nothing, "levels", a matrix with a row for each, or rows by their names.
 Contrasts = str | np.ndarray | Mapping[str, Sequence[float]] | None
 
@@ -57,6 +58,11 @@ class Intervals:
     level: float
     target: str
     notes: tuple[str, ...]
+
+    def told(self, names: Sequence[str], offset: np.ndarray, *notes: str) -> "Intervals":
+        """Return the same rows by other names, moved by what no noise is in, and with more notes."""
+        moved = {name: getattr(self, name) + offset for name in ("coef", "low", "high")}
+        return replace(self, names=tuple(names), notes=(*self.notes, *notes), **moved)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the table as JSON holds it."""
@@ -101,6 +107,35 @@ class Intervals:
         ax.set_xlabel(f"coefficient, with its {self.level:.4g} interval" + (" at most" if proved else ""))
         ax.grid(alpha=0.3, axis="x")
         return ax
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """What coefficients are to people: rows @ x + offset, such as in the units of their columns and targets.
+
+    Parameters
+    ----------
+    names : sequence of str
+        One for each row.
+    rows, offset : arrays
+        (rows, D) and (rows,): the map from a published model to what is told of it.
+    categories : sequence of (start, stop)
+        Ranges of the rows that are the levels of one category each.
+    intercept : bool
+        Whether the last row is that of an intercept, which takes the mean of such levels.
+    """
+
+    names: Sequence[str]
+    rows: np.ndarray
+    offset: np.ndarray
+    categories: Sequence[tuple[int, int]] = ()
+    intercept: bool = False
+
+    def intervals(self, ask: Callable[..., Intervals], contrasts: Contrasts = None, **asked: Any) -> Intervals:
+        """Return intervals for what is told, or for contrasts of it; ``ask`` gives those for rows of numbers of x."""
+        labels, wanted = _directions(self.names, contrasts, self.categories, self.intercept)
+        notes = [LEVELS] if isinstance(contrasts, str) else []
+        return ask(contrasts=wanted @ self.rows, **asked).told(labels, wanted @ self.offset, *notes)
 
 
 def intervals_of(
@@ -240,7 +275,7 @@ def _notes(
             else "Sampling: rests on slopes that vary by one released factor of the curvature in every direction."
         )
     if isinstance(contrasts, str):
-        notes.append("Levels: each against the mean of its category's levels, which the intercept takes.")
+        notes.append(LEVELS)
     return tuple(notes)
 
 
