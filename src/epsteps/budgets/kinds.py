@@ -1,8 +1,7 @@
 """The kinds of budgets: pure epsilon, whose epsilons add; rho, whose rhos add; and (epsilon, delta).
 
-Pure steps compose by adaptive basic composition, those of zero-concentrated privacy as Bun and Steinke (2016) say. Under
-(epsilon, delta) Gaussian noise is accounted for exactly, and pure noise by numerical composition. At the end: what the
-best of a random number of pure trials costs.
+Pure steps compose by adaptive basic composition, those of zero-concentrated privacy as Bun and Steinke (2016) say.
+Under (epsilon, delta) Gaussian noise is accounted for exactly, and pure noise by numerical composition.
 """
 
 import math

@@ -2,9 +2,8 @@
 
 from epsteps.tables.columns import Category, Column, ColumnCheck, Numeric
 from epsteps.tables.files import DELIMITERS, read_columns
-from epsteps.tables.guesses import error_curve
 from epsteps.tables.model import Model, fit_model, problem_of, rehearsal, score
-from epsteps.tables.model_file import ModelFormatError, load_model, model_from_dict, model_to_dict
+from epsteps.tables.model_file import ModelFormatError, error_curve, load_model, model_from_dict, model_to_dict
 from epsteps.tables.report import page
 from epsteps.tables.schema import Schema, SchemaCheck, draft
 
