@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 import epsteps as es
-from epsteps.budgets.composition import _binomial, composed_epsilon
-from epsteps.budgets.conversions import _log_delta, gaussian_epsilon
+from epsteps.budgets.conversions import _binomial, _log_delta, composed_epsilon, gaussian_epsilon
 from epsteps.budgets.mechanisms import Gaussian, named
 from epsteps.problem.sampling import Sampling
 

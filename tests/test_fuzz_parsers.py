@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import epsteps as es
 from epsteps import tables
 from epsteps.cli import app
-from epsteps.data.tables import read_table
+from epsteps.data.sources import read_table
 from epsteps.tables import Category, Numeric, Schema
 
 CLEAN = (ValueError, TypeError, OSError)

@@ -18,9 +18,8 @@ from epsteps.budgets import Epsilon, Rho
 from epsteps.budgets.corners import GAUSSIAN, composed
 from epsteps.data import encoding
 from epsteps.methods import plan_objective
-from epsteps.methods.intervals.frame import Layout
 from epsteps.methods.intervals.plan import IntervalPlan, headline, plan_intervals
-from epsteps.methods.intervals.sums import Mean
+from epsteps.methods.intervals.sums import Layout, Mean
 from epsteps.methods.minima import best_corners
 from epsteps.noise import Source
 from epsteps.plans.plan import OverspentError

@@ -142,9 +142,9 @@ from epsteps.methods import ObjectivePlan, OutputPlan, minima, objective, plan_o
 from epsteps.methods import curvature as designs
 from epsteps.methods import minimum as minimised
 from epsteps.methods.curvature.sums import ColumnMeans, SecondMoment
-from epsteps.methods.intervals import frame as frames
 from epsteps.methods.intervals import plan as interval_plans
 from epsteps.methods.intervals import sums
+from epsteps.methods.intervals import sums as frames
 from epsteps.methods.intervals.plan import IntervalPlan
 from epsteps.methods.minimum import Minimised, Minimum, Tilt
 from epsteps.methods.smoothness import Eigenvalue

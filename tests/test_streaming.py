@@ -23,7 +23,7 @@ from epsteps.data import sources as records_from
 from epsteps.data import stream
 from epsteps.data.chunks import Chunk
 from epsteps.data.dense import DenseEngine
-from epsteps.data.tables import read_table
+from epsteps.data.sources import read_table
 from epsteps.methods import choice
 from epsteps.methods.smoothness import SmoothnessPlan
 from epsteps.problem.grid import ROWS_PER_INT64, Grid

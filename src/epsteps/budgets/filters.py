@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from epsteps.budgets.budget import Price, Tally, exact, exact_total, round_down, round_up
-from epsteps.budgets.composition import composed_epsilon
-from epsteps.budgets.conversions import zcdp_epsilon
+from epsteps.budgets.conversions import composed_epsilon, zcdp_epsilon
 from epsteps.budgets.corners import Corners, composed
 from epsteps.problem.rounding import down, up
 

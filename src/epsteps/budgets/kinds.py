@@ -15,8 +15,7 @@ import numpy as np
 from epsteps.bounds import Prediction
 from epsteps.budgets import filters
 from epsteps.budgets.budget import Budget, Parts, Price, Tally, exact, exact_total, require_parts, total
-from epsteps.budgets.composition import composed_epsilon
-from epsteps.budgets.conversions import checked_delta, gaussian_epsilon, gaussian_mu
+from epsteps.budgets.conversions import checked_delta, composed_epsilon, gaussian_epsilon, gaussian_mu
 from epsteps.budgets.costs import Cost, Epsilon, Rho
 from epsteps.budgets.mechanisms import Gaussian, KNorm, Mechanism
 from epsteps.problem import validate

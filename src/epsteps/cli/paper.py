@@ -14,7 +14,7 @@ import epsteps as es
 from epsteps.cli import common
 from epsteps.cli import common as files
 from epsteps.data.parquet import ParquetReader
-from epsteps.data.tables import read_table
+from epsteps.data.sources import read_table
 from epsteps.paper import compare as experiment
 from epsteps.paper import quadratic_demo, report
 from epsteps.paper.published import paper_smoothness, published_data, true_smoothness

@@ -12,9 +12,8 @@ from epsteps.budgets import Budget, Cost, Epsilon, mechanisms
 from epsteps.budgets.corners import Corners
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.methods.curvature import MATRIX_ROWS, Statistic
-from epsteps.methods.intervals.frame import Frame, Layout, statistic
 from epsteps.methods.intervals.posterior import Released, Tilts
-from epsteps.methods.intervals.sums import Curvature, Dispersion, Mean, Means, Squares
+from epsteps.methods.intervals.sums import Curvature, Dispersion, Frame, Layout, Mean, Means, Squares, statistic
 from epsteps.methods.minimum import LONG, Minimum
 from epsteps.methods.objective import ObjectivePlan, candidates, composed_corners, minimisable, planned
 from epsteps.plans.plan import Charge, Conversation, Example, Published
