@@ -91,7 +91,7 @@ def names_in(source: str) -> set[str]:
 RANDOM = {"np.random", "random", "secrets", "os.urandom"}
 BITS = SOURCE / "noise" / "bits.py"
 # Simulated records, of which nobody is protected.
-SIMULATIONS = SOURCE / "auditing" / "coverages.py"
+SIMULATIONS = SOURCE / "auditing" / "experiments.py"
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))

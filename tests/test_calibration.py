@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import epsteps as es
-from epsteps.auditing.calibrations import with_amount
-from epsteps.auditing.optimum import minimiser
+from epsteps.auditing.experiments import minimiser, with_amount
 
 needs_utility = pytest.mark.skipif(not hasattr(es.Plan, "utility"), reason="plans have no utility yet")
 PROBLEM = es.Problem(es.Logistic(), es.Box(0, 1), ridge=0.01, n=5000, d=4)

@@ -16,7 +16,7 @@ BLOCK = re.compile(r"<!-- tested -->\n```python\n(.*?)```(?:\n\n```text\n(.*?)``
 BLOCKS = {"how-to-choose.md": 7, "moving-from-diffprivlib.md": 4, "own-method.md": 8, "tutorial.md": 9}
 
 
-def adult(n: int = 400) -> "pandas.DataFrame":
+def adult(n: int = 4000) -> "pandas.DataFrame":
     """Return made-up people in the columns of the tutorial's table, some of them with missing values."""
     rng = np.random.default_rng(0)
 

@@ -110,7 +110,7 @@ def test_a_test_in_its_own_room_is_not_counted(house, path, source, families):
     ],
 )
 def test_comparisons_of_units_are_found_outside_budgets(house, source, kinds):
-    for path, expected in (("plans/output.py", kinds), ("budgets/pure.py", [])):
+    for path, expected in (("plans/output.py", kinds), ("budgets/kinds.py", [])):
         assert [place.kind for place in house.unit_comparisons(house.Tree({path: source}))] == expected
 
 

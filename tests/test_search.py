@@ -20,7 +20,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from epsteps.budgets.selection import Selection
+from epsteps.budgets.kinds import Selection
 from epsteps.data.dense import DenseEngine
 from epsteps.data.engine import ArrayEngine, require_exact
 from epsteps.estimators import PrivateHuberRegressor, PrivateLogisticRegression, PrivateRidge

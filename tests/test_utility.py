@@ -37,6 +37,11 @@ SIZES = (50, 600, 5000, 10**6)
 SLACK = 1 + 1e-5
 
 
+def named(value):
+    """Return a name that is the same in every process."""
+    return getattr(value, "__name__", str(value))
+
+
 def problems(seed, count, **facts):
     """Yield so many problems of each loss, with domains, ridges and intercepts at random."""
     rng = np.random.default_rng(seed)
@@ -70,7 +75,7 @@ def rows(method, release):
     return answers
 
 
-@pytest.mark.parametrize(("method", "release"), METHODS, ids=str)
+@pytest.mark.parametrize(("method", "release"), METHODS, ids=named)
 def test_more_budget_and_more_records_never_make_the_expected_error_larger(method, release):
     seen = 0
     for what, found in rows(method, release):
@@ -80,7 +85,7 @@ def test_more_budget_and_more_records_never_make_the_expected_error_larger(metho
     assert seen > 25
 
 
-@pytest.mark.parametrize(("method", "release"), METHODS, ids=str)
+@pytest.mark.parametrize(("method", "release"), METHODS, ids=named)
 def test_what_is_expected_is_never_above_what_is_proved(method, release):
     """By theory: the quadratic of a typical problem is one that the bounds are proved for."""
     proved = 0
@@ -229,7 +234,7 @@ def test_verdicts_are_shares_of_what_the_model_0_costs(share, verdict):
     assert es.Utility(None, None, 0.3, 0.7, 0.001).verdict == "unknown"
 
 
-@pytest.mark.parametrize(("method", "release"), METHODS, ids=str)
+@pytest.mark.parametrize(("method", "release"), METHODS, ids=named)
 def test_a_hopeless_run_is_refused_before_it_is_charged(method, release, tmp_path):
     problem = replace(SMALL, loss=es.Squared()) if method == "statistics" else SMALL
     plan = es.plan(problem, HOPELESS, method, release=release)
@@ -303,7 +308,7 @@ def test_plans_of_others_are_unknown_and_run():
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["objective", "output", "descent", "curvature", es.nesterov], ids=str)
+@pytest.mark.parametrize("method", ["objective", "output", "descent", "curvature", es.nesterov], ids=named)
 def test_json_tells_the_utility_and_files_without_it_are_read(method):
     plan = es.plan(SMALL, es.Pure(1.0), method)
     content = json.loads(plan.to_json())
@@ -337,7 +342,7 @@ REQUIRED = [
 ]
 
 
-@pytest.mark.parametrize(("method", "release", "kind"), REQUIRED, ids=str)
+@pytest.mark.parametrize(("method", "release", "kind"), REQUIRED, ids=named)
 def test_the_required_budget_is_the_smallest_whatever_the_method(method, release, kind, monkeypatch):
     problem = replace(QUESTION, loss=es.Squared(), n=2000) if method == "statistics" else replace(QUESTION, n=2000)
     options = {"delta": 1e-6} if kind == "delta" else {"rho": True} if kind == "rho" else {}

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import epsteps as es
-from epsteps.auditing.optimum import minimiser
+from epsteps.auditing.experiments import minimiser
 from truth_parts import tables
 from truth_parts.tables import Table
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from epsteps.auditing.attacks import lower, upper
-from epsteps.auditing.coverages import TARGETS, replicate
+from epsteps.auditing.experiments import TARGETS, replicate
 from truth_parts.populations import CELLS, PLANTED, PUBLISHED_WIDTHS, Cell
 
 LEVEL = 0.95

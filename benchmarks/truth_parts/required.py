@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import epsteps as es
-from epsteps.auditing.optimum import minimiser
+from epsteps.auditing.experiments import minimiser
 from truth_parts.cells import case_of, points
 
 # The errors that are asked for, as shares of the largest loss at 0: of labels and classes, and of numbers, most

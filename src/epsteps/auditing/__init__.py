@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from epsteps.auditing.calibrations import Calibration, calibration
-from epsteps.auditing.coverages import Coverage, coverage
+from epsteps.auditing.experiments import Calibration, Coverage, calibration, coverage
 from epsteps.auditing.minima import audit_tilted, tilted_total
 from epsteps.auditing.releases import audit_releases, examples_of
 from epsteps.auditing.report import Audit, StepBound, draw

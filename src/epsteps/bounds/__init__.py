@@ -1,7 +1,6 @@
 """Convergence under noise: one function per theorem, certificates that are searched for, exact errors on quadratics."""
 
-from epsteps.bounds.certificates import Certificate, best_certificate, certificate
-from epsteps.bounds.prediction import Bound, NoBoundError, Prediction
+from epsteps.bounds.certificates import Bound, Certificate, NoBoundError, Prediction, best_certificate, certificate
 from epsteps.bounds.quadratics import (
     ExactError,
     exact_by_horizon,
@@ -10,15 +9,7 @@ from epsteps.bounds.quadratics import (
     rate,
     stationary_variance,
 )
-from epsteps.bounds.theorems import (
-    for_steps,
-    gd,
-    heavy_ball,
-    multistage,
-    nesterov,
-    nesterov_any_momentum,
-    noise_trace,
-)
+from epsteps.bounds.theorems import for_steps, gd, heavy_ball, multistage, nesterov, nesterov_any_momentum, noise_trace
 
 __all__ = [
     "Bound",

@@ -7,8 +7,7 @@ E|w|².
 
 import numpy as np
 
-from epsteps.bounds.certificates import lasting_certificate
-from epsteps.bounds.prediction import Bound, NoBoundError
+from epsteps.bounds.certificates import Bound, NoBoundError, lasting_certificate
 from epsteps.bounds.steps import Steps, nesterov_momentum
 from epsteps.problem.sampling import Sampling
 

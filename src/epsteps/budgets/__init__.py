@@ -3,12 +3,10 @@
 Every guarantee is for neighbours that differ in one replaced record.
 """
 
-from epsteps.budgets.approximate import Approximate
 from epsteps.budgets.budget import Budget, Expense
-from epsteps.budgets.concentrated import Concentrated
 from epsteps.budgets.conversions import gaussian_delta, gaussian_mu, zcdp_epsilon, zcdp_rho
 from epsteps.budgets.costs import Cost, Epsilon, Mu, Rho
-from epsteps.budgets.pure import Pure, base_epsilon, epsilon_of, required_scale
+from epsteps.budgets.kinds import Approximate, Concentrated, Pure, base_epsilon, epsilon_of, required_scale
 
 __all__ = [
     "Approximate",

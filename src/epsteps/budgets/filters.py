@@ -31,7 +31,7 @@ from epsteps.budgets.corners import Corners, composed
 from epsteps.problem.rounding import down, up
 
 if TYPE_CHECKING:
-    from epsteps.budgets.approximate import Approximate
+    from epsteps.budgets.kinds import Approximate
 
 # Candidates for the part of a free delta that pays for turning rho into epsilon.
 _SPLITS = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9)

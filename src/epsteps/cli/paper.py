@@ -120,7 +120,7 @@ def _table_or_path(path: Path, target: str | None, engine: EngineName) -> tuple[
 
 
 def _table(outcomes: list[experiment.Outcome]) -> Table:
-    headings = (">T used", ">ε certified", ">gap F(x_T) - F*", ">± standard error", ">expected", ">seconds")
+    headings = (">T used", ">ε certified", ">gap F(x_T) - F*", ">± standard error", ">expected")
     table = common.make_table("algorithm", *headings)
     for outcome in outcomes:
         table.add_row(
@@ -130,7 +130,6 @@ def _table(outcomes: list[experiment.Outcome]) -> Table:
             f"{outcome.gap[-1]:.3e}",
             f"{outcome.standard_error[-1]:.1e}",
             f"{outcome.plan.utility.expected:.1e}",
-            f"{outcome.seconds:.2f}",
         )
     return table
 

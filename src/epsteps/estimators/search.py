@@ -12,8 +12,7 @@ from sklearn.model_selection import ParameterGrid
 from sklearn.utils.metaestimators import available_if
 
 from epsteps.budgets import Pure
-from epsteps.budgets.pure import LAPLACE
-from epsteps.budgets.selection import FACTOR, Selection
+from epsteps.budgets.kinds import FACTOR, LAPLACE, Selection
 from epsteps.data.rows import Rows
 from epsteps.estimators import _scikit
 from epsteps.estimators.base import UNPROTECTED, PrivateLinearModel
@@ -103,7 +102,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
     record is replaced. A trial is epsilon/3-private: given the split, a record is in the fit or in the score and never
     in both, each is epsilon/3-private, and the split does not depend on the records. The best of a geometric number of
     such trials is epsilon-private (Liu, Talwar 2019; Papernot, Steinke 2022; proved in
-    ``epsteps.budgets.selection.Selection``). That number must stay secret. It is published nowhere, but whoever can
+    ``epsteps.budgets.kinds.Selection``). That number must stay secret. It is published nowhere, but whoever can
     time the fit learns about it: let nobody but the data holder do so.
 
     Only pure epsilon is offered. Plain ``GridSearchCV`` over private estimators costs epsilon for every fit, and its

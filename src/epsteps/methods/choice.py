@@ -286,6 +286,7 @@ def required_epsilon(
     if rho and delta is not None:
         raise ValueError(f"a budget of rho has no delta. Leave one of them out, got delta={delta!r}.")
     goal = _Goal(error, verdict, width, level, proved, method, release, options)
+    goal.require_effort(problem)
 
     def reached(amount: float) -> float:
         if rho:
@@ -329,6 +330,7 @@ def required_n(
     if rho is not None:
         budget = Concentrated(rho)
     goal = _Goal(error, verdict, width, level, proved, method, release, options)
+    goal.require_effort(problem)
 
     def reached(n: float) -> float:
         return goal.distance(replace(problem, n=int(n)), budget)
@@ -371,6 +373,15 @@ class _Goal:
     def limit(self) -> float | None:
         """The number that is to be reached, where it is one."""
         return self.error if self.width is None else self.width
+
+    def require_effort(self, problem: Problem) -> None:
+        """Raise for an error that the model 0 is expected to have: no data is needed for it."""
+        trivial = Typical(problem).trivial
+        if self.error is not None and not self.proved and self.error >= trivial:
+            raise ValueError(
+                f"the model 0, for which no data is needed, is expected to have an error of about {trivial:.3g}: ask "
+                f"for less, got {self.error!r}."
+            )
 
     def distance(self, problem: Problem, budget: Budget) -> float:
         """Return how far a plan is from the goal: none or negative where it is reached."""

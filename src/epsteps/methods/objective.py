@@ -13,7 +13,7 @@ from epsteps.budgets.conversions import gaussian_mu
 from epsteps.budgets.corners import GAUSSIAN, Corners, composed
 from epsteps.budgets.mechanisms import KNorm, Mechanism
 from epsteps.methods import minima
-from epsteps.methods.intervals.released import Released, Tilts
+from epsteps.methods.intervals.posterior import Released, Tilts
 from epsteps.methods.intervals.table import Contrasts, Intervals, coefficient_names, intervals_of
 from epsteps.methods.minimum import (
     LEAST_BITS,
@@ -30,7 +30,7 @@ from epsteps.methods.minimum import (
     saturation_of,
     tilt_length,
 )
-from epsteps.plans.page import problem_fact
+from epsteps.plans.notation import problem_fact
 from epsteps.plans.plan import Charge, Conversation, OverspentError, Plan, Published
 from epsteps.plans.utility import HUBER_BIAS, Typical, Utility, least_of, ridge_bias, ridges
 from epsteps.problem import limits, validate

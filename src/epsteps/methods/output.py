@@ -22,7 +22,7 @@ from epsteps.methods.minimum import (
     moved,
     rounding,
 )
-from epsteps.plans.page import problem_fact
+from epsteps.plans.notation import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Plan, Published
 from epsteps.plans.utility import Typical, Utility, least_of, ridge_bias, ridges
 from epsteps.problem import limits, validate

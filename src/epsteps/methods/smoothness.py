@@ -10,7 +10,7 @@ from scipy.special import ndtri
 
 from epsteps.budgets import Budget, Cost, Expense, mechanisms
 from epsteps.budgets.mechanisms import Mechanism
-from epsteps.plans.page import problem_fact
+from epsteps.plans.notation import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Plan, Published
 from epsteps.plans.requests import Draw, Records, Request
 from epsteps.problem import limits, validate

@@ -9,7 +9,7 @@ import numpy as np
 
 from epsteps.budgets import Budget, Cost, Epsilon, Mu, Rho, mechanisms
 from epsteps.methods.curvature import Definite, definite, held
-from epsteps.plans.page import problem_fact
+from epsteps.plans.notation import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Plan, Published
 from epsteps.plans.requests import Draw, Records, Sum
 from epsteps.plans.utility import Typical, Utility

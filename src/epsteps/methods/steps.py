@@ -14,7 +14,7 @@ from epsteps.bounds.steps import Method, Steps, nesterov
 from epsteps.budgets import Budget, Expense, mechanisms
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.plans import notation
-from epsteps.plans.page import problem_fact
+from epsteps.plans.notation import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Plan, Published
 from epsteps.plans.requests import Gradient, Gradients
 from epsteps.plans.utility import HUBER_BIAS, Typical, TypicalError, Utility, ridge_bias

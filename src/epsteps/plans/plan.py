@@ -9,7 +9,8 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from epsteps.budgets import Budget, Cost, mechanisms
-from epsteps.plans import notation, page
+from epsteps.plans import notation
+from epsteps.plans import notation as page
 from epsteps.plans.notation import PlanFormatError
 from epsteps.plans.requests import Gradient, Request
 from epsteps.plans.utility import Typical, Utility

@@ -19,7 +19,7 @@ from epsteps.methods.curvature import (
     require_drawable,
 )
 from epsteps.methods.curvature.sums import ColumnMeans, SecondMoment, column_means
-from epsteps.plans.page import problem_fact
+from epsteps.plans.notation import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Example, Plan, Published
 from epsteps.plans.requests import Gradient
 from epsteps.plans.utility import Typical, Utility

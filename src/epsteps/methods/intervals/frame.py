@@ -137,7 +137,7 @@ class Layout:
         The noise relative to a column's own second moment is length/(w² v): the sum is least for w² = 1/√(v M), M the
         largest (u - centre)². Records are shortened to about their mean square and three deviations of it, if Gaussian.
         """
-        columns, d, largest = self.columns, self.problem.d, self.problem.loss.curvature
+        columns, largest = self.columns, self.problem.loss.curvature
         bend, mean, second = self._believed(sizes)
         kept = self._kept(sizes)
         centre = columns.centre + columns.half * mean
@@ -147,9 +147,10 @@ class Layout:
             reach[start:stop] = np.maximum(mean[start:stop], 1 - mean[start:stop])
         weights = (second * reach**2) ** -0.25 / columns.half
         longest = self._longest(weights, centre, kept)
-        constant = math.sqrt(longest / math.sqrt(d)) if self.has_constant else 0.0
         chosen = np.flatnonzero(kept)
         guess = (weights * columns.half) ** 2 * second
+        # The noise relative to all coordinates is least where the constant is as large as they are on average.
+        constant = math.sqrt(float(guess[chosen].mean()) if len(chosen) else 1.0) if self.has_constant else 0.0
         guess = largest * bend * np.append(guess[chosen], np.full(int(self.has_constant), constant**2))
         k = len(guess)
         length = min(largest * (longest + constant**2), (1 + 3 * math.sqrt(2 / k)) * float(guess.sum()))

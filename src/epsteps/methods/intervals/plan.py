@@ -13,7 +13,7 @@ from epsteps.budgets.corners import Corners
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.methods.curvature import MATRIX_ROWS, Statistic
 from epsteps.methods.intervals.frame import Frame, Layout, statistic
-from epsteps.methods.intervals.released import Released, Tilts
+from epsteps.methods.intervals.posterior import Released, Tilts
 from epsteps.methods.intervals.sums import Curvature, Dispersion, Mean, Means, Squares
 from epsteps.methods.minimum import LONG, Minimum
 from epsteps.methods.objective import ObjectivePlan, candidates, composed_corners, minimisable, planned

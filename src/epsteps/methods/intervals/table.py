@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from epsteps.methods.intervals import posterior
-from epsteps.methods.intervals.released import Released
+from epsteps.methods.intervals.posterior import Released
 from epsteps.problem import validate
 from epsteps.problem.problem import Problem
 
