@@ -166,7 +166,7 @@ def test_plan_takes_every_kind_of_budget(arguments, budget, mechanism):
     ("arguments", "message"),
     [
         (["--rho", "1", "--delta", "1e-6"], "--rho and --delta do not go together"),
-        (["--target-error", "0.1", "--target-verdict", "useful"], "error=... or verdict='useful', and not both"),
+        (["--target-error", "0.1", "--target-verdict", "useful"], "verdict='useful' or width=..., and one of them"),
         (["--mechanism", "gaussian"], "does not cover gaussian noise"),
         (["--delta", "2"], "delta must lie between 0 and 1, got 2.0"),
         (["--epsilon", "0"], "epsilon must be positive, got 0.0"),

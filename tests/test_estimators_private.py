@@ -16,6 +16,7 @@ pytest.importorskip("sklearn")
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
+from epsteps import Run
 from epsteps.estimators import PrivateHuberRegressor, PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge
 
 N, D = 40, 3
@@ -29,6 +30,7 @@ MODELS = {
     "ridge": PrivateRidge(bounds=(0, 1), anyway=True),
     "huber": PrivateHuberRegressor(target_bounds=(0, 10), anyway=True),
     "text": PrivateLogisticRegression(classes=("no", "yes"), anyway=True),
+    "intervals": PrivateLogisticRegression(50.0, bounds=(0, 1), intervals=0.95, robust=True, anyway=True),
 }
 SPARSE = ("logistic", "ridge")
 
@@ -80,6 +82,7 @@ def seen(model, X, y) -> dict[str, object]:
             failure = None
             model.fit(X, y)
             print(model, getattr(model, "plan_", None), getattr(model, "certificate_", None))
+            _ = getattr(model, "confint_", None)
         except Exception:
             failure = traceback.format_exc()
     shown = {name: shape_of(value) for name, value in vars(model).items()}
@@ -91,7 +94,12 @@ def seen(model, X, y) -> dict[str, object]:
 
 
 def shape_of(value: object) -> object:
-    """Return an array's shape and type, and whether all of it is finite; the text of everything else."""
+    """Return an array's shape and type, and whether all of it is finite; the text of everything else.
+
+    Of a run, all that was published has a shape.
+    """
+    if isinstance(value, Run):
+        return {name: shape_of(array) for name, array in {"path": value.path, **value.extras}.items()}
     if isinstance(value, np.ndarray | np.generic):
         return value.shape, value.dtype, bool(np.all(np.isfinite(value))) if value.dtype.kind == "f" else value.tolist()
     return str(value)

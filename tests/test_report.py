@@ -142,9 +142,9 @@ def test_every_number_is_that_of_the_model_file(fitted):
     for place, row in enumerate(content["intervals"]["rows"]):
         assert row["low"] <= row["coef"] <= row["high"]
         assert {("intervals", "rows", place, name) for name in ("low", "coef", "high")} <= set(numbers)
-    for place in (("certificate", "spent"), ("certificate", "epsilon"), ("prediction", "utility", "expected")):
+    utility = ("prediction", "utility")
+    for place in (("certificate", "spent"), ("certificate", "epsilon"), (*utility, "expected"), ("ledger", "seq")):
         assert place in numbers
-    assert ("ledger", "seq") in numbers
     assert len(content["prediction"]["curve"]) >= 5
     assert ("The published path" in page) == (len(content["points"]) > 1)
 

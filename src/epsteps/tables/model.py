@@ -193,10 +193,25 @@ def fit_model(
     Formal guarantee: without ``seed``, the model with all its points is private as ``plan.spending()`` says when one
     row of the table is replaced: each row is encoded by the schema alone, and what follows the run is post-processing.
     """
+    require_measurable(plan, schema)
     rows = Rows(plan.problem, schema.encode(table), schema.encode_target(table))
     points, result = published(plan, rows, seed=seed, ledger=ledger, on_step=on_step, anyway=anyway)
     besides = {name: held(result.extras[name]) for name in plan.besides}
     return Model(schema, plan, centred(held(points)), result.seeded, besides)
+
+
+def require_measurable(plan: Plan, schema: Schema) -> None:
+    """Raise where curvature would be bought that measures nothing.
+
+    A number with an indicator for what is missing is a block of two columns to the domain, as a category of two levels
+    is; a record whose value is known has no level there, and would count as 0.
+    """
+    names = [name for name, column in schema.features.items() if getattr(column, "missing", False)]
+    if plan.besides and names:
+        raise ValueError(
+            f"intervals are not measured with columns that have missing=True, here {', '.join(names)}. Declare them "
+            "without it (what is missing then counts as the lower end), or leave intervals out: nothing was charged."
+        )
 
 
 def rehearsal(plan: Plan, schema: Schema) -> Model:
@@ -204,6 +219,7 @@ def rehearsal(plan: Plan, schema: Schema) -> Model:
 
     Raises if the file of such a model would be too large.
     """
+    require_measurable(plan, schema)
     limits.require_file(plan.problem, plan.points + 1)
     besides = {name: np.eye(*shape) if len(shape) == 2 else np.zeros(shape) for name, shape in plan.besides.items()}
     return Model(schema, plan, np.zeros((1, plan.problem.loss.outputs, plan.problem.width)), True, besides)
