@@ -313,7 +313,7 @@ def test_the_command_line_buys_and_prints_intervals(tmp_path, monkeypatch):
     assert "job=y" in bought
     other = said("intervals", "bought/model.json", "--level", "0.8", "--target", "sample", "--contrasts", "levels")
     assert "0.8 intervals for the sample's minimum: measured" in other
-    assert "at most (proved)" in said("intervals", "free")
+    assert ": at most" in said("intervals", "free")
     found = json.loads(said("intervals", "free", "--json"))
     assert found == tables.load_model("free").intervals().to_dict()
     assert "How sure these numbers are" in (tmp_path / "bought" / "report.html").read_text()

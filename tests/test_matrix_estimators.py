@@ -49,6 +49,8 @@ VALUES = {
     "ledger": (None,),  # set below
     "random_state": (None, 5),
     "anyway": (True,),
+    "intervals": (False, 0.95, True),
+    "robust": (False, True),
     "classes": ((0, 1), (1, 0), (0, 1, 2), ("no", "yes")),
     "width": (0.5, 0.05, 4.0),
     "target_bounds": ((-1.0, 1.0), (0.0, 1e6), (5.0, 5.001)),

@@ -80,7 +80,7 @@ class Intervals:
         ends = [f"[{(1 - self.level) / 2:.4g}", f"{(1 + self.level) / 2:.4g}]"]
         of = "the population's minimum" if self.target == "population" else "the sample's minimum"
         title = f"{self.level:.4g} intervals for {of}: " + (
-            "measured" if self.kind == "measured" else "at most (proved)"
+            "measured" if self.kind == "measured" else "at most" + " (proved)" * (self.target == "sample")
         )
         rows = [
             f"{_cut(name, 25):25s}{_shown(coef)}{_shown(stderr)}{_shown(low)}{_shown(high)}{share:>9.0%}"
