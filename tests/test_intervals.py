@@ -401,3 +401,25 @@ def test_a_table_is_drawn():
         assert [label.get_text() for label in axes.get_yticklabels()] == NAMES
         own = figure.Figure().subplots()
         assert found.plot(own) is own
+
+
+def test_a_matrix_that_passes_although_hardly_any_fits_gives_proved_intervals_and_raises_nothing():
+    k = 40
+    released = Released(
+        x=np.zeros(k),
+        n=1000,
+        ridge=0.01,
+        tilts=lambda generator, count: generator.standard_normal((count, k)) * 1e-3,
+        output_scale=1e-9,
+        slack=0.0,
+        likelihood=True,
+        T=np.eye(k),
+        matrix=np.eye(k),
+        scale=1 / 24,
+    )
+    gate = posterior.gate_of(released, np.random.default_rng(1))
+    assert gate.is_open
+    assert posterior.measured(released, gate, np.random.default_rng(1)) is None
+    found = intervals_of(released, np.random.default_rng(1), names=[f"x{j}" for j in range(k)])
+    assert found.kind == "provable"
+    assert "At most" in str(found)

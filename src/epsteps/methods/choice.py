@@ -208,8 +208,6 @@ def _plan_objective(
     if shares is not None:
         raise ValueError(f"intervals are for one minimum: leave shares out, got {shares!r}.")
     level = 0.95 if intervals is True else validate.number("intervals", intervals)
-    if not 0 < level < 1:
-        raise ValueError(f"intervals must be a level between 0 and 1, or True for 0.95, got {intervals!r}.")
     return plan_intervals(problem, budget, mechanism=mechanism, level=level, robust=robust)
 
 

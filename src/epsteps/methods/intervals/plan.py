@@ -14,6 +14,7 @@ from epsteps.budgets.mechanisms import Mechanism
 from epsteps.methods.curvature import MATRIX_ROWS, Statistic
 from epsteps.methods.intervals.posterior import Released, Tilts
 from epsteps.methods.intervals.sums import Curvature, Dispersion, Frame, Layout, Mean, Means, Squares, statistic
+from epsteps.methods.intervals.table import LEVELS
 from epsteps.methods.minimum import LONG, Minimum
 from epsteps.methods.objective import ObjectivePlan, candidates, composed_corners, minimisable, planned
 from epsteps.plans.plan import Charge, Conversation, Example, Published
@@ -90,7 +91,7 @@ class IntervalPlan(ObjectivePlan):
     Parameters
     ----------
     level : float
-        The level of the intervals that are asked for, in (0, 1): of what is printed, never of what is released.
+        The level of the intervals that are asked for, from 0.5 to 0.99: of what is printed, never of what is released.
     sizes, curvature, dispersion : float
         Cost of each release, in the currency of the tilt's noise; 0 where it is not made.
     robust : bool
@@ -107,8 +108,8 @@ class IntervalPlan(ObjectivePlan):
     robust: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 < validate.number("level", self.level) < 1:
-            raise ValueError(f"level must lie between 0 and 1, got {self.level!r}.")
+        if not LEVELS[0] <= validate.number("level", self.level) <= LEVELS[1]:
+            raise ValueError(f"the level of intervals must be between {LEVELS[0]} and {LEVELS[1]}, got {self.level!r}.")
         if not isinstance(self.robust, bool):
             raise TypeError(f"robust must be True or False, got {self.robust!r}.")
         if len(self.scales) != 1:

@@ -141,6 +141,8 @@ class Released:
 GATE = 0.05
 # How many distances and numbers are drawn; matrices are fewer, the fewer the larger they are.
 _DISTANCES, _NUMBERS = 16_000, 20_000
+# Matrices are drawn in so many rounds at most, half of what is wanted being enough.
+_ROUNDS = 20
 # Share of the failure probability of a proved distance that the released dispersion may fail with.
 _DISPERSION = 0.1
 
@@ -209,8 +211,8 @@ class Distances:
         return upper(np.abs(distances @ directions.T), 1 - level)
 
 
-def measured(released: Released, gate: Gate, generator: "Generator") -> Distances:
-    """Return draws of x - x0, where the gate is open.
+def measured(released: Released, gate: Gate, generator: "Generator") -> Distances | None:
+    """Return draws of x - x0, where the gate is open; None where hardly any matrix that fits is positive.
 
     A is the released matrix less its noise, of which the law is known: matrices of that law are taken off, and those
     after which no positive matrix is left are drawn again. That is the law of A given what was released, for a flat
@@ -218,6 +220,8 @@ def measured(released: Released, gate: Gate, generator: "Generator") -> Distance
     noise has made larger: so A counts by the inverse of its chance to pass, which is its law given that it did.
     """
     T, A = _bought(released)[0], _matrices(released, gate, generator)
+    if A is None:
+        return None
     each, D = -(-_DISTANCES // len(A)), released.dimension
     count = len(A) * each
     tilts = released.tilts(generator, count).reshape(len(A), each, D)
@@ -230,19 +234,19 @@ def measured(released: Released, gate: Gate, generator: "Generator") -> Distance
     return Distances(privacy, both[:, each:].reshape(count, D))
 
 
-def _matrices(released: Released, gate: Gate, generator: "Generator") -> np.ndarray:
-    """Return positive matrices that A may be, given that the gate is open."""
+def _matrices(released: Released, gate: Gate, generator: "Generator") -> np.ndarray | None:
+    """Return positive matrices that A may be, given that the gate is open; None if they are too rare to be drawn."""
     matrix = _bought(released)[1]
     wanted = _how_many(len(matrix))
     found, least = [], []
-    for _ in range(100):
+    for _ in range(_ROUNDS):
         drawn = matrix - released.matrices(generator, wanted)
         values = np.linalg.eigvalsh(drawn)[:, 0]
         found.append(drawn[values > 0])
         least.append(values[values > 0])
         if sum(map(len, found)) >= wanted // 2:
             return np.concatenate(found)[_resampled(1 / gate.chances(np.concatenate(least)), wanted, generator)]
-    raise ValueError("the released matrix cannot be measured: hardly any matrix that it may come from is positive.")
+    return None
 
 
 def _resampled(weights: np.ndarray, count: int, generator: "Generator") -> np.ndarray:

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 TARGETS = ("population", "sample")
 # Levels beyond need more draws than are made.
-_LEVELS = (0.5, 0.99)
+LEVELS = (0.5, 0.99)
 _WIDTH = 78
-LEVELS = "Levels: each against the mean of its category's levels, which the intercept takes."
+_OF_LEVELS = "Levels: each against the mean of its category's levels, which the intercept takes."
 # What contrasts are: nothing, "levels", a matrix with a row for each, or rows by their names.
 Contrasts = str | np.ndarray | Mapping[str, Sequence[float]] | None
 
@@ -134,7 +134,7 @@ class Terms:
     def intervals(self, ask: Callable[..., Intervals], contrasts: Contrasts = None, **asked: Any) -> Intervals:
         """Return intervals for what is told, or for contrasts of it; ``ask`` gives those for rows of numbers of x."""
         labels, wanted = _directions(self.names, contrasts, self.categories, self.intercept)
-        notes = [LEVELS] if isinstance(contrasts, str) else []
+        notes = [_OF_LEVELS] if isinstance(contrasts, str) else []
         return ask(contrasts=wanted @ self.rows, **asked).told(labels, wanted @ self.offset, *notes)
 
 
@@ -174,8 +174,8 @@ def intervals_of(
     validate.choice("target", target, TARGETS)
     if len(names) != released.dimension:
         raise ValueError(f"names must be one for each of {released.dimension} coefficients, got {len(names)}.")
-    if not _LEVELS[0] <= level <= _LEVELS[1]:
-        raise ValueError(f"level must be between {_LEVELS[0]} and {_LEVELS[1]}, got {level!r}.")
+    if not LEVELS[0] <= level <= LEVELS[1]:
+        raise ValueError(f"level must be between {LEVELS[0]} and {LEVELS[1]}, got {level!r}.")
     if target == "population" and not released.has_sampling:
         raise ValueError(
             "nothing was released of how far slopes vary, which intervals for the population need with this loss: "
@@ -184,8 +184,8 @@ def intervals_of(
     names, directions = _directions(names, contrasts, categories, intercept)
     sampled = target == "population"
     gate = None if released.matrix is None else posterior.gate_of(released, generator)
-    if gate is not None and gate.is_open:
-        distances = posterior.measured(released, gate, generator)
+    distances = posterior.measured(released, gate, generator) if gate is not None and gate.is_open else None
+    if distances is not None:
         half, alone = (distances.half_widths(directions, level, each) for each in (sampled, False))
     else:
         half = posterior.proved(released, generator, directions, level, sampled)
@@ -198,10 +198,10 @@ def intervals_of(
         high=coef + half,
         stderr=half / float(ndtri((1 + level) / 2)),
         privacy=np.minimum(alone / half, 1.0) ** 2,
-        kind="measured" if gate is not None and gate.is_open else "provable",
+        kind="provable" if distances is None else "measured",
         level=level,
         target=target,
-        notes=_notes(released, gate, sampled, asked_ridge, contrasts),
+        notes=_notes(released, gate, distances is not None, sampled, asked_ridge, contrasts),
     )
 
 
@@ -247,7 +247,12 @@ def _levels(D: int, categories: Sequence[tuple[int, int]], intercept: bool) -> n
 
 
 def _notes(
-    released: Released, gate: posterior.Gate | None, sampled: bool, asked_ridge: float | None, contrasts: Contrasts
+    released: Released,
+    gate: posterior.Gate | None,
+    measured: bool,
+    sampled: bool,
+    asked_ridge: float | None,
+    contrasts: Contrasts,
 ) -> tuple[str, ...]:
     ridge = f"ridge {released.ridge:.3g}"
     if asked_ridge is not None and asked_ridge != released.ridge:
@@ -257,14 +262,14 @@ def _notes(
     ]
     if gate is None:
         notes.append("At most: no curvature was bought, so that these follow from the ridge alone, and are wide.")
-    elif gate.is_open:
+    elif measured:
         notes.append(
             "Measured: the curvature was released with noise, and what that noise leaves open is in the intervals. "
             "Their coverage was simulated, and is not proved."
         )
     else:
         notes.append(
-            f"At most: in some direction the released curvature ({gate.least:.2g}) does not exceed its noise "
+            f"At most: in some direction the released curvature ({gate.least:.2g}) does not exceed its noise enough "
             f"({gate.threshold:.2g}), so that these follow from what is proved, and are wide. "
             "Fewer or less correlated columns, tighter ranges, more records or more epsilon make curvature visible."
         )
@@ -275,7 +280,7 @@ def _notes(
             else "Sampling: rests on slopes that vary by one released factor of the curvature in every direction."
         )
     if isinstance(contrasts, str):
-        notes.append(LEVELS)
+        notes.append(_OF_LEVELS)
     return tuple(notes)
 
 
