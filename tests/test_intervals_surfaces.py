@@ -148,8 +148,8 @@ def test_other_methods_say_why_there_are_none():
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"intervals": 1.5}, ValueError, "between 0 and 1"),
-        ({"intervals": 0}, ValueError, "between 0 and 1"),
+        ({"intervals": 1.5}, ValueError, "between 0.5 and 0.99"),
+        ({"intervals": 0}, ValueError, "between 0.5 and 0.99"),
         ({"robust": True}, ValueError, "intervals=0.95"),
         ({"intervals": True, "method": "output"}, TypeError, "gives no intervals"),
         ({"intervals": True, "release": "iterates"}, TypeError, "gives no intervals"),

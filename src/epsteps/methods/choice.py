@@ -276,7 +276,7 @@ def required_epsilon(
     Raises ``UnreachableError`` where no finite budget reaches it.
 
     >>> import epsteps as es
-    >>> problem = es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.02, n=100_000, d=20)
+    >>> problem = es.Problem(es.Logistic(), es.Box(-1, 1), ridge=0.02, n=100_000, d=20)
     >>> epsilon = es.required_epsilon(problem, error=0.05)
     >>> es.plan(problem, es.Pure(epsilon), release="final").utility.expected <= 0.05
     True
@@ -319,7 +319,7 @@ def required_n(
     sampling error that no number of records removes.
 
     >>> import epsteps as es
-    >>> problem = es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.02, n=2, d=20)
+    >>> problem = es.Problem(es.Logistic(), es.Box(-1, 1), ridge=0.02, n=2, d=20)
     >>> n = es.required_n(problem, error=0.05)
     >>> es.plan(replace(problem, n=n), es.Pure(1.0), release="final").utility.expected <= 0.05
     True
