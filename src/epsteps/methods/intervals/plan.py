@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import ndtri
 
-from epsteps.budgets import Budget, Cost, Epsilon, mechanisms
+from epsteps.budgets import Budget, Cost, Epsilon
 from epsteps.budgets.corners import Corners
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.methods.curvature import MATRIX_ROWS, Statistic
@@ -31,8 +31,6 @@ _LEAST, _MOST, _SLOPE = 0.05, 0.30, 0.7
 _EDGE = 3.33
 # What a record may count in a dispersion with a lever, at least.
 _LEAST_CAP = 6.0
-# Wishart matrices of this scale fit 63 bits together with the sum that they are added to.
-_LARGEST_SCALE = 2.0**52
 
 
 class Headline(NamedTuple):
@@ -130,11 +128,7 @@ class IntervalPlan(ObjectivePlan):
         if (reason := obstacle(self.problem)) is not None:
             raise ValueError(f"curvature is not released where {reason}. Leave intervals out.")
         for request in self._examples:
-            if isinstance(request, Mean):
-                request.require_drawable()
-            elif request.scale > _LARGEST_SCALE:
-                said = f"noise of {self.kind.unit} = {self.curvature:.3g} does not fit the integers of a curvature"
-                raise ValueError(f"{said}. Use a larger budget, or leave intervals out.")
+            request.require_drawable()
 
     @property
     def method(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -309,16 +303,7 @@ class IntervalPlan(ObjectivePlan):
         charges = super().charges
         if not self.curvature:
             return charges
-        named = {Means: "weighed means of the columns", Squares: "weighed squares of the columns"}
-        for request in self._examples:
-            what = named.get(type(request), "dispersion of the slopes")
-            if isinstance(request, Mean):
-                noise = request.statistic.mechanism.name
-                charges.append(Charge(what, self.kind(request.statistic.cost), request.statistic.scale, noise))
-            else:
-                scale, noise = request.scale / 2.0**32, mechanisms.of_matrices(self.kind).name
-                charges.append(Charge("curvature, records of norm 1", self.kind(self.curvature), scale, noise))
-        return charges
+        return [*charges, *(request.charge for request in self._examples)]
 
     @property
     def allowance(self) -> list[Cost]:

@@ -14,12 +14,13 @@ Whatever finite model was published and whatever a record holds, nothing is rais
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
 from epsteps.budgets import Cost, mechanisms
 from epsteps.methods.curvature import MATRIX_STEPS, Statistic
+from epsteps.plans.plan import Charge
 from epsteps.plans.requests import Draw, Records, Sum
 from epsteps.problem import levels
 from epsteps.problem.box import Box
@@ -227,6 +228,8 @@ def statistic(domain: Domain, n: int, d: int, constant: bool, kind: type[Cost], 
     return Statistic(problem, mechanisms.smallest(problem, kind), cost)
 
 
+# Wishart matrices of this scale fit 63 bits together with the sum that they are added to.
+_LARGEST_SCALE = 2.0**52
 # A number of [0, 1] in the integers of a product of two: a slope or a weight of 2^20 steps, and a record's.
 _WHOLE = STEPS * levels.STEPS
 
@@ -268,9 +271,18 @@ class Mean(AtModel):
     for which the noise is scaled; rounding sums of many records to coarser integers is counted (``Grid.release``).
     """
 
+    # What it is, on a plan's page.
+    what: ClassVar[str]
+
     problem: Problem
     x: np.ndarray
     statistic: Statistic
+
+    @property
+    def charge(self) -> Charge:
+        """What is paid for it, and with which noise."""
+        statistic = self.statistic
+        return Charge(self.what, statistic.mechanism.kind(statistic.cost), statistic.scale, statistic.mechanism.name)
 
     @cached_property
     def costs(self) -> tuple[Cost, ...]:
@@ -313,6 +325,8 @@ class Mean(AtModel):
 class Means(Mean):
     """The mean of (q z, q): q = s'(u'x)/s'max, z the columns in [-1, 1]. A gradient whose slopes are q."""
 
+    what = "weighed means of the columns"
+
     columns: Columns
 
     @np.errstate(all="ignore")  # a warning would tell something about a record
@@ -325,6 +339,8 @@ class Means(Mean):
 @dataclass(frozen=True, eq=False)
 class Squares(Mean):
     """The mean of q z² - 1/2 of the numeric columns: each within [-1/2, 1/2], so that the domain is a cube."""
+
+    what = "weighed squares of the columns"
 
     columns: Columns
 
@@ -344,6 +360,8 @@ class Dispersion(Mean):
     ``lever`` is a public (D, D) matrix, or one that follows from what was published: each record counts u'lever u, and
     never more than ``cap``, by itself, before it is added. Without one, each counts 1.
     """
+
+    what = "dispersion of the slopes"
 
     lever: np.ndarray | None = None
     cap: float = 1.0
@@ -408,6 +426,18 @@ class Curvature(AtModel):
     def costs(self) -> tuple[Cost, ...]:
         """The cost of noise of this scale, for vectors of at most that length."""
         return (self.kind(self.kind.either(LENGTH / self.scale, (LENGTH / self.scale) ** 2)),)
+
+    @property
+    def charge(self) -> Charge:
+        """What is paid for it, and with which noise; its scale is for records of norm 1."""
+        noise = mechanisms.of_matrices(self.kind).name
+        return Charge("curvature, records of norm 1", self.kind(self.cost), self.scale / LENGTH, noise)
+
+    def require_drawable(self) -> None:
+        """Raise unless the noise fits 64-bit integers."""
+        if self.scale > _LARGEST_SCALE:
+            said = f"noise of {self.kind.unit} = {self.cost:.3g} does not fit the integers of a curvature"
+            raise ValueError(f"{said}. Use a larger budget, or leave intervals out.")
 
     @property
     def scale(self) -> float:
