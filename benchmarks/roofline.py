@@ -222,7 +222,7 @@ def subsampled(steps: int, seconds: float, threads: int) -> list[Row]:
         "es.run, seeded, fast engine": lambda: es.run(plan, records, seed=1),
         "es.run, seeded, fast engine, float32": lambda: es.run(plan, records32, seed=1),
         "es.run, seeded, numpy engine": lambda: es.run(plan, slow, seed=1),
-        "es.run, private": lambda: es.run(plan, records),
+        "es.run, private": lambda: es.run(plan, records, anyway=True),
         "only the draws of a seeded es.run": lambda: all_draws(draws(source=Source(1)), steps),
         "only the draws, naive": lambda: [rng.choice(n, M, replace=False) for _ in range(steps)],
         "only the gradients, fast": lambda: [fast.mean_gradient(start, drawn) for _ in range(steps)],

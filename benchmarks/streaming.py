@@ -92,7 +92,7 @@ def train(source: str, folder: Path, n: int, steps: int) -> dict[str, float]:
         marks.append(time.perf_counter())
         used.append(time.process_time())
 
-    es.run(plan, data, on_step=mark)
+    es.run(plan, data, on_step=mark, anyway=True)
     exact, cpu = ((times[-1] - times[0]) / (steps - 1) for times in (marks, used))
     data.gradient(np.zeros(D))  # whatever is made once is made now
     begin = time.perf_counter()
@@ -114,7 +114,7 @@ def release(source: str, folder: Path, n: int, steps: int) -> dict[str, dict[str
                 es.estimate_smoothness(data, es.Pure(1.0))
             else:
                 options = {"iterations": steps} if name == "descent" else {}
-                es.run(es.plan(problem, es.Pure(1.0), name, **options), data)
+                es.run(es.plan(problem, es.Pure(1.0), name, **options), data, anyway=True)
             seconds, cpu = time.perf_counter() - begin, time.process_time() - used
             found[name] = {"seconds": seconds, "cpu": cpu, "rss": peak_memory()}
         data.close()
