@@ -127,7 +127,8 @@ def test_certified_gradients_are_within_their_bound(loss, size):
         assert errors[-1] <= found.error
         assert found.least <= float(length(exact)) <= found.most
         sizes = float(np.linalg.norm(x)), float(np.linalg.norm(tilt))
-        assert found.error == precision.error(objective, *sizes)
+        reach = float(np.max(np.abs(x) * problem.units))
+        assert found.error == precision.error(objective, *sizes, reach) <= precision.error(objective, *sizes)
     assert sorted(errors, reverse=True) == errors  # finer is nearer
     assert passes.LONG.error(objective, *sizes) <= rounding(objective, *sizes, LONG)  # what plans leave room for
 
@@ -161,7 +162,9 @@ def test_the_bound_counts_every_rounding_that_its_proof_lists(loss):
         assert rounding(objective, 0.0, 1e9, unit) - at_zero >= 1e9 * unit * 2
         fixed = 600 * record * root * loss.slope * 2.0**-61
         assert FINE.error(objective, 0.0, 0.0) >= unit * 600 * record * loss.slope * (24 + classes) * root + fixed
-        margins = 600 * record**2 * loss.curvature * (unit + problem.width * 2.0**-56) * root
+        margins = (
+            600 * record**2 * loss.curvature * (unit + problem.width * 2.0 ** -FINE.point_bits(problem.width)) * root
+        )
         more = FINE.error(objective, 1e9, 0.0) - FINE.error(objective, 0.0, 0.0)
         assert more >= 1e9 * (margins + unit * 4 * 600 * ridge)
 

@@ -25,8 +25,15 @@ _RECORD_BITS, _ROUGH_BITS, _FINE_BITS = 12, 10, 20
 _LIMB_BITS = 20
 
 
+# Bits of the longest floats that points come in, or of this machine's.
+_LONG_BITS = min(63, np.finfo(np.longdouble).nmant)
+
+
 class Precision(NamedTuple):
-    """How finely a gradient is computed: in which kind of float, slopes in how many limbs, points in how many bits."""
+    """How finely a gradient is computed: in which kind of float, slopes in how many limbs, points in how many bits.
+
+    The bits of a point are the fewest: what its limbs hold beyond them costs nothing.
+    """
 
     kind: type
     limbs: int
@@ -36,19 +43,24 @@ class Precision(NamedTuple):
         """Return how many limbs a point has: products of each with a record's integers add up to less than 2^53."""
         return -(-self.bits // _room(width))
 
-    def error(self, objective: Minimised, point_size: float, tilt_size: float) -> float:
-        """Bound the L2 norm of the error of ``n ∇F(x) + b``.
+    def point_bits(self, width: int) -> int:
+        """Return how many bits a point has: as many as its limbs hold."""
+        return max(self.bits, min(self.point_limbs(width) * _room(width), _LONG_BITS))
+
+    def error(self, objective: Minimised, point_size: float, tilt_size: float, reach: float = math.inf) -> float:
+        """Bound the L2 norm of the error of ``n ∇F(x) + b``, for |x|, |b| and the largest of all |x_j| unit_j.
 
         Formal guarantee: sums are exact, so that a record's own margin and slopes are all that is rounded, besides the
         last conversions, four units of a slope. 20 cover the slope's formula. A margin is a sum of exact products, one
         for each limb, whose sizes add up to |u| |x| at most, of a point that was rounded once: half a unit for each.
-        In fixed point a slope is off by half of its last limb's unit, and a coordinate times its unit, at most |u| |x|,
-        by 2^-bits of that, which makes ``width`` times as much for a margin. (docs/proofs.md, section 9.)
+        In fixed point a slope is off by half of its last limb's unit, and a coordinate times its unit by 2^-bits of the
+        largest, at most |u| |x|, which makes ``width`` times as much for a margin. (docs/proofs.md, section 9.)
         """
         problem, loss = objective.stated, objective.loss
         size = problem.record_size(2)
         slopes = power_of_two_above(loss.slope) * 2.0 ** -(_LIMB_BITS * self.limbs + 1)
-        margins = loss.curvature * problem.width * size * point_size * 2.0**-self.bits
+        rounded = min(reach, size * point_size) * 2.0 ** -self.point_bits(problem.width)
+        margins = loss.curvature * problem.width * rounded
         fixed = 1.01 * problem.n * size * (slopes + margins) * math.sqrt(loss.outputs)
         unit = float(np.finfo(self.kind).eps)
         return fixed + rounding(objective, point_size, tilt_size, unit, 24, self.point_limbs(problem.width) / 2)
@@ -56,7 +68,7 @@ class Precision(NamedTuple):
 
 ROUGH, MIDDLE, FINE = Precision(np.float64, 1, 26), Precision(np.float64, 2, 46), Precision(np.float64, 3, 56)
 # As fine as long doubles are; on machines where they are doubles, as those.
-LONG = Precision(np.longdouble, 3, min(63, np.finfo(np.longdouble).nmant))
+LONG = Precision(np.longdouble, 3, _LONG_BITS)
 
 
 def _room(width: int) -> int:
@@ -85,7 +97,7 @@ class Digits:
         """Return the point nearest to x: each limb's products with a record's integers add up to less than 2^53."""
         scaled = x.astype(np.longdouble) * problem.units
         room, count = _room(problem.width), precision.point_limbs(problem.width)
-        exponent = int(np.frexp(np.max(np.abs(scaled)))[1]) - precision.bits
+        exponent = int(np.frexp(np.max(np.abs(scaled)))[1]) - precision.point_bits(problem.width)
         integers, limbs = np.rint(np.ldexp(scaled, -exponent)), []
         for place in reversed(range(count)):
             limbs.append(np.trunc(np.ldexp(integers, -room * place)))
@@ -233,7 +245,12 @@ def certified_gradient(
     if rows is not None:
         total = total * (np.longdouble(problem.n) / len(rows))
     total = total + np.longdouble(problem.n) * np.longdouble(problem.ridge) * x + tilt
-    return Certified(total, precision.error(objective, float(np.linalg.norm(x)), float(np.linalg.norm(tilt))))
+    return Certified(total, precision.error(objective, *sizes_of(x, tilt, problem.units)))
+
+
+def sizes_of(x: np.ndarray, tilt: np.ndarray, units: np.ndarray) -> tuple[float, float, float]:
+    """Return what bounds the errors of a gradient: |x|, |b|, and the largest coordinate of x in its unit."""
+    return float(np.linalg.norm(x)), float(np.linalg.norm(tilt)), float(np.max(np.abs(x) * units))
 
 
 def column_sizes(data: Rows, rows: np.ndarray | None) -> np.ndarray:

@@ -34,6 +34,8 @@ _LARGEST_COUPLED, _MATRIX_WORK, _MATRIX_NUMBERS = 500, 2**33, 2**26
 
 # Precisions of gradients, coarsest first: the next one may be off by so much of the last one's length.
 _LADDER, _NEXT_ERROR = (ROUGH, MIDDLE, FINE), 0.2
+# A gradient that is expected to be off by so many tolerances at most is likely to be the last: it is made fine enough.
+_LAST = 4
 
 
 class View(NamedTuple):
@@ -286,7 +288,7 @@ class _Search:
         It does not where it leaves open whether the gradient is small enough. Nothing is finer than long doubles.
         """
         x = point * self.goal.step
-        sizes = [float(np.linalg.norm(vector)) for vector in (x, self.tilted.tilt)]
+        sizes = passes.sizes_of(x, self.tilted.tilt, self.goal.objective.problem.units)
         coarse = sum(precision.error(self.goal.objective, *sizes) > far for precision in _LADDER)
         gradient = self.tilted.certified(x, (*_LADDER, LONG)[coarse])
         for precision in (*_LADDER, LONG)[coarse + 1 :]:
@@ -301,8 +303,8 @@ class _Search:
         return None if found is None or not found.is_good else np.rint(found.x / self.goal.step)
 
     def _look(self, x: np.ndarray, far: float) -> View:
-        point, n = self._nearest(x), self.goal.objective.n
-        certified = self.gradient(point, max(far * n, self.goal.tolerance / 8))
+        point, n, tolerance = self._nearest(x), self.goal.objective.n, self.goal.tolerance
+        certified = self.gradient(point, far * n if far * n > _LAST * tolerance else tolerance / 8)
         return View(point * self.goal.step, (certified.gradient / n).astype(float), self.is_met(certified))
 
     def _nearest(self, x: np.ndarray) -> np.ndarray:
