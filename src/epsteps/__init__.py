@@ -21,7 +21,16 @@ from epsteps.plans.utility import HopelessError, Utility
 from epsteps.problem.ball import Ball
 from epsteps.problem.box import Box
 from epsteps.problem.domain import Domain
-from epsteps.problem.losses import Logistic, Loss, PseudoHuber, SmoothedHinge, Softmax, Squared
+from epsteps.problem.losses import (
+    CappedLogistic,
+    HalfExponential,
+    Logistic,
+    Loss,
+    PseudoHuber,
+    SmoothedHinge,
+    Softmax,
+    Squared,
+)
 from epsteps.problem.problem import Problem
 from epsteps.problem.validate import MissingExtraError
 from epsteps.running.checkpoint import CheckpointError
@@ -62,6 +71,7 @@ __all__ = [
     "Box",
     "BudgetExceededError",
     "Calibration",
+    "CappedLogistic",
     "Category",
     "Charge",
     "CheckpointError",
@@ -71,6 +81,7 @@ __all__ = [
     "Domain",
     "Expense",
     "Gradient",
+    "HalfExponential",
     "HopelessError",
     "IntervalPlan",
     "Intervals",

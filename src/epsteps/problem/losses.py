@@ -163,10 +163,11 @@ class Loss(ABC):
     kernel : str, optional
         The formula that compiled engines know it by.
     proved : bool
-        That it is convex and twice continuously differentiable, that its constants hold for all margins, and that its
-        derivative keeps the precision of its margins and is off by at most 20 rounding units of ``slope``. The minimum
-        of an objective is read from a solver, in which nothing holds slopes: methods that publish one take such losses
-        alone, and a class outside of the library cannot say it.
+        That it is convex and not negative, that its derivative is Lipschitz with the constant ``curvature``, and has a
+        derivative itself at all margins but finitely many (docs/proofs.md, section 12); that its constants hold for all
+        margins, and that its derivative keeps the precision of its margins and is off by at most 20 rounding units of
+        ``slope``. The minimum of an objective is read from a solver, in which nothing holds slopes: methods that
+        publish one take such losses alone, and a class outside of the library cannot say it.
     """
 
     kinds: ClassVar["Kinds[Loss]"] = Kinds("loss")
@@ -217,7 +218,10 @@ class Loss(ABC):
 
     @abstractmethod
     def second(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """Return the second derivative in the margin; a matrix for each record where there are several margins."""
+        """Return the second derivative in the margin; a matrix for each record where there are several margins.
+
+        At a margin where the derivative has none, that of its steeper side.
+        """
 
     def bends(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
         """Return the second derivative of each record's loss in each of its margins alone."""
@@ -383,6 +387,180 @@ class Logistic(Loss, name="Logistic", kernel="logistic", proved=True):
     def bend_shares(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
         """Return 4 σ(m) σ(-m), the same on every machine."""
         return levels.sigmoid_bend(margin)
+
+
+@dataclass(frozen=True)
+class CappedLogistic(Loss, name="CappedLogistic", proved=True):
+    """Logistic loss whose slope is capped: ``ln(1 + exp(-z m))`` where that falls by at most the cap, and then a line.
+
+    The noise that protects its minimum is smaller by the cap. What that costs is a bias: records that are far on their
+    wrong side pull no more than those at the kink, where z m = ln((1 - cap)/cap). The derivative is continuous, the
+    second derivative jumps at the kink. A label that equals neither class counts as the first one.
+
+    Parameters
+    ----------
+    classes : pair of labels
+        The declared classes, encoded as z = -1 and z = +1.
+    cap : float
+        The largest slope, at most 1, with which it is the logistic loss.
+
+    >>> loss = CappedLogistic(cap=0.2)
+    >>> loss.slope, round(loss.curvature, 6)
+    (0.2, 0.16)
+    """
+
+    classes: tuple[object, object] = (-1, 1)
+    cap: float = 0.5
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "classes", different(self.classes, 2, 2))
+        object.__setattr__(self, "cap", validate.positive("cap", self.cap))
+        if not SIZES[0] <= self.cap <= 1:
+            raise ValueError(f"cap must lie between {SIZES[0]:g} and 1, the slope of logistic loss, got {self.cap!r}.")
+
+    @property
+    def targets(self) -> Labels:
+        """The two classes."""
+        return Labels(self.classes)
+
+    @property
+    def slope(self) -> float:
+        """Return the cap."""
+        return self.cap
+
+    @property
+    def curvature(self) -> float:
+        """Return 1/4, that at margin 0, or for a cap below 1/2 that at the kink."""
+        return 0.25 if self.cap >= 0.5 else self.cap * (1 - self.cap)
+
+    @property
+    def value_at_zero(self) -> float:
+        """Return ln 2, or for a cap below 1/2, where the line reaches margin 0, the cap's binary entropy."""
+        c = min(self.cap, 0.5)
+        return -c * math.log(c) - (1 - c) * math.log1p(-c)
+
+    @property
+    def typical_curvature(self) -> float:
+        """Return the logistic loss's times the fourth root of the cap, which fits real tables; half of the largest."""
+        return min(self.cap**0.25 / 8, self.curvature / 2)
+
+    @property
+    def typical_dispersion(self) -> float:
+        """Return the fourth root of the cap: slopes that are capped vary less than the loss is curved."""
+        return self.cap**0.25
+
+    @property
+    def saturation(self) -> Saturation:
+        """That of a sigmoid that is cut off before its curvature is gone."""
+        return saturations.Capped(self.cap)
+
+    @property
+    def _kink(self) -> float:
+        """The z m up to which the loss is a line."""
+        return math.log1p(-self.cap) - math.log(self.cap) if self.cap < 1 else -math.inf
+
+    def slope_at(self, reach: np.ndarray) -> np.ndarray:
+        """Return σ(reach) or the cap: the slope is σ(-z m) below it, and z m >= -reach."""
+        return np.minimum(up(expit(reach), SLOPE_SHARE), self.cap)
+
+    def total(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return the sum of the losses: what is beyond the kink adds the cap times how far."""
+        agreed = target * margin
+        held = np.maximum(agreed, self._kink)
+        return np.logaddexp(0, -held).sum(axis=0) + self.cap * (held - agreed).sum(axis=0)
+
+    def derivative(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return -z min(σ(-z m), cap)."""
+        return -target * np.minimum(expit(-target * margin), self.cap)
+
+    def second(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return σ(m) σ(-m) up to the kink, and 0 beyond."""
+        slope = expit(-target * margin)
+        return np.where(slope <= self.cap, slope * expit(target * margin), 0)
+
+    def levels(self, margin: np.ndarray, target: np.ndarray, bound: np.ndarray | float) -> np.ndarray:
+        """Return the derivative as integers, the same on every machine."""
+        return levels.capped_logistic(margin, target, self.cap, bound)
+
+    def bend_shares(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return the second derivative over the largest, the same on every machine."""
+        return levels.capped_logistic_bend(margin, target, self.cap, self.curvature)
+
+
+@dataclass(frozen=True)
+class HalfExponential(Loss, name="HalfExponential", proved=True):
+    """The loss ``exp(-z m)`` of records on their right side, and ``1 - z m`` of others.
+
+    Of all convex losses with slopes of at most 1 whose minimum over the population is at the logarithm of the classes'
+    odds, as that of the logistic loss is, it has the largest expected curvature. The derivative is continuous, the
+    second derivative jumps at 0. A label that equals neither class counts as the first one.
+
+    >>> HalfExponential().total(np.array([0.0, -2.0]), np.ones(2))
+    np.float64(4.0)
+    """
+
+    classes: tuple[object, object] = (-1, 1)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "classes", different(self.classes, 2, 2))
+
+    @property
+    def targets(self) -> Labels:
+        """The two classes."""
+        return Labels(self.classes)
+
+    @property
+    def slope(self) -> float:
+        """Return 1, that of the line."""
+        return 1.0
+
+    @property
+    def curvature(self) -> float:
+        """Return 1, that beside the line."""
+        return 1.0
+
+    @property
+    def value_at_zero(self) -> float:
+        """Return 1."""
+        return 1.0
+
+    @property
+    def typical_curvature(self) -> float:
+        """Return a third more than the logistic loss's, as on real tables."""
+        return 1 / 6
+
+    @property
+    def typical_dispersion(self) -> float:
+        """Return 6/5: with the chance p of the likelier class it is 1/p."""
+        return 1.2
+
+    @property
+    def saturation(self) -> Saturation:
+        """Its own: the curvature is the slope."""
+        return saturations.Exponential()
+
+    def total(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return the sum of the losses."""
+        agreed = target * margin
+        held = np.maximum(agreed, 0)
+        return (np.exp(-held) + (held - agreed)).sum(axis=0)
+
+    def derivative(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return -z min(exp(-z m), 1)."""
+        return -target * np.exp(-np.maximum(target * margin, 0))
+
+    def second(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return exp(-z m) on the right side, margin 0 included, and 0 on the other."""
+        agreed = target * margin
+        return np.where(agreed >= 0, np.exp(-np.maximum(agreed, 0)), 0)
+
+    def levels(self, margin: np.ndarray, target: np.ndarray, bound: np.ndarray | float) -> np.ndarray:
+        """Return the derivative as integers, the same on every machine."""
+        return levels.half_exponential(margin, target, bound)
+
+    def bend_shares(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return the second derivative, whose largest is 1: the same on every machine."""
+        return levels.half_exponential_bend(margin, target)
 
 
 @dataclass(frozen=True)

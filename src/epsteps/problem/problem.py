@@ -28,7 +28,8 @@ class Problem:
     Parameters
     ----------
     loss : Loss
-        ``Logistic()``, ``Softmax()``, ``SmoothedHinge()``, ``Squared()``, ``PseudoHuber()``, or one of your own.
+        ``Logistic()``, ``CappedLogistic()``, ``HalfExponential()``, ``Softmax()``, ``SmoothedHinge()``, ``Squared()``,
+        ``PseudoHuber()``, or one of your own.
     domain : Domain
         The set that each record's features are projected into: a ``Ball``, a ``Box``, or one of your own.
     ridge : float

@@ -3,10 +3,12 @@
 A record's gradient is a times an extreme one, for a share a in [0, 1] (two-sided losses: of either sign). Replacing the
 record multiplies the Jacobian of x -> b by at most e^J(a), where kappa = sup_u sum_j u_j²/(n ridge_j) measures one
 record against the ridge. Slopes that are extreme where the curvature is gone have J = 0 where a = 1: that is why the
-Jacobian is often free. The usual bound charges max J besides (Chaudhuri, Monteleoni, Sarwate 2011; Kifer et al. 2012).
+Jacobian is often free; where slopes are capped it is not. The usual bound charges max J besides (Chaudhuri, Monteleoni,
+Sarwate 2011; Kifer et al. 2012).
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -57,24 +59,15 @@ class Saturation(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Sigmoid:
-    """Logistic loss (sharpness 1), and the softplus hinge tau ln(1 + e^((1 - m)/tau)) (sharpness 1/tau).
-
-    J(a) = ln(1 + kappa sharpness a (1 - a)): the slope a is that of a sigmoid.
-    """
-
-    sharpness: float = 1.0
-
-    def __post_init__(self) -> None:
-        validate.positive("sharpness", self.sharpness)
+class Concave(ABC):
+    """Losses whose J is concave; with the corners of those that have one output, and one sign of slopes for a label."""
 
     def largest(self, kappa: float, pull: float) -> float:
-        """Return the maximum of the concave J(a) + pull a; it is pull, at a = 1, if kappa sharpness <= pull."""
+        """Return the maximum of the concave J(a) + pull a; it is at a = 1 if J falls by at most the pull there."""
         return _largest_concave(lambda a: self._charge(kappa, a), pull)
 
     def corners(self, kappa: float, delta: Delta) -> CornerList:
-        """Return the four corners for the best tangent of J."""
+        """Return the corners for the best tangent of J."""
         return _best_tangent(lambda a: self.corners_at(kappa, a), delta)
 
     def exceeds(self, kappa: float, delta: Delta, limit: float) -> bool:
@@ -86,10 +79,53 @@ class Sigmoid:
         full, none = _ends(*self._charge(kappa, tangent), tangent)
         return CornerList((1, 1, 1, 1), (1.0, 0.5, 0.5, 0.0), (full, full, none, none))
 
+    @abstractmethod
     def _charge(self, kappa: float, a: float) -> tuple[float, float]:
         """Return J and its derivative."""
+
+
+@dataclass(frozen=True)
+class Sigmoid(Concave):
+    """Logistic loss (sharpness 1), and the softplus hinge tau ln(1 + e^((1 - m)/tau)) (sharpness 1/tau).
+
+    J(a) = ln(1 + kappa sharpness a (1 - a)): the slope a is that of a sigmoid.
+    """
+
+    sharpness: float = 1.0
+
+    def __post_init__(self) -> None:
+        validate.positive("sharpness", self.sharpness)
+
+    def _charge(self, kappa: float, a: float) -> tuple[float, float]:
         bend = kappa * self.sharpness
         return math.log1p(bend * a * (1 - a)), bend * (1 - 2 * a) / (1 + bend * a * (1 - a))
+
+
+@dataclass(frozen=True)
+class Capped(Concave):
+    """Logistic loss with slopes of at most ``cap``, a line where they would be larger: their share a is of the cap.
+
+    J(a) = ln(1 + kappa cap a (1 - cap a)), where it is curved; on the line a = 1 and the curvature is 0, but as near
+    to it as one likes it is cap (1 - cap). So J(1) is charged, and free for a cap of 1 alone, which is ``Sigmoid``.
+    """
+
+    cap: float
+
+    def __post_init__(self) -> None:
+        if validate.positive("cap", self.cap) > 1:
+            raise ValueError(f"cap must be at most 1, got {self.cap!r}.")
+
+    def _charge(self, kappa: float, a: float) -> tuple[float, float]:
+        bend, slope = kappa * self.cap, self.cap * a
+        return math.log1p(bend * a * (1 - slope)), bend * (1 - 2 * slope) / (1 + bend * a * (1 - slope))
+
+
+@dataclass(frozen=True)
+class Exponential(Concave):
+    """Half-exponential loss, e^-m and 1 - m: J(a) = ln(1 + kappa a), as the curvature is the slope; never free."""
+
+    def _charge(self, kappa: float, a: float) -> tuple[float, float]:
+        return math.log1p(kappa * a), kappa / (1 + kappa * a)
 
 
 @dataclass(frozen=True)
@@ -191,7 +227,7 @@ class Flat:
 
 
 @dataclass(frozen=True)
-class Softmax:
+class Softmax(Concave):
     """Softmax loss of k classes, with one ridge for all of them (it may differ between features).
 
     J(a) = (k - 2) ln(1 + kappa a/(k - 1)) + ln(1 + kappa k a (1 - a)/(k - 1)) for a = 1 - p of the true class: the
@@ -203,18 +239,6 @@ class Softmax:
 
     def __post_init__(self) -> None:
         validate.integer("classes", self.classes, low=2)
-
-    def largest(self, kappa: float, pull: float) -> float:
-        """Return the maximum of the concave J(a) + pull a."""
-        return _largest_concave(lambda a: self._charge(kappa, a), pull)
-
-    def corners(self, kappa: float, delta: Delta) -> CornerList:
-        """Return the corners for the best tangent of J."""
-        return _best_tangent(lambda a: self.corners_at(kappa, a), delta)
-
-    def exceeds(self, kappa: float, delta: Delta, limit: float) -> bool:
-        """Whether the corners of every tangent that is tried have a delta above the limit."""
-        return _tangents_exceed(lambda a: self.corners_at(kappa, a), delta, limit)
 
     def corners_at(self, kappa: float, tangent: float) -> CornerList:
         """Return the corners for the tangent of J at this share: pairs of one label and opposite features are worst."""
@@ -231,7 +255,6 @@ class Softmax:
         return CornerList(counts, ratios, shifts)
 
     def _charge(self, kappa: float, a: float) -> tuple[float, float]:
-        """Return J and its derivative."""
         k = self.classes
         each, bend = kappa / (k - 1), kappa * k / (k - 1)
         value = (k - 2) * math.log1p(each * a) + math.log1p(bend * a * (1 - a))
