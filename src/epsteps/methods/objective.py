@@ -38,6 +38,7 @@ from epsteps.problem import limits, validate
 from epsteps.problem.problem import Problem
 from epsteps.problem.rounding import down, up
 from epsteps.problem.saturations import Saturation
+from epsteps.problem.weighting import Weighting
 
 # Bits of the integers that the tilt and the noise on the output are drawn in.
 TILT_BITS, _OUTPUT_BITS = 36, 28
@@ -90,7 +91,7 @@ class ObjectivePlan(OfMinimum, Plan):
 
     def __post_init__(self) -> None:
         saturation_of(self.problem.loss)
-        Minimised(self.problem, self.ridge)
+        assert self.objective  # which refuses what has no minimum to protect
         limits.require_solvable(self.problem)
         validate.positive("tolerance", self.tolerance)
         for name in ("scales", "output_scales"):
@@ -407,6 +408,7 @@ def planned(
     *,
     other: ObjectivePlan | None = None,
     later: float = 0.0,
+    sought: "Sought | None" = None,
     **fields: Any,
 ) -> P | None:
     """Return the plan of this kind with this noise, or None if that is predicted to be no better than another one.
@@ -414,19 +416,20 @@ def planned(
     Of a pure budget the shares may leave something; what Gaussian releases take that follow is their mu, ``later``.
     """
     mechanisms.require_fit(noise, problem)
+    sought = sought or Sought(problem, Typical(problem))
     if noise.kind.is_pure:
         costs = [share * down(budget.capacity(Epsilon), 1e-9) for share in shares]
-        offer = _PureTilts(problem, noise, tuple(costs)).best()
+        offer = _PureTilts(sought, noise, tuple(costs)).best()
     elif budget.delta:
         costs = [share * budget.amount for share in shares]
         limit = math.inf if other is None else other.predicted - other.substitution
-        offer = _GaussianTilts(problem, noise, budget, shares, later).best(limit)
+        offer = _GaussianTilts(sought, noise, budget, shares, later).best(limit)
         if offer is None:
             return None
     else:
         raise ValueError(f"{budget} does not cover {noise.name} noise on an objective. Use mechanism='auto'.")
     outputs = [_OUTPUT_SHARE * cost for cost in costs]
-    minimised = Minimised(problem, offer.ridge)
+    minimised = sought.minimised(offer.ridge)
     tolerance = _tolerance(minimised, noise, offer.scales, outputs)
     radius = minimised.radius(tolerance)
     for growth in _GROWTHS:
@@ -448,14 +451,47 @@ def planned(
 
 
 @dataclass(frozen=True)
+class Sought:
+    """What is to be minimised but for the ridge, and the typical problem that predicts what it is worth.
+
+    ``power`` is what noise is predicted to cost more than on the typical problem, whose loss may be another one.
+    """
+
+    problem: Problem
+    typical: Typical
+    weighting: Weighting | None = None
+    power: float = 1.0
+
+    def minimised(self, ridge: float) -> Minimised:
+        """Return what is minimised with this ridge."""
+        return Minimised(self.problem, ridge, self.weighting)
+
+    @property
+    def least(self) -> Minimised:
+        """The objective with the least ridge that it may have; it raises if that has no minimum to protect."""
+        saturation_of(self.problem.loss)
+        return self.minimised(max(self.problem.ridge, 1e-12))
+
+    def noise(self, noise: Mechanism, ridge: np.ndarray | float) -> np.ndarray:
+        """Return what noise of scale 1 on the sum's gradient is predicted to cost, at a ridge or at each of several."""
+        power = self.power * self.typical.gradient_power(noise) / self.problem.n**2
+        return self.typical.noise(power, ridge)
+
+
+@dataclass(frozen=True)
 class _Predicted:
     """What tilts of scale 1 are predicted to cost at each ridge that may be chosen, and the bias of that ridge.
 
     A larger ridge costs bias, and helps twice: noise is divided by it, and one record weighs less against it.
     """
 
-    problem: Problem
+    sought: Sought
     noise: Mechanism
+
+    @property
+    def problem(self) -> Problem:
+        """What is minimised, with its own ridge."""
+        return self.sought.problem
 
     @cached_property
     def ridges(self) -> np.ndarray:
@@ -465,18 +501,16 @@ class _Predicted:
     @cached_property
     def parts(self) -> tuple[np.ndarray, np.ndarray]:
         """The bias at each of them, and what noise of scale 1 costs."""
-        typical = Typical(self.problem)
-        power = typical.gradient_power(self.noise) / self.problem.n**2
-        return typical.bias(self.ridges), typical.noise(power, self.ridges)
+        return self.sought.typical.bias(self.ridges), self.sought.noise(self.noise, self.ridges)
 
     @cached_property
     def sensitivity(self) -> float:
         """How far a record moves the sum's gradient, in the norm of the noise."""
-        return _least_ridge(self.problem).sensitivity(self.noise.norm)
+        return self.sought.least.sensitivity(self.noise.norm)
 
     def minimised(self, place: int) -> Minimised:
         """Return what is minimised with this ridge."""
-        return Minimised(self.problem, float(self.ridges[place]))
+        return self.sought.minimised(float(self.ridges[place]))
 
 
 @dataclass(frozen=True)
@@ -504,7 +538,7 @@ class _PureTilts(_Predicted):
 
         place, _ = least_of([risk(place, self.tilts) for place in range(len(bias))], value)
         ridge = float(self.ridges[place]) if place >= 0 else self._needed()
-        inner = self._allowed(Minimised(self.problem, ridge))
+        inner = self._allowed(self.sought.minimised(ridge))
         assert inner is not None
         return _Offer(ridge, tuple(up(self.sensitivity / each) for each in inner))
 
@@ -517,8 +551,8 @@ class _PureTilts(_Predicted):
 
     def _needed(self) -> float:
         """Return a ridge at which the smallest tilt pays its Jacobian: larger than all that are chosen among."""
-        saturation, size = saturation_of(self.problem.loss), self.problem.record_size(2)
-        return 1.1 * size**2 / (self.problem.n * minima.kappa_limit(min(self.tilts), saturation))
+        least = self.sought.least
+        return 1.1 * least.kappa * least.ridge / minima.kappa_limit(min(self.tilts), least.saturation)
 
 
 @dataclass(frozen=True)
@@ -550,7 +584,7 @@ class _GaussianTilts(_Predicted):
             return float(bias[place] + energy[place] / mu**2) if mu > 0 else None
 
         bounds = bias + energy / most**2
-        weights = self.problem.record_size(2) ** 2 / (self.problem.n * self.ridges)
+        weights = self.sought.least.kappa * self.sought.least.ridge / self.ridges
         light = int(np.argmax(weights <= self.epsilon / self.problem.loss.curvature))
         place, _ = least_of(bounds, value, first=max(light, int(np.argmin(bounds))), least=limit)
         if place >= 0:
@@ -560,7 +594,7 @@ class _GaussianTilts(_Predicted):
         ridge, mu = float(self.ridges[-1]), 0.0
         while not mu:
             ridge *= 4
-            mu = _largest_mu(Minimised(self.problem, ridge), self.budget, self.shares, self.later)
+            mu = _largest_mu(self.sought.minimised(ridge), self.budget, self.shares, self.later)
         return self._offer(ridge, mu)
 
     @cached_property
@@ -570,12 +604,6 @@ class _GaussianTilts(_Predicted):
 
     def _offer(self, ridge: float, mu: float) -> _Offer:
         return _Offer(ridge, tuple(self.sensitivity / (mu * math.sqrt(share)) * (1 + 1e-9) for share in self.shares))
-
-
-def _least_ridge(problem: Problem) -> Minimised:
-    """Return the objective with the least ridge that it may have, or raise if it has no minimum to protect."""
-    saturation_of(problem.loss)
-    return Minimised(problem, max(problem.ridge, 1e-12))
 
 
 def _largest_mu(minimised: Minimised, budget: Budget, shares: tuple[float, ...], later: float) -> float:
