@@ -261,7 +261,18 @@ def _shaped(moved: np.ndarray, shape: Shape, t: Any) -> Spent:
     return Spent(kind, np.atleast_1d(kind.amount_of(shape.gauge(moved.reshape(shape.array) / t))))
 
 
-_LOSSES: dict[str, Callable[..., Spent]] = {"draw of integers": _integers, "draw of shaped": _shaped}
+def _geometric(moved: np.ndarray, scale: float, count: int) -> Spent:
+    """Of scores with one-sided noise the largest is chosen: that costs how far they move apart, in scales."""
+    if moved.shape != (count,):
+        raise ReplayError(f"noise was drawn for {count} candidates, but {moved.size} scores were read.")
+    return Spent(Epsilon, np.atleast_1d(np.ptp(moved) / scale))
+
+
+_LOSSES: dict[str, Callable[..., Spent]] = {
+    "draw of integers": _integers,
+    "draw of shaped": _shaped,
+    "draw of geometric": _geometric,
+}
 
 
 @singledispatch

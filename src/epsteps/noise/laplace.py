@@ -50,6 +50,14 @@ def whole_geometric(
     return [(refined.get(i, top) << s) + bottom for i, (top, bottom, s) in enumerate(parts)]
 
 
+def one_sided(bits: Bits, scale: float, count: int) -> np.ndarray:
+    """Return so many independent integers k >= 0 with P(k) ~ exp(-k/t), whole: int64, or Python's if one is larger."""
+    scales = np.full(count, scale)
+    reduced, shift = split(scales)
+    whole = whole_geometric(bits, words_for(bits, shift, 1)[0], scales, reduced, shift, 1.0)
+    return np.array(whole, dtype=np.int64 if max(whole) < 2**62 else object)
+
+
 def _parts(
     bits: Bits, words: np.ndarray, scales: np.ndarray, reduced: np.ndarray, shift: np.ndarray, widen: float
 ) -> tuple[np.ndarray, dict[int, int], np.ndarray]:

@@ -171,6 +171,18 @@ class Source:
             raise ValueError(f"scale must be one number or {shape.d} of them, got an array of shape {np.shape(t)}.")
         return sampler_of(shape).integers(self._bits, shape, np.broadcast_to(checked_scale(t), shape.array))
 
+    def geometric(self, scale: float, count: int) -> np.ndarray:
+        """Return so many independent integers k >= 0, exactly of the law P(k) ~ exp(-k/scale): for a choice.
+
+        Formal guarantee: if candidates have integer scores that neighbours move by at most Δ each, publishing which of
+        them has the largest score with such noise, and no score, is 2Δ/scale-DP; ties go by a public order. It is no
+        noise to be added to what is published: whatever is, would show that the sum is not smaller. Draws are whole,
+        not modulo 2^64, as they are compared: Python's integers where one does not fit.
+        """
+        from epsteps.noise.laplace import one_sided  # which registers its sampler here
+
+        return one_sided(self._bits, float(checked_scale(scale)), validate.integer("count", count))
+
     def subset(self, sampling: Sampling) -> np.ndarray:
         """Return the records that a step reads, uniform among all subsets of their size, in increasing order."""
         return uniform_subset(self._bits, sampling.m, sampling.n)

@@ -49,6 +49,10 @@ class Records(Protocol):
         """Return the exact sum of what ``block`` returns for the integers and targets of a few records at a time."""
         ...
 
+    def tally(self, term: Callable[[Any], np.ndarray]) -> np.ndarray:
+        """Return the exact sum of what a term returns for a chunk of records at a time: sparse ones stay sparse."""
+        ...
+
     def second_moment(self) -> np.ndarray:
         """Return the mean of u u' over the records, from exact sums."""
         ...

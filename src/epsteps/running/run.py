@@ -308,6 +308,10 @@ class Reader:
         """Return the exact sum of what ``block`` returns for the integers and targets of a few records at a time."""
         return self._data.total(Blocks(block))
 
+    def tally(self, term: Callable[[Any], np.ndarray]) -> np.ndarray:
+        """Return the exact sum of what a term returns for a chunk of records at a time: sparse ones stay sparse."""
+        return self._data.total(term)
+
 
 class Answers:
     """Answers to the requests of a run, each with noise of its own; with a checkpoint, from where that stands.

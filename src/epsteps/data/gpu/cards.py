@@ -120,6 +120,11 @@ class CardChunk(Chunk):
         """Return the records with each column multiplied, rounded and clipped: integers within ``most``, there."""
         return torch.round(self._doubles * _device(factors, self._on_card.device)[:, None]).clamp(-most, most)
 
+    def sizes(self, factors: np.ndarray, most: int, norm: int) -> np.ndarray:
+        """Return the sum of squares (norm 2) or of absolute values (1) of each record as ``scaled`` returns it."""
+        scaled = self.scaled(factors, most)
+        return _host((scaled.square() if norm == 2 else scaled.abs()).sum(dim=0))
+
     @cached_property
     def halves(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Integers within 2^10 and within 2^9, there: the first times 2^10 plus the second are the records."""

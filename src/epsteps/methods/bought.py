@@ -1,0 +1,255 @@
+"""What is bought of the records before a method chooses: a radius that most of them lie within, and their classes.
+
+Noise pays for the longest record that the declared domain allows, and real records are shorter. For a few percent of
+epsilon a quantile of their norms is bought, and the shares of the classes. What is then chosen follows from public and
+bought numbers. The rule of ``price`` and ``quantile`` buys nothing that noise would drown, and knows n and epsilon.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from epsteps.budgets import Cost, Epsilon, mechanisms
+from epsteps.plans.plan import Charge
+from epsteps.plans.requests import Draw, Records, Sum
+from epsteps.problem import validate
+from epsteps.problem.grid import STEPS, added
+from epsteps.problem.problem import Problem
+from epsteps.problem.rounding import down, up
+from epsteps.problem.shapes import L1
+
+if TYPE_CHECKING:
+    from epsteps.noise import Source
+
+# Radii are the largest record's norm over 2^(j/8), for so many j.
+CELLS, _PER_HALF = 49, 8
+# How far replacing a record moves two scores apart: each by 1 at most.
+_APART = 2
+# Norms within this share above a radius count as below it: records of that very norm do so however they are rounded.
+_SLACK = 2.0**-12
+# Bits of a record's entry in the unit of its norm, at most; and of the sum of their powers, which a double holds.
+_BITS, _SUM_BITS = 20, 52
+# Noise of this scale leaves scores of as many records as a problem may have room within 62 bits.
+_COARSEST = 2.0**52
+# A quantile is worth so much n epsilon, and below the second is not believed: nothing is bought then.
+_WORTH, _ENOUGH = 40.0, 24.0
+# Each costs this share of epsilon or more, divided by their number, and all of them, with the classes at half the price
+# of one, never more than that.
+_LEAST_SHARE, _MOST_SHARE = 0.01, 0.1
+# The quantile is so far from the top, in scales of its noise, within these shares.
+_MARGIN, _TOP, _BOTTOM = 16.0, 0.08, 0.4
+
+
+def price(n: int, epsilon: float, norms: int) -> float:
+    """Return the epsilon of each of so many radii, or 0 where they are not worth buying: from public numbers.
+
+    With the shares of the classes for half of it, they cost at most a tenth of epsilon together.
+
+    >>> price(30_000, 1.0, 1), price(1000, 1.0, 1), price(500, 0.1, 1)
+    (0.01, 0.04, 0.0)
+    """
+    most = down(_MOST_SHARE * validate.positive("epsilon", epsilon) / (validate.integer("norms", norms) + 0.5))
+    each = min(max(_WORTH / validate.integer("n", n), _LEAST_SHARE * epsilon / norms), most)
+    return each if n * each >= _ENOUGH else 0.0
+
+
+def quantile(n: int, epsilon: float) -> float:
+    """Return the share of the records that a radius of this price should hold: lower where noise could reach the top.
+
+    >>> quantile(30_000, 0.01), quantile(1000, 0.04)
+    (0.92, 0.6)
+    """
+    return 1 - min(max(_MARGIN / (n * epsilon), _TOP), _BOTTOM)
+
+
+@dataclass(frozen=True, eq=False)
+class Radius(Sum):
+    """A radius that about this share of the records' norms lies within, of a public grid: the end of a chosen cell.
+
+    Cells lie between the radii largest/2^(j/8), j = 0, ..., 48, the last one reaches down to 0, and the first holds
+    whatever is longer. The score of a cell is -dist(T, [records below its lower end, records below its upper end]),
+    T = share n rounded to an integer. Published is the upper end of the cell whose score is largest once each has a
+    noise k >= 0 of its own, P(k) ~ exp(-k epsilon/2); of equal ones the longest.
+
+    Formal guarantee: epsilon-DP. The distance is the largest of lower - T, T - upper and 0, so that a replaced record,
+    which moves each count by at most 1, moves each score by at most 1, whatever records hold. Let D_j be these moves,
+    integers, and fix the noise of all cells but i. Cell i is published if k_i reaches some integer r (and 0, which it
+    always does). With the moved scores, r + max D - D_i is enough: then i has max D more than it had at r, and no other
+    has gained more, so that i wins as it did, ties included, as their order is the same. P(k >= r) is min(1, e^(-r/t)),
+    t = 2/epsilon, so that this is at least e^(-(max D - D_i)/t) >= e^(-2/t) = e^(-epsilon) times as likely as before;
+    averaged over the other cells' noise, so is i. The neighbours may change places. What is published of scores and
+    noise is the place of the largest alone.
+
+    Parameters
+    ----------
+    problem : Problem
+        How the records are read.
+    norm : 1 or 2
+        Of the whole record, in real units, the intercept's 1 included.
+    epsilon : float
+        The price.
+    share : float
+        The share of the records, in (0, 1): as ``quantile`` says.
+    """
+
+    problem: Problem
+    norm: int
+    epsilon: float
+    share: float
+
+    def __post_init__(self) -> None:
+        if self.norm not in (1, 2):
+            raise ValueError(f"norm must be 1 or 2, got {self.norm!r}.")
+        validate.positive("epsilon", self.epsilon)
+        if not 0 < validate.number("share", self.share) < 1:
+            raise ValueError(f"share must lie in (0, 1), got {self.share!r}.")
+
+    @property
+    def scale(self) -> float:
+        """Scale of the noise on each score."""
+        return up(_APART / self.epsilon)
+
+    @cached_property
+    def costs(self) -> tuple[Cost, ...]:
+        """The cost of noise of this scale, for scores that a record moves by 1 each."""
+        return (Epsilon(_APART / self.scale),)
+
+    @property
+    def charge(self) -> Charge:
+        """What is paid for it, and with which noise."""
+        return Charge(f"radius of the records (L{self.norm} norm)", Epsilon(self.epsilon), self.scale, "geometric")
+
+    def require_drawable(self) -> None:
+        """Raise unless scores with noise fit 62 bits, but for draws that never happen."""
+        _require_drawable(self.scale, self.epsilon, _COARSEST)
+
+    @cached_property
+    def radii(self) -> np.ndarray:
+        """The upper ends of the cells, the longest first."""
+        return self.problem.record_size(self.norm) * 2.0 ** (-np.arange(CELLS) / _PER_HALF)
+
+    @property
+    def target(self) -> int:
+        """How many records the radius should hold."""
+        return min(max(round(self.share * self.problem.n), 1), self.problem.n)
+
+    def draw(self, source: "Source") -> Draw:
+        """Draw one number for each cell. Sees no records."""
+        return {"noise": source.geometric(self.scale, CELLS)}
+
+    def read(self, records: Records, draw: Draw) -> np.ndarray:
+        """Return the scores of the cells, UNPROTECTED."""
+        within = np.cumsum(records.tally(self.encode)[::-1])[::-1].astype(np.int64)
+        below = np.append(within[1:], 0)
+        return -np.maximum(np.maximum(below - self.target, self.target - within), 0)
+
+    def encode(self, chunk: Any) -> np.ndarray:
+        """Return how many records of a chunk are in each cell, UNPROTECTED."""
+        return np.bincount(self.encode_places(chunk), minlength=CELLS).astype(np.int64)
+
+    def encode_places(self, chunk: Any) -> np.ndarray:
+        """Return each record's cell, UNPROTECTED: its norm is a sum of integers, exact, and compared with integers."""
+        powers = chunk.sizes(self._factors, self._most, self.norm)
+        return CELLS - 1 - np.searchsorted(self._ends, powers, side="left")
+
+    def publish(self, reading: np.ndarray, draw: Draw) -> np.ndarray:
+        """Return the radius: of equal cells the first, which is the longest."""
+        return self.radii[[int(np.argmax(reading + draw["noise"]))]]
+
+    @cached_property
+    def _most(self) -> int:
+        """The largest entry in the norm's unit: sums of as many squares as a record has entries stay exact."""
+        return 2 ** min(_BITS, (_SUM_BITS - self.problem.width.bit_length()) // 2)
+
+    @property
+    def _units(self) -> np.ndarray:
+        return self.problem.units[: self.problem.width]
+
+    @cached_property
+    def _factors(self) -> np.ndarray:
+        """What the records' integers are multiplied by before they are rounded: all then have one unit."""
+        return self._units / self._units.max() * (self._most / STEPS)
+
+    @cached_property
+    def _ends(self) -> np.ndarray:
+        """The integers that sums of powers are compared with, the shortest first; the longest cell has no end."""
+        ends = self.radii[:0:-1] * (self._most / self._units.max()) * (1 + _SLACK)
+        return np.floor(ends**self.norm)
+
+
+@dataclass(frozen=True, eq=False)
+class ClassShares(Sum):
+    """The shares of the classes among the records, with integer Laplace noise.
+
+    Formal guarantee: epsilon-DP. Of two classes the second one's records are counted: a replaced record moves that by
+    at most 1. Of more, each one's are: a replaced record moves two counts by at most 1 each.
+    """
+
+    problem: Problem
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        if not hasattr(self.problem.loss.targets, "classes"):
+            raise TypeError(f"{type(self.problem.loss).__name__} has no classes whose shares could be bought.")
+        validate.positive("epsilon", self.epsilon)
+
+    @property
+    def classes(self) -> int:
+        """Number of classes."""
+        return len(self.problem.loss.targets.classes)  # pyright: ignore[reportAttributeAccessIssue]
+
+    @property
+    def sensitivity(self) -> int:
+        """How far a replaced record moves the counts, in the L1 norm."""
+        return min(2, len(self._places))
+
+    @property
+    def scale(self) -> float:
+        """Scale of the noise on each count."""
+        return up(self.sensitivity / self.epsilon)
+
+    @cached_property
+    def costs(self) -> tuple[Cost, ...]:
+        """The cost of noise of this scale on counts of that sensitivity."""
+        return (Epsilon(self.sensitivity / self.scale),)
+
+    @property
+    def charge(self) -> Charge:
+        """What is paid for it, and with which noise."""
+        return Charge("shares of the classes", Epsilon(self.epsilon), self.scale, "laplace")
+
+    def require_drawable(self) -> None:
+        """Raise unless the noise can be drawn."""
+        _require_drawable(self.scale, self.epsilon, L1(1).coarsest)
+
+    def draw(self, source: "Source") -> Draw:
+        """Draw what is added to the counts. Sees no records."""
+        return {"noise": source.integers(mechanisms.named("laplace"), self.scale, (len(self._places),))}
+
+    def read(self, records: Records, draw: Draw) -> np.ndarray:
+        """Return the counts, UNPROTECTED: of targets alone, so that sparse records stay sparse."""
+        return records.tally(self.encode)
+
+    def encode(self, chunk: Any) -> np.ndarray:
+        """Return how many records of a chunk are of each class that is counted, UNPROTECTED."""
+        return np.array([np.sum(chunk.targets == place) for place in self._places], dtype=np.int64)
+
+    def publish(self, reading: np.ndarray, draw: Draw) -> np.ndarray:
+        """Return a share for each class, within [0, 1] and together 1: noisy counts, held within [0, n]."""
+        n = self.problem.n
+        counts = np.clip(added(reading, draw["noise"]), 0, n).astype(float)
+        if self.classes == 2:
+            return np.array([n - counts[0], counts[0]]) / n
+        return counts / counts.sum() if counts.any() else np.full(len(counts), 1 / len(counts))
+
+    @property
+    def _places(self) -> tuple[float, ...]:
+        """The numbers that stand for the classes which are counted."""
+        return (1.0,) if self.classes == 2 else tuple(map(float, range(self.classes)))
+
+
+def _require_drawable(scale: float, epsilon: float, coarsest: float) -> None:
+    if scale > coarsest:
+        raise ValueError(f"noise of epsilon = {epsilon:.3g} does not fit the integers of counts. Use a larger budget.")
