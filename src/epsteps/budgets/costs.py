@@ -141,5 +141,25 @@ class Mu(Cost):
         return Mu(up(self.amount * math.sqrt(times)))
 
 
+@dataclass(frozen=True)
+class Certified(Cost):
+    """Epsilon of a release that is (epsilon, delta)-private at its plan's delta, as its own plan certifies.
+
+    Of such a release nothing else is known beforehand, as its noise may depend on what was published before.
+    """
+
+    unit: ClassVar[str] = "epsilon with delta"
+    ratio_unit: ClassVar[str] = "epsilon"
+
+    @property
+    def rho(self) -> float:
+        """Raise: such a release has no rho."""
+        raise ValueError("a release that is certified for one delta has no rho.")
+
+    def epsilon(self, delta: float) -> float:
+        """Return epsilon: the plan's delta is the only one that it is for."""
+        return self.amount
+
+
 # The currencies that expenses of a plan are paid in, by the name that JSON has for them.
 BY_UNIT: dict[str, type[Cost]] = {kind.unit: kind for kind in (Epsilon, Rho)}

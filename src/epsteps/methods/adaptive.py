@@ -189,8 +189,8 @@ class AdaptivePlan(Plan):
         """Return published answers to the purchases as what choices go by."""
         if not answers:
             return Bought({})
-        share = float(np.min(np.append(answers[-1], 1 - np.sum(answers[-1])))) if answers[-1].size == 1 else 0.0
-        return Bought(dict(zip(self.norms, (float(answer[0]) for answer in answers), strict=False)), share)
+        radii = (float(answer[0]) for answer in answers[:-1])
+        return Bought(dict(zip(self.norms, radii, strict=True)), float(np.min(answers[-1])))
 
     def chosen(self, bought: Bought) -> WeightedPlan:
         """Return the plan of the minimum: of all that is allowed, that with the smallest predicted error.

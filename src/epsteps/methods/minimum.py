@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -138,8 +138,8 @@ class Minimised:
         return 1.01 * min(by_value, 2 * (self.n * self.gradient_size + tilt) / pull)
 
     def require_same_records(self, other: Problem) -> None:
-        """Raise unless records of the other problem are read as this objective says: with this loss, unclipped."""
-        if not self.problem.same_records(other) or other.loss != self.loss or other.clip is not None:
+        """Raise unless the records are those of the objective. Their slopes are its own loss's, and unclipped."""
+        if not self.problem.same_records(other):
             raise ValueError(f"the minimum is that of {self.stated}, but the records are for {other}.")
 
 
@@ -347,6 +347,8 @@ class Minimum(Request):
     that is found is within tolerance/(n ridge) of it. With a tilt, that costs what the Jacobian of x -> b adds to its
     noise (``minima``), the tilt's cells are counted, and noise on the point hides how far it is from the minimum.
     """
+
+    has_slopes: ClassVar[bool] = False
 
     goal: Goal
     noise: Mechanism

@@ -9,7 +9,7 @@ the numbers that are then executed, never declared beside them.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -67,6 +67,8 @@ class Request:
 
     # How the records must be read for the sensitivity to hold: domain, loss and clip.
     problem: Problem
+    # Whether slopes are those of the engine, which has one loss, and not what the request itself makes of records.
+    has_slopes: ClassVar[bool] = True
     # The number of a step whose draws are its own where a run is seeded; None where draws follow one another.
     step: int | None = None
 

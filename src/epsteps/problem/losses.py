@@ -294,6 +294,10 @@ class Loss(ABC):
         """What the curvature method models F by; None if that does not cover the loss."""
         return None
 
+    def capped(self, cap: float) -> "Loss | None":
+        """Return the loss with its slope capped at this share of the largest; None where there is no such loss."""
+        return self if cap == 1 else None
+
     def stand_in(self, share: float) -> "Loss":
         """Return a loss with a bounded slope to take the place of this one: itself, if it has a largest slope.
 
@@ -354,6 +358,10 @@ class Logistic(Loss, name="Logistic", kernel="logistic", proved=True):
         """Return tanh(m/2)/2, which is the derivative but for -z/2, and its own derivative."""
         slope = 0.5 * np.tanh(margin / 2)
         return slope, 0.25 - slope**2
+
+    def capped(self, cap: float) -> "Loss":
+        """Return the loss whose slope stops at the cap."""
+        return self if cap == 1 else CappedLogistic(self.classes, cap)
 
     def slope_at(self, reach: np.ndarray) -> np.ndarray:
         """Return σ(reach): the slope is σ(-z m), and z m >= -reach."""

@@ -277,10 +277,11 @@ class Reader:
         self._data, self.problem = data, data.problem
         self._starts: dict[Any, Start] = {}
 
-    def require(self, problem: Problem) -> None:
+    def require(self, request: Request) -> None:
         """Raise unless the records are read as a request's sensitivity takes for granted."""
+        problem = request.problem
         stated, actual = ((p.loss, p.clip) for p in (problem, self.problem))
-        if not problem.same_records(self.problem) or stated != actual:
+        if not problem.same_records(self.problem) or (request.has_slopes and stated != actual):
             raise ValueError(f"the request is for {problem}, but the records are read as {self.problem}.")
 
     def prepare(self) -> None:
@@ -354,7 +355,7 @@ class Answers:
         number, self._count = self._count, self._count + 1
         self._meter.spend(request.costs)
         if request.problem is not self._required:
-            self._reader.require(request.problem)
+            self._reader.require(request)
             self._required = request.problem
         if number < len(self._known):
             if request.step is None and self._source.seeded:
