@@ -51,12 +51,25 @@ class Seen(Typical):
     @cached_property
     def curvature(self) -> np.ndarray:
         """Eigenvalues of A, for records of the length that goes with the radius."""
-        curvature = super().curvature
-        if self.radius is None:
-            return curvature
+        return self._declared.curvature * self._shrunk
+
+    @cached_property
+    def gains(self) -> np.ndarray:
+        """What of F(0) - F* lies along each entry: less where short records leave more of it to the ridge."""
+        ridge, declared = self.problem.ridge, self._declared
+        lost = (declared.curvature + ridge) / (self.curvature + ridge) if ridge > 0 else 1 / self._shrunk
+        return declared.gains * self._shrunk * lost
+
+    @cached_property
+    def _declared(self) -> Typical:
+        return Typical(self.problem)
+
+    @cached_property
+    def _shrunk(self) -> float:
+        """Mean square of the records over that of records that fill their domain."""
         mean, variance = self.problem.domain.even_moments(self.problem.d)
         square = float(mean @ mean + np.sum(variance)) + self.problem.intercept
-        return curvature * min((_LENGTH * self.radius) ** 2 / square, 1.0) if square > 0 else curvature
+        return 1.0 if self.radius is None or square == 0 else min((_LENGTH * self.radius) ** 2 / square, 1.0)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
