@@ -22,11 +22,13 @@ import numpy as np
 from epsteps.auditing.worst_case import loss_gradients, loss_hessian
 from epsteps.budgets import Budget, Cost, Epsilon, Rho
 from epsteps.budgets.mechanisms import Mechanism
+from epsteps.data.chunks import Chunk
 from epsteps.methods.minima import minimum_radius
-from epsteps.methods.minimum import Minimum
+from epsteps.methods.minimum import Minimised, Minimum
 from epsteps.noise import Source
 from epsteps.noise.samplers import checked_shape
 from epsteps.plans.requests import Draw, Gradient, Records, Request
+from epsteps.problem.grid import STEPS
 from epsteps.problem.sampling import Sampling
 from epsteps.problem.shapes import Shape
 from epsteps.running import taps
@@ -357,15 +359,41 @@ def _tilt_size(request: Minimum, tilt: Event) -> np.ndarray:
 def _gradient(request: Minimum, records: Records, x: np.ndarray) -> np.ndarray:
     """Return the gradient of the sum, ridge included, computed here from the records as they are declared."""
     objective = request.goal.objective
-    sums = [loss_gradients(records.problem, x, *block).sum(axis=1) for block in records.blocks()]
+    sums = []
+    for rows, targets in records.blocks():
+        weights, rows = _counted(objective, rows)
+        sums.append(np.sum(loss_gradients(records.problem, x, rows, targets) * weights, axis=1))
     return np.sum(sums, axis=0) + objective.n * objective.ridge * x
 
 
 def _log_volume(request: Minimum, records: Records, x: np.ndarray) -> float:
     """Return ln det of the minimised objective's second derivatives, those of the sum."""
     objective = request.goal.objective
-    sums = [loss_hessian(records.problem, x, *block) for block in records.blocks()]
+    sums = []
+    for rows, targets in records.blocks():
+        weights, rows = _counted(objective, rows)
+        sums.append(loss_hessian(records.problem, x, rows, targets, weights))
     return float(np.linalg.slogdet(np.sum(sums, axis=0) + objective.n * objective.ridge * np.eye(len(x)))[1])
+
+
+def _counted(objective: Minimised, rows: np.ndarray) -> tuple[np.ndarray | float, np.ndarray]:
+    """Return what records count in the sum, and the records as they are in it: shortened where they are long.
+
+    Raise where weights are not what makes the sensitivity, by lengths that are computed here.
+    """
+    weighting, measure = objective.weighting, objective.measure
+    if weighting is None or measure is None:
+        return 1.0, rows
+    integers = np.rint(rows * (STEPS / objective.problem.units[: rows.shape[1]]))
+    sums = Chunk(integers, np.zeros(len(rows))).row_sums(measure.factors, measure.most, measure.norm)
+    counted = measure.shares(sums)
+    lengths = np.linalg.norm(rows, ord=weighting.norm, axis=1)
+    too_long = counted.weights * lengths > weighting.radius * _ROUNDING
+    if weighting.norm == 2:
+        too_long |= counted.shortening * lengths > 2 * weighting.radius * _ROUNDING
+    if np.any(too_long):
+        raise ReplayError("a record counts more than the radius of the weighting allows.")
+    return counted.weights / weighting.mean, rows * counted.shortening[:, None]
 
 
 def _check_solver(request: Minimum, records: Records, tilt: np.ndarray | float, minimum: np.ndarray) -> None:
@@ -395,7 +423,8 @@ def _check_gradient(request: Minimum, reading: Reading, tilt: np.ndarray, x: np.
 
 def _gradient_error(request: Minimum) -> float:
     """Return what a gradient of the sum may be off by, as doubles round it."""
-    return 1e-9 * request.goal.objective.n * request.goal.objective.problem.record_size(2)
+    objective = request.goal.objective
+    return 1e-9 * objective.n * objective.problem.record_size(2) / objective.mean
 
 
 def _output_loss(request: Minimum, output: Event) -> float:

@@ -321,6 +321,7 @@ def _adds_chunks(engine: ArrayEngine, integers: np.ndarray) -> bool:
         all(np.array_equal(found, moment[:, :1]) for found in gathered)
         and np.array_equal(chunk.squares(), np.diag(moment))
         and np.array_equal(chunk.moment(), moment)
+        and np.array_equal(chunk.row_sums(np.ones(u.shape[1]), STEPS, 2), np.sum(u * u, axis=1))
     )
 
 

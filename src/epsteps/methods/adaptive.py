@@ -20,7 +20,7 @@ from epsteps.budgets import Budget, Cost, Epsilon, Rho, mechanisms
 from epsteps.budgets.costs import Certified
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.methods.bought import ClassShares, Radius, price, quantile
-from epsteps.methods.minimum import LONG, Minimised, Minimum
+from epsteps.methods.minimum import LONG, Minimum
 from epsteps.methods.objective import ObjectivePlan, Sought, planned
 from epsteps.plans.notation import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Example, Plan, Published
@@ -80,15 +80,10 @@ class WeightedPlan(ObjectivePlan):
     radius: float = math.inf
     mean: float = 1.0
 
-    @property
+    @cached_property
     def weighting(self) -> Weighting | None:
         """The weights; none where every record counts in full."""
         return Weighting(self.norm, self.radius, self.mean) if math.isfinite(self.radius) else None
-
-    @cached_property
-    def objective(self) -> Minimised:
-        """What is minimised, but for a tilt."""
-        return Minimised(self.problem, self.ridge, self.weighting)
 
 
 @dataclass(frozen=True)
@@ -97,6 +92,12 @@ class Bought:
 
     radii: dict[int, float]
     rarer: float | None = None
+
+    def length(self, problem: Problem) -> float | None:
+        """The L2 norm that most records lie within; from the L1 norm it is at most √(|u|_1 |u|_inf)."""
+        if 2 in self.radii or not self.radii:
+            return self.radii.get(2)
+        return min(self.radii[1], math.sqrt(self.radii[1] * float(problem.units.max())))
 
     @property
     def rareness(self) -> float:
@@ -231,7 +232,7 @@ class AdaptivePlan(Plan):
 
     def _planned(self, choice: Choice, bought: Bought) -> tuple[WeightedPlan, float] | None:
         """Return a plan for this choice with its predicted error; None where there is none."""
-        typical = Seen(self.problem, bought.radii.get(2))
+        typical = Seen(self.problem, bought.length(self.problem))
         capped = replace(self.problem, loss=self.problem.loss.capped(choice.cap))
         sought = Sought(capped, typical, choice.weighting, choice.power)
         fields: dict[str, Any] = {}

@@ -17,6 +17,7 @@ from epsteps.problem.losses import Loss
 from epsteps.problem.problem import Problem
 from epsteps.problem.rounding import up
 from epsteps.problem.saturations import Saturation
+from epsteps.problem.weighting import Measure, Weighting
 
 if TYPE_CHECKING:
     from epsteps.noise import Source
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 # Rounding errors that plans leave room for, in units of a slope's size: 256 of a sum over a block of records, 54 of a
 # tree of such sums, 20 of a loss's derivative, and six others.
 SLOPE_ROUNDINGS = 256 + 54 + 20 + 6
+# More of them where records have weights: a slope's product with its share, and the sum's quotient by the mean; and, of
+# a margin, the product with what shortens its record.
+WEIGHT_ROUNDINGS = 2
 # Rounding unit of the long doubles that plans are made for: 64 bits.
 LONG = 2.0**-63
 # Noise on an output has at least so many bits.
@@ -33,14 +37,16 @@ LEAST_BITS = 20
 
 @dataclass(frozen=True)
 class Minimised:
-    """``n F(x) = sum of loss(u_i'x, y_i) + n ridge/2 |x|²``, and every public number that bounds it.
+    """``n F(x) = sum of v_i loss(s_i u_i'x, y_i) + n ridge/2 |x|²``, and every public number that bounds it.
+
+    Without a weighting v and s are 1; with one, they are the weights and shortenings that it gives long records.
 
     Plans take from here the sensitivity, kappa and radius that their noise is scaled by; the solver and its certificate
-    take from here the loss and the ridge. So noise cannot be scaled for one function while the minimum of another is
-    read, as of clipped gradients, which are the gradient of nothing. What has no such bounds is refused here, and
-    nowhere else: a clip, a loss whose constants are not proved, as nothing holds slopes in a solver, a slope without a
-    largest value, a ridge that is missing or below the problem's. The ridge acts on every coordinate, an intercept's
-    and each output's included. A declared ``smoothness`` is dropped: it may be wrong, and ``L`` is certain.
+    take from here the loss, the weighting and the ridge. So noise cannot be scaled for one function while the minimum
+    of another is read, as of clipped gradients, which are the gradient of nothing. What has no such bounds is refused
+    here, and nowhere else: a clip, a loss whose constants are not proved, as nothing holds slopes in a solver, a slope
+    without a largest value, a ridge that is missing or below the problem's. The ridge acts on every coordinate, an
+    intercept's and each output's included. A declared ``smoothness`` is dropped: it may be wrong, and ``L`` is certain.
 
     Parameters
     ----------
@@ -48,10 +54,13 @@ class Minimised:
         The public facts, as declared.
     ridge : float
         Ridge of the objective that is minimised, at least the problem's.
+    weighting : Weighting, optional
+        What long records count; by default every record counts 1, as it is.
     """
 
     problem: Problem
     ridge: float
+    weighting: Weighting | None = None
 
     def __post_init__(self) -> None:
         if self.problem.clip is not None:
@@ -75,7 +84,10 @@ class Minimised:
 
     @cached_property
     def stated(self) -> Problem:
-        """The objective as a problem: with this ridge, and the smoothness of the domain, which is certain."""
+        """The objective as a problem: with this ridge, and the smoothness of the domain, which is certain.
+
+        Weights are no part of a problem: where there are any, what is asked of it must be asked of this object.
+        """
         return replace(self.problem, ridge=self.ridge, smoothness=None)
 
     @property
@@ -93,15 +105,32 @@ class Minimised:
         """Length of x."""
         return self.problem.dimension
 
+    @cached_property
+    def measure(self) -> Measure | None:
+        """How records are measured for their weights; None where they have none."""
+        return None if self.weighting is None else self.weighting.measure(self.problem)
+
+    @property
+    def mean(self) -> float:
+        """What shares of weights are divided by: 1 without a weighting. No record counts more than 1/mean."""
+        return 1.0 if self.weighting is None else self.weighting.mean
+
+    @property
+    def square(self) -> float:
+        """The largest v |s u|_2² of a record."""
+        return self.problem.record_size(2) ** 2 if self.weighting is None else self.weighting.square(self.problem)
+
     @property
     def L(self) -> float:
-        """Smoothness of F: curvature x (largest L2 norm of a record)² + ridge. Never a declared one."""
-        return self.stated.L
+        """Smoothness of F: curvature x largest v |s u|_2² + ridge. Never a declared one."""
+        return self.loss.curvature * self.square + self.ridge
 
     @property
     def gradient_size(self) -> float:
-        """Largest L2 norm of one record's loss gradient, at any x."""
-        return float(self.stated.gradient_size(self.loss.slope, 2))
+        """Largest L2 norm of one record's loss gradient, at any x, its weight included."""
+        if self.weighting is None:
+            return float(self.stated.gradient_size(self.loss.slope, 2))
+        return up(self.loss.slope * self.loss.joint_slope(2) * self.weighting.length(self.problem))
 
     @property
     def saturation(self) -> Saturation:
@@ -110,8 +139,10 @@ class Minimised:
 
     @property
     def kappa(self) -> float:
-        """What one record weighs against the ridge."""
-        return minima.record_weight(self.problem.record_size(2), self.n, self.ridge)
+        """What one record weighs against the ridge: v |s u|_2²/(n ridge), rounded up."""
+        if self.weighting is None:
+            return minima.record_weight(self.problem.record_size(2), self.n, self.ridge)
+        return up(self.square / (self.n * self.ridge))
 
     @property
     def minimum_sensitivity(self) -> float:
@@ -119,8 +150,19 @@ class Minimised:
         return minima.minimum_sensitivity(self.gradient_size, self.n, self.ridge)
 
     def sensitivity(self, norm: float | str) -> float:
-        """Bound how far the sum's gradient moves, at any x, when a record is replaced."""
-        return self.stated.sensitivity(norm)
+        """Bound how far the sum's gradient moves, at any x, when a record is replaced.
+
+        Weights bound it in their own norm alone: noise of another one is refused.
+        """
+        if self.weighting is None:
+            return self.stated.sensitivity(norm)
+        if norm != self.weighting.norm:
+            fitting = {1: "'laplace'", 2: "'l2' or 'gaussian'"}[self.weighting.norm]
+            raise ValueError(
+                f"weights by the L{self.weighting.norm} norm bound gradients in that norm, and noise of the norm "
+                f"{norm!r} would not protect them. Use mechanism {fitting}, or the other weighting."
+            )
+        return up(2 * self.loss.slope * self.loss.joint_slope(self.weighting.norm) * self.weighting.size(self.problem))
 
     def radius(self, tolerance: float) -> float:
         """Return how far a point may be from the minimum where the sum's gradient is at most ``tolerance``."""
@@ -129,12 +171,12 @@ class Minimised:
     def reach(self, tilt: float) -> float:
         """Bound |x| wherever ``G(x) = n F(x) + b'x`` is at most G(0), its minimum included, for |b| <= ``tilt``.
 
-        Losses are not negative, and at 0 at most v. So n ridge |x|²/2 <= n v + tilt |x|, which makes |x| at most
-        √(2v/ridge) + 2 tilt/(n ridge). And |x - x*| <= |∇G(0)|/(n ridge) for both x and 0, by strong convexity. The
-        smaller of the two bounds, rounded up.
+        Losses are not negative, and at 0 at most v, their weights included. So n ridge |x|²/2 <= n v + tilt |x|, which
+        makes |x| at most √(2v/ridge) + 2 tilt/(n ridge). And |x - x*| <= |∇G(0)|/(n ridge) for both x and 0, by strong
+        convexity. The smaller of the two bounds, rounded up.
         """
         pull = self.n * self.ridge
-        by_value = math.sqrt(2 * self.loss.value_at_zero / self.ridge) + 2 * tilt / pull
+        by_value = math.sqrt(2 * self.loss.value_at_zero / self.ridge / self.mean) + 2 * tilt / pull
         return 1.01 * min(by_value, 2 * (self.n * self.gradient_size + tilt) / pull)
 
     def require_same_records(self, other: Problem) -> None:
@@ -168,13 +210,16 @@ def rounding(
     inner products (Higham 2002, sections 3.1 and 4.2). That of ``running.passes`` adds exactly, and needs fewer. An
     error of a margin is one of the slope, times the curvature; softmax's sum over the classes counts besides. The
     ridge's term is rounded four times, the tilt twice. 1.01 covers what is of second order, and that of the norms given
-    here.
+    here. A record with a weight v and a shortening s has errors of at most 1/mean of what it had without, as v mean and
+    s are at most 1, and ``WEIGHT_ROUNDINGS`` more.
     """
     problem, loss = objective.stated, objective.loss
     margin = problem.width + 2 if margin is None else margin
+    if objective.weighting is not None:
+        slope, margin = slope + WEIGHT_ROUNDINGS, margin + WEIGHT_ROUNDINGS
     size, classes = problem.record_size(2), loss.outputs if loss.outputs > 1 else 0
     slopes = loss.slope * (slope + classes) + loss.curvature * margin * size * point_size
-    terms = problem.n * size * slopes * math.sqrt(loss.outputs)
+    terms = problem.n * (size / objective.mean) * slopes * math.sqrt(loss.outputs)
     return 1.01 * unit * (terms + 4 * problem.n * problem.ridge * point_size + 2 * tilt_size)
 
 
@@ -301,6 +346,7 @@ class Goal:
         problem, loss = self.objective.stated, self.objective.loss
         numbers = {
             "the largest norm of a record": problem.record_size(2),
+            "the largest weight times it": problem.record_size(2) / self.objective.mean,
             "the loss's slope": loss.slope,
             "the loss's curvature": loss.curvature,
             "the loss at 0": loss.value_at_zero,
@@ -353,6 +399,12 @@ class Minimum(Request):
     goal: Goal
     noise: Mechanism
     tilt: Tilt | None = None
+
+    def __post_init__(self) -> None:
+        if self.tilt is not None:
+            self.goal.objective.sensitivity(
+                self.tilt.mechanism.norm
+            )  # refuses noise of a norm that weights do not bound
 
     @property
     def problem(self) -> Problem:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -435,10 +487,15 @@ class OfMinimum:
 
     @cached_property
     def objective(self) -> Minimised:
-        """What is minimised, but for a tilt: the solver's function, and the bounds that noise is scaled by."""
+        """What is minimised, but for a tilt: the solver's function, and the bounds that noise is scaled by.
+
+        A plan with a weighting returns another one here: all that is released and charged follows.
+        """
         return Minimised(self.problem, self.ridge)
 
     @property
     def minimised(self) -> Problem:
         """The objective as a problem. Its smoothness is that of the domain, which is certain."""
+        if self.objective.weighting is not None:
+            raise ValueError("an objective with weights is no problem of its own: ask the plan's objective.")
         return self.objective.stated

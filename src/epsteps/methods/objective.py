@@ -322,7 +322,7 @@ class ObjectivePlan(OfMinimum, Plan):
             return None
         powers = 2 * self.noise.half_power(np.array(self.scales), self.problem)
         tilted = (np.sqrt(powers) + self.tolerance) ** 2 / (2 * self.problem.n**2 * self.ridge)
-        noisy = [self.minimised.L * minima.ball_energy(s, self.problem.dimension) / 2 for s in self.output_scales]
+        noisy = [self.objective.L * minima.ball_energy(s, self.problem.dimension) / 2 for s in self.output_scales]
         return float(self.weights @ (tilted + noisy)) + ridge_bias(self.problem, self.ridge)
 
     def worth(self) -> Utility:

@@ -76,7 +76,7 @@ class OutputPlan(OfMinimum, Plan):
     tolerance: float
 
     def __post_init__(self) -> None:
-        Minimised(self.problem, self.ridge)
+        self.objective  # noqa: B018 - refuses what has no bounds
         limits.require_solvable(self.problem)
         validate.choice("mechanism", self.mechanism, _NAMES)
         for name in ("scale", "tolerance"):
@@ -148,7 +148,7 @@ class OutputPlan(OfMinimum, Plan):
         typical, energy = Typical(self.problem), _energy(self.mechanism, self.scale, self.problem.dimension)
         noise = typical.moved(typical.power(*_spherical(energy, self.problem.dimension)))
         solver = (self.tolerance / self.problem.n) ** 2 / (2 * self.ridge)
-        bound = solver + self.minimised.L * energy / 2 + ridge_bias(self.problem, self.ridge)
+        bound = solver + self.objective.L * energy / 2 + ridge_bias(self.problem, self.ridge)
         return typical.utility(float(typical.bias(self.ridge)) + noise, bound)
 
 

@@ -20,6 +20,7 @@ from epsteps.problem.domain import Domain
 from epsteps.problem.losses import Loss
 from epsteps.problem.problem import Problem
 from epsteps.problem.validate import Kinds, MissingExtraError
+from epsteps.problem.weighting import Weighting
 
 if TYPE_CHECKING:
     from epsteps.plans.plan import Plan
@@ -129,6 +130,16 @@ def problem_from_dict(content: dict[str, Any]) -> Problem:
     others = dict(content)
     loss, domain = _from_dict(others.pop("loss"), Loss.kinds), _from_dict(others.pop("domain"), Domain.kinds)
     return Problem(loss, domain, **others)
+
+
+def weighting_to_dict(weighting: Weighting | None) -> dict[str, Any] | None:
+    """Return a weighting as JSON knows it; None if there is none."""
+    return None if weighting is None else {entry.name: getattr(weighting, entry.name) for entry in fields(weighting)}
+
+
+def weighting_from_dict(content: dict[str, Any] | None) -> Weighting | None:
+    """Build the weighting that ``weighting_to_dict`` described."""
+    return None if content is None else Weighting(**content)
 
 
 def budget_to_dict(budget: Budget) -> dict[str, Any]:

@@ -12,13 +12,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from epsteps.data.chunks import Chunk
+from epsteps.data.chunks import Chunk, Elementwise
 from epsteps.data.rows import Rows
 from epsteps.methods.minimum import Minimised, rounding
 from epsteps.problem.grid import STEPS
 from epsteps.problem.losses import Loss
 from epsteps.problem.problem import Problem
 from epsteps.problem.rounding import up
+from epsteps.problem.weighting import Measure, Shares
 
 # Bits of a rough Hessian's records and weights, and of a fine one's weights: products are added exactly.
 _RECORD_BITS, _ROUGH_BITS, _FINE_BITS = 12, 10, 20
@@ -54,14 +55,15 @@ class Precision(NamedTuple):
         last conversions, four units of a slope. 20 cover the slope's formula. A margin is a sum of exact products, one
         for each limb, whose sizes add up to |u| |x| at most, of a point that was rounded once: half a unit for each.
         In fixed point a slope is off by half of its last limb's unit, and a coordinate times its unit by 2^-bits of the
-        largest, at most |u| |x|, which makes ``width`` times as much for a margin. (docs/proofs.md, section 9.)
+        largest, at most |u| |x|, which makes ``width`` times as much for a margin. (docs/proofs.md, section 9.) Records
+        with weights have 1/mean of these errors at most, and what ``rounding`` adds for them.
         """
         problem, loss = objective.stated, objective.loss
         size = problem.record_size(2)
         slopes = power_of_two_above(loss.slope) * 2.0 ** -(_LIMB_BITS * self.limbs + 1)
         rounded = min(reach, size * point_size) * 2.0 ** -self.point_bits(problem.width)
         margins = loss.curvature * problem.width * rounded
-        fixed = 1.01 * problem.n * size * (slopes + margins) * math.sqrt(loss.outputs)
+        fixed = 1.01 * problem.n * (size / objective.mean) * (slopes + margins) * math.sqrt(loss.outputs)
         unit = float(np.finfo(self.kind).eps)
         return fixed + rounding(objective, point_size, tilt_size, unit, 24, self.point_limbs(problem.width) / 2)
 
@@ -121,18 +123,32 @@ def _asked(function: Callable, margins: np.ndarray, targets: np.ndarray) -> np.n
     return function(margins, targets[:, None])
 
 
+def _counted(chunk: Chunk, measure: Measure) -> Shares:
+    """Return what each of a chunk's records counts: its lengths are computed anew in every pass."""
+    return measure.shares(chunk.row_sums(measure.factors, measure.most, measure.norm))
+
+
 @dataclass(frozen=True, eq=False)
 class Slopes:
-    """The term of a gradient: each record's slopes at a point, in fixed point, times its integers."""
+    """The term of a gradient: each record's slopes at a point, in fixed point, times its integers.
+
+    With a ``measure``, slopes are those of shortened records, and count what these do: times ``mean``, that is.
+    """
 
     loss: Loss
     point: Digits
     limbs: int
+    measure: Measure | None = None
 
     @np.errstate(all="ignore")  # a warning would tell something about a record
     def __call__(self, chunk: Chunk) -> np.ndarray:
         """Return the sums of limb x record, for the limbs of every output's slope."""
-        return chunk.gather_fixed(chunk.each(self._shares, self.point.margins(chunk)), self.limbs)
+        margins = self.point.margins(chunk)
+        if self.measure is None:
+            return chunk.gather_fixed(chunk.each(self._shares, margins), self.limbs)
+        counted = _counted(chunk, self.measure)
+        shares = chunk.each(self._shares, margins * counted.shortening[:, None])
+        return chunk.gather_fixed(shares * counted.pulls[:, None], self.limbs)
 
     def _shares(self, margins: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return slopes in units of a power of two above the largest."""
@@ -161,11 +177,12 @@ class Bends:
     loss: Loss
     point: Digits
     factors: np.ndarray | None
+    measure: Measure | None = None
 
     @np.errstate(all="ignore")
     def __call__(self, chunk: Chunk) -> np.ndarray:
         """Return the sums of weight x product of scaled records, or of the weights."""
-        weights = chunk.each(self._bends, self.point.margins(chunk))
+        weights = _bent(chunk, self._bends, self.point, self.measure)
         if self.factors is None:
             return weights.sum(axis=0).astype(np.int64)
         scaled = chunk.scaled(self.factors, 2**_RECORD_BITS - 1)
@@ -185,11 +202,12 @@ class Curvature:
 
     loss: Loss
     point: Digits
+    measure: Measure | None = None
 
     @np.errstate(all="ignore")
     def __call__(self, chunk: Chunk) -> np.ndarray:
         """Return the sums of weight x product of halves."""
-        weights, (high, low) = chunk.each(self._seconds, self.point.margins(chunk)), chunk.halves
+        weights, (high, low) = _bent(chunk, self._seconds, self.point, self.measure), chunk.halves
         halves = ((high, high), (high, low), (low, low))
         return np.stack([[chunk.weighted_products(x, pair, y) for x, y in halves] for pair in weights.T])
 
@@ -198,6 +216,15 @@ class Curvature:
         outputs, (a, b) = self.loss.outputs, np.tril_indices(self.loss.outputs)
         second = _asked(self.loss.second, margins, targets).reshape(len(margins), outputs, outputs)
         return _weights(second[:, a, b], self.loss, _FINE_BITS)
+
+
+def _bent(chunk: Chunk, function: Elementwise, point: Digits, measure: Measure | None) -> np.ndarray:
+    """Return second derivatives of the chunk's records, integers of a few bits, times what these count."""
+    margins = point.margins(chunk)
+    if measure is None:
+        return chunk.each(function, margins)
+    counted = _counted(chunk, measure)
+    return np.rint(chunk.each(function, margins * counted.shortening[:, None]) * counted.bends[:, None])
 
 
 def _weights(second: np.ndarray, loss: Loss, bits: int) -> np.ndarray:
@@ -240,8 +267,8 @@ def certified_gradient(
     With ``rows``, of n times the mean over these records, for which the bound does not hold.
     """
     problem = objective.stated
-    term = Slopes(objective.loss, Digits.of(x, problem, precision), precision.limbs)
-    total = term.gradient(data.total(term, rows), problem.units)
+    term = Slopes(objective.loss, Digits.of(x, problem, precision), precision.limbs, objective.measure)
+    total = term.gradient(data.total(term, rows), problem.units) / np.longdouble(objective.mean)
     if rows is not None:
         total = total * (np.longdouble(problem.n) / len(rows))
     total = total + np.longdouble(problem.n) * np.longdouble(problem.ridge) * x + tilt
@@ -270,8 +297,8 @@ def rough_hessian(
     real, factors = problem.units[: problem.width] / STEPS, None
     if whole:
         factors = 2.0 ** np.rint(np.log2(2.0 ** (_RECORD_BITS - 4) / np.where(sizes > 0, sizes, 1.0)))
-    sums = data.total(Bends(loss, Digits.of(x, problem, ROUGH), factors), rows)
-    means = sums * (loss.curvature / 2**_ROUGH_BITS / (problem.n if rows is None else len(rows)))
+    sums = data.total(Bends(loss, Digits.of(x, problem, ROUGH), factors, objective.measure), rows)
+    means = sums * (loss.curvature / 2**_ROUGH_BITS / (problem.n if rows is None else len(rows)) / objective.mean)
     if factors is None:
         return np.outer(means, (sizes * real) ** 2) + problem.ridge
     return means * np.outer(real / factors, real / factors) + problem.ridge * np.eye(problem.width)
@@ -281,8 +308,8 @@ def hessian(data: Rows, objective: Minimised, x: np.ndarray, rows: np.ndarray | 
     """Return the UNPROTECTED second derivatives of F over these rows."""
     problem, loss = objective.stated, objective.loss
     count, outputs, width = problem.n if rows is None else len(rows), loss.outputs, problem.width
-    sums = data.total(Curvature(loss, Digits.of(x, problem, MIDDLE)), rows).astype(float)
-    high, middle, low = np.moveaxis(sums, 1, 0) * (loss.curvature / 2**_FINE_BITS / count)
+    sums = data.total(Curvature(loss, Digits.of(x, problem, MIDDLE), objective.measure), rows).astype(float)
+    high, middle, low = np.moveaxis(sums, 1, 0) * (loss.curvature / 2**_FINE_BITS / count / objective.mean)
     pairs = high * 2.0**20 + (middle + middle.transpose(0, 2, 1)) * 2.0**10 + low
     matrix = np.empty((outputs, width, outputs, width))
     for pair, a, b in zip(pairs, *np.tril_indices(outputs), strict=True):

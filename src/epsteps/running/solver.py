@@ -255,6 +255,8 @@ def grid_minimum(tilted: Tilted, goal: Goal, start: Start | None = None) -> np.n
     grid from 0 does, by the theorem of ``Goal.require_reachable``; the other is tried again after 1, 2, 4, ... steps.
     """
     start = Start(tilted.objective, tilted.data) if start is None else start
+    if not tilted.objective == goal.objective == start.objective:
+        raise ValueError(f"a search must have one objective, got {tilted.objective} for {goal.objective}.")
     search = _Search(tilted, goal, start)
     minimum, steps = search.polished(start.point), 0
     point = np.zeros(goal.objective.dimension, dtype=np.longdouble)

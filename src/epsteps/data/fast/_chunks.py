@@ -45,6 +45,36 @@ class FastChunk(Chunk):
 
         return in_runs(part, len(self))
 
+    def row_sums(self, factors: np.ndarray, most: int, norm: int) -> np.ndarray:
+        """Return what ``Chunk.row_sums`` does; compiled."""
+        sums = np.empty(len(self))
+        (_squares_of_rows if norm == 2 else _sizes_of_rows)(self._features, factors, float(most), sums)
+        return sums
+
+
+@_compiled
+def _scaled(entry: Any, factor: float, most: float) -> float:
+    return min(max(np.rint(np.float64(entry) * factor), -most), most)
+
+
+@_compiled
+def _squares_of_rows(features: Any, factors: Any, most: float, sums: Any) -> None:
+    for i in range(len(features)):
+        total = 0.0
+        for j in range(features.shape[1]):
+            t = _scaled(features[i, j], factors[j], most)
+            total += t * t
+        sums[i] = total
+
+
+@_compiled
+def _sizes_of_rows(features: Any, factors: Any, most: float, sums: Any) -> None:
+    for i in range(len(features)):
+        total = 0.0
+        for j in range(features.shape[1]):
+            total += abs(_scaled(features[i, j], factors[j], most))
+        sums[i] = total
+
 
 @_compiled
 def _margins_1(features: Any, limbs: Any, weights: Any, margins: Any) -> None:
