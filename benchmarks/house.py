@@ -40,7 +40,7 @@ from typing import NamedTuple
 FAMILIES = {
     "plans": "Plan StepsPlan PublishedPlan ObjectivePlan OutputPlan StatisticsPlan CurvaturePlan SearchPlan Minimised",
     "budgets": "Budget Pure Concentrated Approximate Selection Corners Expense Cost Epsilon Rho Mu Composed",
-    "losses": "Loss Logistic SmoothedHinge Squared PseudoHuber Softmax",
+    "losses": "Loss Logistic CappedLogistic HalfExponential SmoothedHinge Squared PseudoHuber Softmax",
     "domains": "Domain Ball Box Recipe Clipping Shortening",
     "shapes": "Shape Mechanism KNorm Gaussian Body Ellipsoid Hull Covariance HullCovariance MatrixNoise Wishart",
 }

@@ -197,6 +197,14 @@ def test_a_tilted_minimum_spends_most_of_its_claim_and_not_more():
     assert json.dumps(found.to_dict())
 
 
+def test_a_tilted_minimum_of_a_capped_slope_spends_most_of_its_claim_and_not_more():
+    """Its Jacobian is not free: what is told apart is that besides the tilt."""
+    plan = plan_objective(dataclasses.replace(HEAVY, loss=es.CappedLogistic()), es.Pure(1.0))
+    found = es.audit(plan, repetitions=500)
+    assert found.consistent, found.violations
+    assert 0.6 < found.lower_bound <= found.claimed <= 1
+
+
 def test_a_weaker_tilt_is_found(monkeypatch):
     weaker_tilts(monkeypatch, 1 / 2)
     found = es.audit(plan_objective(HEAVY, es.Pure(1.0)), repetitions=500)

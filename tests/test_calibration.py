@@ -19,7 +19,14 @@ def rows():
 
 @pytest.mark.parametrize(
     "loss",
-    [es.Logistic(), es.SmoothedHinge(), es.Softmax((0, 1, 2)), es.Squared(1.0), es.PseudoHuber(c=0.3, bound=1.0)],
+    [
+        es.Logistic(),
+        es.CappedLogistic(),
+        es.SmoothedHinge(),
+        es.Softmax((0, 1, 2)),
+        es.Squared(1.0),
+        es.PseudoHuber(c=0.3, bound=1.0),
+    ],
 )
 def test_the_exact_minimum_has_no_gradient(loss):
     rng = np.random.default_rng(1)

@@ -110,7 +110,15 @@ def test_a_kernel_is_declared_and_not_inherited():
 
     assert (kernel_of(es.Logistic()), kernel_of(es.Squared())) == ("logistic", "squared")
     assert kernel_of(Declared()) == "logistic"
-    for loss in (Derived(), es.SmoothedHinge(), es.PseudoHuber(), es.Softmax(), Gentle()):
+    for loss in (
+        Derived(),
+        es.CappedLogistic(),
+        es.HalfExponential(),
+        es.SmoothedHinge(),
+        es.PseudoHuber(),
+        es.Softmax(),
+        Gentle(),
+    ):
         assert kernel_of(loss) is None
 
 

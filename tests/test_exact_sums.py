@@ -19,7 +19,8 @@ from epsteps.problem.shapes import L1, L2
 from epsteps.testing import replay
 
 LOSSES = [es.Logistic(), es.Squared(bound=1.5), PseudoHuber(bound=1.5, c=0.6), SmoothedHinge(width=0.2)]
-NAMES = ["logistic", "squared", "pseudo-Huber", "smoothed hinge"]
+LOSSES += [es.CappedLogistic(cap=0.3), es.HalfExponential()]
+NAMES = ["logistic", "squared", "pseudo-Huber", "smoothed hinge", "capped logistic", "half exponential"]
 BALLS = [es.Ball(0.7, norm=np.inf), es.Ball(2.5, norm=2), es.Ball(1, norm=1)]
 
 
@@ -28,7 +29,7 @@ def random_records(problem, rng):
     X = rng.standard_normal((problem.n, problem.d)) * rng.choice([0.01, 1, 100], (problem.n, 1))
     X[rng.random(X.shape) < 0.02] = np.nan
     X[rng.random(X.shape) < 0.01] = np.inf
-    labels = isinstance(problem.loss, es.Logistic | SmoothedHinge)
+    labels = hasattr(problem.loss, "classes")
     y = rng.choice([-1.0, 1.0], problem.n) if labels else rng.uniform(-2, 2, problem.n)
     return X, y
 
@@ -152,11 +153,12 @@ def extreme_problem(rng):
     radius = rng.choice([1e-100, 1e-60, 1e-3, 1.0, 1e3, 1e60, 1e100])
     loss = [
         es.Logistic(),
+        es.CappedLogistic(cap=rng.choice([1e-30, 0.1, 1.0])),
         SmoothedHinge(width=rng.choice([1e-30, 1.0, 1e30])),
         es.Squared(bound=rng.choice([1e-30, 1.0, 1e30])),
         PseudoHuber(bound=rng.choice([1e-30, 1.0, 1e30]), c=rng.choice([1e-30, 1.0, 1e30])),
         es.Softmax(),
-    ][rng.integers(5)]
+    ][rng.integers(6)]
     box = es.Box(-radius * rng.choice([0.0, 1.0], d), rng.choice([1e-100, 1e-9, 1.0, 1e9, 1e100], d))
     domain = [es.Ball(radius, norm=1), es.Ball(radius), es.Ball(radius, norm=np.inf), box][rng.integers(4)]
     clip = [None, 1e-100, 1.0, 1e100][rng.integers(4)]

@@ -29,12 +29,14 @@ MINIMA = {"objective", "output", "sequential"}
 # What each loss can be released by, besides steps.
 RELEASES = {
     es.Logistic(): MINIMA | {"curvature", "descent"},
+    es.CappedLogistic(cap=0.3): MINIMA | {"descent"},
+    es.HalfExponential(): MINIMA | {"descent"},
     es.SmoothedHinge(width=0.3): MINIMA | {"descent"},
     es.PseudoHuber(1.5, c=0.2): MINIMA | {"descent"},
     es.Softmax(("a", "b", "c")): MINIMA | {"descent"},
     es.Squared(1.5): {"objective", "sequential", "statistics", "curvature", "descent"},
 }
-HOSTED = [es.SmoothedHinge(width=0.3), Outside(1.5), es.Softmax(("a", "b", "c"))]
+HOSTED = [es.CappedLogistic(cap=0.3), es.SmoothedHinge(width=0.3), Outside(1.5), es.Softmax(("a", "b", "c"))]
 every_loss = pytest.mark.parametrize("loss", RELEASES, ids=lambda loss: type(loss).__name__)
 hosted_losses = pytest.mark.parametrize("loss", HOSTED, ids=lambda loss: type(loss).__name__)
 

@@ -331,7 +331,15 @@ def problem_of(loss=None, n=20_000, d=5):
 
 @pytest.mark.parametrize("budget", [es.Pure(1.0), es.Approximate(1.0, 1e-6)], ids=lambda budget: type(budget).__name__)
 @pytest.mark.parametrize(
-    "loss", [es.Logistic((0, 1)), es.SmoothedHinge((0, 1)), es.PseudoHuber(1.0)], ids=lambda loss: type(loss).__name__
+    "loss",
+    [
+        es.Logistic((0, 1)),
+        es.CappedLogistic((0, 1)),
+        es.HalfExponential((0, 1)),
+        es.SmoothedHinge((0, 1)),
+        es.PseudoHuber(1.0),
+    ],
+    ids=lambda loss: type(loss).__name__,
 )
 def test_widths_are_guessed_to_a_factor_of_2_for_even_columns(loss, budget):
     problem = problem_of(loss)

@@ -9,10 +9,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epsteps.problem.levels import STEPS
-from epsteps.problem.losses import Logistic, PseudoHuber, SmoothedHinge, Softmax, Squared
+from epsteps.problem.losses import (
+    CappedLogistic,
+    HalfExponential,
+    Logistic,
+    PseudoHuber,
+    SmoothedHinge,
+    Softmax,
+    Squared,
+)
 
 SCALAR = [
     Logistic(),
+    CappedLogistic(cap=1.0),
+    CappedLogistic(cap=0.7),
+    CappedLogistic(cap=0.5),
+    CappedLogistic(cap=0.03),
+    HalfExponential(),
     SmoothedHinge(width=0.5),
     SmoothedHinge(width=0.03),
     Squared(bound=1.5),
@@ -32,10 +45,21 @@ def each(losses):
     return pytest.mark.parametrize("loss", losses, ids=repr)
 
 
+def kink_of(loss):
+    """Return the z m at which the slope is capped; -inf where it never is."""
+    if isinstance(loss, HalfExponential):
+        return 0.0
+    cap = getattr(loss, "cap", 1.0)
+    return math.log(1 / cap - 1) if cap < 1 else -math.inf
+
+
 @each(SCALAR)
 def test_derivatives_are_those_of_the_value(loss):
-    margin, step = np.linspace(-6, 6, 401), 1e-4
+    """By differences: exact to their second order, but next to a kink, where the second derivative jumps."""
+    step = 1e-4
     for target in targets_of(loss):
+        margin = np.linspace(-6, 6, 401)
+        margin = margin[np.abs(target * margin - kink_of(loss)) > step]
 
         def values(m, target=target):
             return np.array([loss.total(np.array([v]), np.array([target])) for v in m])
@@ -44,6 +68,44 @@ def test_derivatives_are_those_of_the_value(loss):
         np.testing.assert_allclose(loss.derivative(margin, target), slope, atol=1e-8 / getattr(loss, "width", 1) ** 2)
         bend = (loss.derivative(margin + step, target) - loss.derivative(margin - step, target)) / (2 * step)
         np.testing.assert_allclose(loss.second(margin, target), bend, atol=1e-8 / getattr(loss, "width", 1) ** 3)
+
+
+@each([loss for loss in SCALAR if math.isfinite(kink_of(loss))])
+def test_at_a_kink_value_and_slope_are_continuous_and_the_slope_is_the_largest(loss):
+    for target in (-1.0, 1.0):
+        kink = kink_of(loss)
+        margin = target * (kink + np.array([-2e-8, -1e-8, 0.0, 1e-8, 2e-8]))
+        values = [float(loss.total(np.array([m]), np.array([target]))) for m in margin]
+        slopes, bends = target * loss.derivative(margin, target), loss.second(margin, target)
+        assert np.ptp(values) <= 4.1e-8 * loss.slope
+        assert np.all(slopes[:2] == -loss.slope)  # the line
+        assert slopes == pytest.approx(-loss.slope, rel=3e-8)
+        assert np.all(bends[:2] == 0)
+        curved = 1.0 if isinstance(loss, HalfExponential) else loss.cap * (1 - loss.cap)
+        assert bends[3:] == pytest.approx(curved, rel=1e-6)
+
+
+def test_a_cap_of_1_is_no_cap():
+    margin, target = np.linspace(-30, 30, 601), np.where(np.arange(601) % 2, 1.0, -1.0)
+    capped, plain = CappedLogistic(cap=1.0), Logistic()
+    for what in ("derivative", "second", "bend_shares"):
+        found, expected = (getattr(loss, what)(margin, target) for loss in (capped, plain))
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
+    assert capped.total(margin, target) == pytest.approx(plain.total(margin, target), rel=1e-14)
+    assert (capped.slope, capped.curvature) == (plain.slope, plain.curvature)
+    assert capped.value_at_zero == pytest.approx(plain.value_at_zero, rel=1e-15)
+    assert capped != CappedLogistic(cap=0.5) != CappedLogistic(cap=0.4)
+    assert hash(CappedLogistic(cap=0.5)) == hash(CappedLogistic()) != hash(capped)
+    assert repr(CappedLogistic(cap=0.25)) == "CappedLogistic(classes=(-1, 1), cap=0.25)"
+
+
+@given(chance=st.floats(0.001, 0.999))
+def test_the_half_exponential_loss_is_least_at_the_odds(chance):
+    """As the logistic loss is: so a sigmoid turns its margins into chances. A cap moves the minimum."""
+    odds = np.array([math.log(chance / (1 - chance))])
+    for loss in (HalfExponential(), Logistic(), CappedLogistic(cap=1.0)):
+        slope = chance * loss.derivative(odds, 1.0) + (1 - chance) * loss.derivative(odds, -1.0)
+        assert slope == pytest.approx(0.0, abs=1e-12)
 
 
 @each(SCALAR)
@@ -96,8 +158,10 @@ def exact_slope(loss, margin, target):
     m, y = Decimal(margin), Decimal(target)
     if isinstance(loss, PseudoHuber):
         return (m - y) / (1 + ((m - y) / Decimal(loss.c)) ** 2).sqrt()
+    if isinstance(loss, HalfExponential):
+        return -y * min(-y * m, Decimal(0)).exp()
     t = (1 - y * m) / Decimal(loss.width) if isinstance(loss, SmoothedHinge) else -y * m
-    return -y / (1 + (-t).exp())
+    return -y * min(1 / (1 + (-t).exp()), Decimal(getattr(loss, "cap", 1)))
 
 
 @each(BOUNDED)
@@ -117,7 +181,7 @@ def test_levels_are_the_slopes_rounded(loss, share):
             assert np.all(found == np.rint(found))
 
 
-@each([*SCALAR, PseudoHuber(c=1e-30), SmoothedHinge(width=1e-30)])
+@each([*SCALAR, PseudoHuber(c=1e-30), SmoothedHinge(width=1e-30), CappedLogistic(cap=1e-30)])
 def test_levels_never_pass_their_limit(loss):
     margin = np.array([np.nan, np.inf, -np.inf, 1e300, -1e300, 1.0])[:, None]
     for target in targets_of(loss):
@@ -126,7 +190,20 @@ def test_levels_never_pass_their_limit(loss):
         assert not np.any(np.isnan(found[1:]))
 
 
-@pytest.mark.parametrize("make", [Logistic, SmoothedHinge])
+@each(BOUNDED)
+def test_shares_of_the_bend_are_those_of_the_second_derivative(loss):
+    """Off by what their floats are, but for margins next to a kink; and never beyond 1, whatever the margin."""
+    rng = np.random.default_rng(2)
+    margin = np.concatenate([rng.standard_normal(500) * 3, rng.standard_normal(50) * 100])
+    for target in targets_of(loss):
+        away = np.abs(target * margin - kink_of(loss)) > 1e-6
+        found = loss.bend_shares(margin, np.full(margin.shape, target))
+        assert found[away] == pytest.approx(loss.second(margin, target)[away] / loss.curvature, abs=2e-6)
+        wild = loss.bend_shares(np.array([np.nan, np.inf, -np.inf, 1e300, 0.0]), np.full(5, target))
+        assert np.all((wild >= 0) & (wild <= 1))
+
+
+@pytest.mark.parametrize("make", [Logistic, SmoothedHinge, CappedLogistic, HalfExponential])
 def test_labels_are_encoded_and_unknown_ones_counted(make):
     loss = make(classes=("no", "yes"))
     np.testing.assert_array_equal(loss.encode(np.array(["yes", "no", "", "maybe"])), [1, -1, -1, -1])
@@ -157,6 +234,10 @@ def test_targets_are_clipped_and_those_outside_counted(make):
         (lambda: PseudoHuber(bound=0), "bound must be positive, got 0"),
         (lambda: PseudoHuber(c=-1.0), r"c must be positive, got -1\.0"),
         (lambda: SmoothedHinge(width=0.0), r"width must be positive, got 0\.0"),
+        (lambda: CappedLogistic(cap=0.0), r"cap must be positive, got 0\.0"),
+        (lambda: CappedLogistic(cap=1.0001), r"cap must lie between 1e-30 and 1, .* got 1\.0001"),
+        (lambda: CappedLogistic(cap=1e-40), "cap must lie between 1e-30 and 1"),
+        (lambda: CappedLogistic(cap=math.nan), "cap must be finite"),
         (lambda: Softmax(classes=(1, 2)), "classes must be 3 or more different labels"),
         (lambda: Softmax(classes=(1, 2, 1)), "classes must be 3 or more different labels"),
         (lambda: Softmax(classes=(1, 2, "a")), "classes must be all text or all numbers"),

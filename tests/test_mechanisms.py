@@ -27,6 +27,7 @@ DOMAINS = {
 }
 LOSSES = (
     es.Logistic(),
+    es.CappedLogistic(cap=0.3),
     SmoothedHinge(width=0.5),
     es.Squared(2.0),
     PseudoHuber(2.0, 0.3),

@@ -17,13 +17,30 @@ from scipy.special import expit, logsumexp
 from epsteps.budgets import gaussian_delta, gaussian_mu
 from epsteps.budgets.corners import GAUSSIAN, Corners, _delta_up, composed
 from epsteps.methods import minima
-from epsteps.problem.saturations import Flat, PseudoHuber, Sigmoid, Softmax
+from epsteps.problem.saturations import Capped, Exponential, Flat, PseudoHuber, Sigmoid, Softmax
 
-SATURATIONS = [Sigmoid(), Sigmoid(3.0), PseudoHuber(), Flat(1, 0.5), Flat(2), Softmax(2), Softmax(5)]
+SATURATIONS = [
+    Sigmoid(),
+    Sigmoid(3.0),
+    Capped(0.7),
+    Capped(0.35),
+    Exponential(),
+    PseudoHuber(),
+    Flat(1, 0.5),
+    Flat(2),
+    Softmax(2),
+    Softmax(5),
+]
 NAMES = [str(saturation) for saturation in SATURATIONS]
 LOGISTIC = (lambda margin: -expit(-margin), lambda margin: expit(margin) * expit(-margin))
+HALF_EXPONENTIAL = (lambda m: -np.exp(-np.maximum(m, 0)), lambda m: np.exp(-np.maximum(m, 0)) * (m > 0))
 PSEUDO_HUBER = (lambda r: r / np.sqrt(1 + r * r), lambda r: (1 + r * r) ** -1.5)
 HUBER = (lambda r: np.clip(r, -1, 1), lambda r: 1.0 * (np.abs(r) < 1))
+
+
+def capped(c):
+    """Return the slope and the curvature of logistic loss whose slope is at most c."""
+    return lambda m: -np.minimum(expit(-m), c), lambda m: expit(m) * expit(-m) * (expit(-m) < c)
 
 
 def tilted(loss, kappa, x, records, counts, offsets):
@@ -104,6 +121,75 @@ def test_pseudo_huber_neighbours_reach_the_claim_and_no_more(d, noise, kappa):
     assert 0.99 * claim < found <= claim * (1 + 1e-9)
 
 
+@pytest.mark.parametrize(
+    ("c", "kappa", "reached"), [(0.35, 1.0, 1.2050), (0.35, 0.5, 1.1077), (0.5, 1.0, 1.2231), (0.5, 0.5, 1.1178)]
+)
+def test_a_cap_of_at_most_a_half_costs_exactly_what_two_records_show(c, kappa, reached):
+    """n = 2 and d = 1: opposite records, of which one is just on the curved side of its kink, the other on its line.
+
+    The second record of both datasets pulls by c. The charge of a sigmoid, or none at a = 1, would be too little.
+    """
+    x, pair = np.array([math.log(1 / c - 1) + 1e-12]), np.array([[1.0], [-1.0]])
+    found = log_ratio(capped(c), kappa, 1 / c, x, pair, (0.0, 0.0), np.array([c]))
+    claim = minima.total_epsilon(1.0, kappa, Capped(c))
+    assert found == pytest.approx(claim, rel=1e-9)
+    assert found <= claim
+    assert round(found, 4) == reached
+    assert claim == pytest.approx(1 + math.log1p(kappa * c * (1 - c)), rel=1e-11)
+    assert minima.total_epsilon(1.0, kappa, Sigmoid()) < found - 0.1
+    beyond = log_ratio(capped(c), kappa, 1 / c, x - 1e-9, pair, (0.0, 0.0), np.array([c]))
+    assert beyond <= 1 + 1e-6  # on the line there is no Jacobian
+
+
+@pytest.mark.parametrize(
+    ("loss", "slope", "saturation"),
+    [*((capped(c), c, Capped(c)) for c in (0.15, 0.35, 0.5, 0.7)), (HALF_EXPONENTIAL, 1.0, Exponential())],
+    ids=["0.15", "0.35", "0.5", "0.7", "half exponential"],
+)
+@pytest.mark.parametrize(("noise", "kappa"), [(1.0, 0.5), (0.1, 2.0), (5.0, 20.0)])
+def test_capped_neighbours_nearly_reach_the_claim_and_no_more(loss, slope, saturation, noise, kappa):
+    """In one dimension, with any common gradient. Above a half both cannot be extreme at once: some is given away."""
+    claim = minima.total_epsilon(noise, kappa, saturation)
+
+    def ratio(p):
+        return log_ratio(loss, kappa, noise / slope, p[:1], np.clip(p[1:3], -1, 1)[:, None], (0.0, 0.0), p[3:])
+
+    starts = np.random.default_rng(6).normal(size=(600, 4)) * [2, 2, 2, 5]
+    found = strongest(ratio, starts, 300)
+    assert (0.9 if slope != 0.7 else 0.5) * claim < found <= claim * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("saturation", [Sigmoid(2.0), Capped(0.2), Capped(0.5), Capped(0.8), Exponential(), Softmax(4)])
+def test_charges_are_concave_and_have_their_derivatives(saturation):
+    a = np.linspace(0, 1, 401)
+    for kappa in np.geomspace(1e-3, 1e4, 15):
+        values, slopes = np.array([saturation._charge(kappa, share) for share in a]).T
+        assert np.all(np.diff(values, 2) <= 1e-14 * np.abs(values).max())
+        middle = np.array([saturation._charge(kappa, share)[1] for share in (a[1:] + a[:-1]) / 2])
+        differences = np.diff(values) / np.diff(a)
+        assert np.all(slopes[1:] <= differences * (1 + 1e-9) + 1e-9)
+        assert np.all(differences <= slopes[:-1] + 1e-9 * np.abs(slopes[:-1]) + 1e-9)
+        assert np.median(np.abs(differences - middle)) <= 1e-3 * np.abs(slopes).max()
+
+
+def test_a_cap_of_1_saturates_as_a_sigmoid_and_others_are_told_apart():
+    for kappa, share in itertools.product((1e-3, 0.5, 30.0), (0.0, 0.3, 0.9, 1.0)):
+        assert Capped(1.0)._charge(kappa, share) == Sigmoid()._charge(kappa, share)
+        assert Capped(1.0).corners_at(kappa, share) == Sigmoid().corners_at(kappa, share)
+        for cap in (0.1, 0.5, 0.9):  # J(1) is never free
+            assert Capped(cap)._charge(kappa, 1.0)[0] == pytest.approx(math.log1p(kappa * cap * (1 - cap)), rel=1e-14)
+    assert Capped(0.5) != Capped(1.0)
+    assert hash(Capped(0.5)) != hash(Capped(1.0))
+    assert repr(Capped(0.5)) == "Capped(cap=0.5)"
+    for cap, message in (
+        (0.0, "cap must be positive"),
+        (1.5, "cap must be at most 1"),
+        (math.nan, "cap must be finite"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Capped(cap)
+
+
 def exact_delta(loss, kappa, sigma, epsilon, pair, offsets, centre, points):
     """Return the exact delta of two neighbours by quadrature, in 1 or 2 dimensions; the ridge is centred far away."""
     d = len(centre)
@@ -149,16 +235,24 @@ def test_a_tilted_minimum_is_not_a_gaussian_mechanism_yet_within_its_claim():
     assert 10 * gaussian_delta(mu, epsilon) < max(found) <= delta
 
 
-@pytest.mark.parametrize(("loss", "saturation"), [(HUBER, Flat(2)), (PSEUDO_HUBER, PseudoHuber())])
+@pytest.mark.parametrize(
+    ("loss", "slope", "saturation"),
+    [
+        (HUBER, 1.0, Flat(2)),
+        (PSEUDO_HUBER, 1.0, PseudoHuber()),
+        (capped(0.35), 0.35, Capped(0.35)),
+        (HALF_EXPONENTIAL, 1.0, Exponential()),
+    ],
+)
 @pytest.mark.parametrize(("epsilon", "kappa"), [(1.0, 0.05), (0.5, 0.02)])
-def test_no_pair_exceeds_a_gaussian_claim_in_one_dimension(loss, saturation, epsilon, kappa):
+def test_no_pair_exceeds_a_gaussian_claim_in_one_dimension(loss, slope, saturation, epsilon, kappa):
     rng = np.random.default_rng(4)
     delta = 1e-3
     mu = minima.calibrated(epsilon, delta, kappa, saturation).mu
 
     def attack(p, mu):
         pair = np.clip(p[:2], -1, 1)[:, None]
-        return exact_delta(loss, kappa, 2 / mu, epsilon, pair, 3 * p[2:], np.zeros(1), 1501)
+        return exact_delta(loss, kappa, 2 * slope / mu, epsilon, pair, 3 * p[2:], np.zeros(1), 1501)
 
     draws = np.concatenate([rng.normal(size=(200, 4)) * 3, [[1, 1, 1e3, -1e3], [-1, 1, 1e3, 1e3]]])
     found = [attack(draw, mu) for draw in draws]
@@ -229,7 +323,13 @@ def test_pure_costs_grow_with_the_noise_and_the_record(saturation):
 @pytest.mark.parametrize("kappa", [1e-3, 0.4, 1.2, 30.0, 1e4])
 def test_largest_charges_are_those_of_a_fine_grid(pull, kappa):
     a = np.linspace(0, 1, 200_001)
-    curves = {Sigmoid(2.0): 2 * a * (1 - a), PseudoHuber(): (1 - a**2) ** 1.5, Flat(1, 0.3): 0.3 + 0 * a}
+    curves = {
+        Sigmoid(2.0): 2 * a * (1 - a),
+        Capped(0.4): 0.4 * a * (1 - 0.4 * a),
+        Exponential(): a,
+        PseudoHuber(): (1 - a**2) ** 1.5,
+        Flat(1, 0.3): 0.3 + 0 * a,
+    }
     for saturation, curve in curves.items():
         expected = np.max(np.log1p(kappa * curve) + pull * a)
         found = saturation.largest(kappa, pull)
@@ -243,7 +343,7 @@ def test_huge_weights_of_a_record_are_charged(pull, kappa):
     c = np.exp(np.linspace(-np.log(kappa) / 2, 0, 100_001))
     expected = np.max(np.log1p(kappa * c**3) + pull * np.sqrt((1 - c) * (1 + c)))
     assert expected * (1 - 1e-12) <= PseudoHuber().largest(kappa, pull) <= expected * (1 + 1e-6)
-    for saturation in (Sigmoid(), Softmax(3)):
+    for saturation in (Sigmoid(), Capped(0.3), Exponential(), Softmax(3)):
         charges = [saturation._charge(kappa, a)[0] + pull * a for a in np.linspace(0, 1, 1001)]
         assert saturation.largest(kappa, pull) >= max(charges) * (1 - 1e-12)
 
@@ -327,7 +427,7 @@ def test_a_mu_that_is_beyond_is_not_allowed(saturation):
 
 
 def test_what_no_noise_protects_is_refused():
-    for saturation in (Sigmoid(), PseudoHuber(), Flat(2), Softmax(4)):
+    for saturation in (Sigmoid(), Capped(0.5), Exponential(), PseudoHuber(), Flat(2), Softmax(4)):
         assert minima.calibrated(0.5, 1e-5, 50.0, saturation) is None
         assert minima.calibrated(0.5, 1e-5, 0.01, saturation).mu > 0
     with pytest.raises(ValueError, match="ridge must be positive"):

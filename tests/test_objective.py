@@ -118,6 +118,8 @@ def test_several_minima_are_published_and_their_weighted_mean_is_the_model():
 
 LOSSES = (
     es.Logistic(),
+    es.CappedLogistic(cap=0.3),
+    es.HalfExponential(),
     es.SmoothedHinge(width=0.3),
     es.PseudoHuber(bound=0.8, c=0.4),
     es.Softmax(classes=(-1, 0, 1)),

@@ -19,6 +19,7 @@ LEVEL = 1e-4
 BUDGETS = (es.Pure(0.7), es.Approximate(0.7, 1e-6), es.Concentrated(0.02))
 LOSSES = {
     "logistic": es.Logistic(),
+    "capped": es.CappedLogistic(),
     "hinge": es.SmoothedHinge(width=0.3),
     "pseudo-huber": es.PseudoHuber(bound=2.0, c=0.5),
     "softmax": es.Softmax(classes=(0, 1, 2)),

@@ -64,6 +64,8 @@
 | sharpness of the hinge inverted                      | minima_cost_no_less_than_their_densities_show |
 | softmax taken to have two classes                    | softmax_minima_cost_no_less_than_their_den… |
 | pseudo-Huber taken to saturate as the logistic       | minima_cost_no_less_than_their_densities_show |
+| a capped slope taken to saturate as a sigmoid        | minima_cost_no_less_than_their_densities_show |
+| a capped slope's Jacobian free on its line           | minima_cost_no_less_than_their_densities_show |
 | units of the tilt ignored                            | tilts_have_their_declared_size, replay_minima |
 | minimum certified before it is rounded               | minima_are_within_their_tolerance           |
 | rounding errors of minima left out (two bugs)        | minima_are_within_their_tolerance           |
@@ -967,6 +969,13 @@ def other_saturation(kind, planted):
     return plant
 
 
+class FreeLine(saturations.Capped):
+    """The line has no curvature, so that nothing is charged at the cap: as if the curved side did not end there."""
+
+    def largest(self, kappa, pull):
+        return pull
+
+
 def tilt_without_units(patch):
     patch.setattr(Tilt, "units", lambda self, problem: np.full(problem.dimension, self.step))
 
@@ -1426,6 +1435,16 @@ BUGS = {
         other_saturation(PseudoHuber, saturations.Sigmoid()),
         laws.minima_cost_no_less_than_their_densities_show,
         "log-ratio .* at a cost of",
+    ),
+    "a capped slope taken to saturate as a sigmoid": (
+        other_saturation(es.CappedLogistic, saturations.Sigmoid()),
+        laws.minima_cost_no_less_than_their_densities_show,
+        "capped-.* log-ratio .* at a cost of",
+    ),
+    "a capped slope's Jacobian free on its line": (
+        other_saturation(es.CappedLogistic, FreeLine(0.35)),
+        laws.minima_cost_no_less_than_their_densities_show,
+        "capped-0.35 .* log-ratio .* at a cost of",
     ),
     "units of the tilt ignored": (tilt_without_units, laws.tilts_have_their_declared_size, "times their declared size"),
     "units of the tilt ignored, replayed": (tilt_without_units, replay_minima, STOPPED_EARLY),

@@ -33,6 +33,21 @@ LEVEL = 1e-5
 SHAPED = ("linf", "hull", "blocks", "ellipsoid")
 # Each loss with its slope and curvature at a margin, and the targets that a record may have.
 SMOOTH = {
+    "half-exponential": (
+        es.HalfExponential(),
+        lambda m, y: -y * np.exp(-np.maximum(y * m, 0)),
+        lambda m, y: np.exp(-np.maximum(y * m, 0)) * (y * m > 0),
+        (-1.0, 1.0),
+    ),
+    **{
+        f"capped-{cap}": (
+            es.CappedLogistic(cap=cap),
+            lambda m, y, c=cap: -y * np.minimum(expit(-y * m), c),
+            lambda m, y, c=cap: expit(m) * expit(-m) * (expit(-y * m) < c),
+            (-1.0, 1.0),
+        )
+        for cap in (0.35, 0.7)
+    },
     "logistic": (es.Logistic(), lambda m, y: -y * expit(-y * m), lambda m, y: expit(m) * expit(-m), (-1.0, 1.0)),
     **{
         f"hinge-{width}": (

@@ -26,6 +26,8 @@ KINDS = (np.float64, np.longdouble)
 PRECISIONS = (ROUGH, MIDDLE, FINE, passes.LONG)
 LOSSES = (
     es.Logistic(),
+    es.CappedLogistic(cap=0.05),
+    es.HalfExponential(),
     es.SmoothedHinge(width=0.02),
     es.PseudoHuber(bound=1.0, c=0.05),
     es.Softmax(classes=(-1, 0, 1)),
@@ -51,9 +53,11 @@ def exact_slopes(loss, margins, target):
     if isinstance(loss, es.PseudoHuber):
         ratio = (margin - target) / decimal(loss.c)
         return [decimal(loss.c) * ratio / (1 + ratio * ratio).sqrt()]
-    width, centre = (1, 0) if isinstance(loss, es.Logistic) else (decimal(loss.width), 1)
+    if isinstance(loss, es.HalfExponential):
+        return [-target * (-min(max(target * margin, Decimal(0)), Decimal(10**6))).exp()]
+    width, centre = (decimal(loss.width), 1) if isinstance(loss, es.SmoothedHinge) else (1, 0)
     exponent = min((target * margin - centre) / width, Decimal(10**6))
-    return [-target / (1 + exponent.exp())]
+    return [-target * min(1 / (1 + exponent.exp()), decimal(getattr(loss, "cap", 1)))]
 
 
 def exact_gradient(objective, X, y, x, tilt):
@@ -321,6 +325,41 @@ def test_descent_on_the_grid_ends_by_itself_within_the_theorems_steps(loss, monk
     assert 2 < len(taken) <= most
     assert np.array_equal(taken[-1].astype(object).astype(float), found.astype(float))
     assert max(float(np.linalg.norm(point)) for point in taken) * goal.step <= goal.reach
+
+
+# Losses whose second derivative jumps, and a margin z m at which it does.
+KINKED = {es.CappedLogistic(cap=0.5): 0.0, es.CappedLogistic(cap=0.2): math.log(4), es.HalfExponential(): 0.0}
+
+
+@pytest.mark.parametrize("loss", KINKED, ids=repr)
+@pytest.mark.parametrize("d", [1, 3])
+def test_a_minimum_at_the_kink_of_all_records_is_found_in_a_few_steps(loss, d, monkeypatch):
+    """Equal rows, and a tilt that puts the minimum where every record is at its kink, or next to it on either side.
+
+    Of half of them, too, the others being elsewhere; and where labels differ, so that one half is curved where the
+    other is a line.
+    """
+    passes_made, right, n, ridge = [], passes.certified_gradient, 600, 0.01
+    problem = es.Problem(loss, es.Ball(1), ridge=ridge, n=n, d=d)
+    plan = es.plan(problem, es.Pure(1e4), "output")
+    monkeypatch.setattr(passes, "certified_gradient", lambda *a, **o: passes_made.append(1) or right(*a, **o))
+    rng = np.random.default_rng(15)
+    row = rng.standard_normal(d)
+    row /= 1.25 * np.linalg.norm(row)
+    for part, away, labels in [(p, a, s) for p in (1, 2) for a in (0.0, 1e-9, -1e-9, 1e-3, -1e-3) for s in (1, 2)]:
+        X, y = np.tile(row, (n, 1)), np.where(np.arange(n) % labels, -1, 1)
+        if part > 1:
+            X[::part] = rng.standard_normal((len(X[::part]), d))
+        rows = es.Rows(problem, X, y, engine="numpy")
+        x = (KINKED[loss] + away) * row / (row @ row)
+        goal = replace(plan.goal, tilt=2.0 * n)
+        goal.require_reachable()
+        free = Tilted(plan.objective, rows, np.zeros(d))
+        tilted = replace(free, tilt=-free.certified(x, passes.LONG).gradient)
+        passes_made.clear()
+        found = grid_minimum(tilted, goal).astype(float) * goal.step
+        assert len(passes_made) <= 120, (part, away, labels, len(passes_made))
+        assert np.linalg.norm(found - x) <= 1.01 * plan.objective.radius(goal.tolerance) + 1e-15
 
 
 @pytest.mark.parametrize("failure", [MemoryError, "singular", "negative", "not a number"])

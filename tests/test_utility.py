@@ -18,6 +18,7 @@ from epsteps.methods import choice
 from epsteps.plans.utility import Typical, TypicalError, least_of, ridge_bias, ridges
 
 LOSSES = [es.Logistic(), es.SmoothedHinge(), es.Squared(2.0), es.PseudoHuber(1.0, c=0.3), es.Softmax((0, 1, 2))]
+LOSSES += [es.CappedLogistic(cap=0.35)]
 DOMAINS = [
     (es.Box(0, 1), 4),
     (es.Box((0, -3, 0.5), (2, 5, 0.75)), 3),

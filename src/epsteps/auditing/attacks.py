@@ -31,6 +31,8 @@ _LEVEL = 1e-7
 _DOUBT = 1e-4
 # The error of the test of a Wishart trace.
 _TRACE_ERROR = 0.1
+# How far the largest of scores with noise is followed, in scales of the noise, and in how many steps at most.
+_TAIL, _VALUES = 40.0, 2**14
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,7 +191,69 @@ class Traces:
         return float(np.logaddexp.reduce(powers - gammaln(j - i + 1) - gammaln(i + 1) + moments)) - t
 
 
-Law = Attack | Gaussians | Traces
+@dataclass(frozen=True, eq=False)
+class Choices:
+    """The place of the largest of scores with one-sided geometric noise of this scale, on each of two datasets.
+
+    The test is whether the place is more likely on the first. From the law of the place follows which scale errs so
+    often, and from the scale how far apart the two laws are.
+    """
+
+    scores: tuple[np.ndarray, np.ndarray]
+    scale: float
+    kind: type[Cost] = Epsilon
+    independent: bool = False
+
+    def confused(self, first: np.ndarray, second: np.ndarray, away: np.ndarray) -> tuple[int, int]:
+        """Count the places that are more likely on the other dataset; those that are as likely are errors of both."""
+        return int(np.sum(~self._ours[first.astype(int)])), int(np.sum(self._ours[second.astype(int)]))
+
+    def nearest(self, errors: tuple[int, int], trials: int, level: float) -> float:
+        """Return the largest log-ratio of the two laws, at the largest scale that errs no more than the errors allow.
+
+        Errors grow with the scale: chances of what is likely fall, and the others rise.
+        """
+        error = upper(sum(errors), 2 * trials, level)
+        low, high = math.log(self.scale / 2**6), math.log(self.scale * 2**10)
+        for _ in range(20):
+            middle = (low + high) / 2
+            low, high = (low, middle) if self._error(math.exp(middle)) > error else (middle, high)
+        return self.log_ratio(math.exp(high))
+
+    def log_ratio(self, scale: float) -> float:
+        """Return the largest absolute log-ratio of a place's chances, with noise of this scale."""
+        first, second = (np.log(chosen(scores, scale)) for scores in self.scores)
+        return float(np.max(np.abs(first - second)))
+
+    def _error(self, scale: float) -> float:
+        first, second = (chosen(scores, scale) for scores in self.scores)
+        return float(first[~self._ours].sum() + second[self._ours].sum()) / 2
+
+    @cached_property
+    def _ours(self) -> np.ndarray:
+        """The places that are more likely on the first dataset, as the noise is claimed to be."""
+        first, second = (chosen(scores, self.scale) for scores in self.scores)
+        return first > second * (1 + _DOUBT)
+
+
+def chosen(scores: np.ndarray, scale: float) -> np.ndarray:
+    """Return the chance of each place to have the largest of integer scores with noise k >= 0, P(k) ~ exp(-k/scale).
+
+    Of equal ones the first is largest. The sum is over the values that the largest may have: all but a share of e^-40,
+    one by one up to 2^14 of them, and else in steps of that many.
+    """
+    step = max(1.0, _TAIL * scale / _VALUES)
+    t, below_largest = scale / step, np.rint((scores.max() - scores) / step)
+    noise = np.arange(math.ceil(_TAIL * t) + 1)[:, None] + below_largest  # what takes each place to the value
+    less, most = -np.expm1(-noise / t), -np.expm1(-(noise + 1) / t)
+    ones = np.ones((len(noise), 1))
+    before = np.cumprod(np.hstack([ones, less[:, :-1]]), axis=1)
+    after = np.cumprod(np.hstack([ones, most[:, :0:-1]]), axis=1)[:, ::-1]
+    chances = np.sum(before * after * np.exp(-noise / t), axis=0) * -math.expm1(-1 / t)
+    return np.maximum(chances, np.finfo(float).tiny) / chances.sum()
+
+
+Law = Attack | Gaussians | Traces | Choices
 
 
 def upper(count: int, trials: int, level: float) -> float:

@@ -14,7 +14,7 @@ from itertools import islice
 import numpy as np
 
 from epsteps.auditing import attacks as intervals
-from epsteps.auditing.attacks import Attack, Gaussians, Law, Traces
+from epsteps.auditing.attacks import Attack, Choices, Gaussians, Law, Traces
 from epsteps.auditing.minima import Crowd, crowds_of
 from epsteps.auditing.report import Audit, StepBound
 from epsteps.auditing.steps import gaussian_total
@@ -22,8 +22,10 @@ from epsteps.auditing.worst_case import Stated, noise_norm, records_of, widest_m
 from epsteps.budgets import Cost
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.data import encoding
+from epsteps.data.chunks import Chunk
 from epsteps.data.rows import Rows
 from epsteps.methods import OutputPlan
+from epsteps.methods.bought import CELLS, Radius
 from epsteps.methods.curvature import MATRIX_STEPS
 from epsteps.methods.curvature.sums import CONSTANT_STEPS, ColumnMeans, SecondMoment
 from epsteps.methods.minimum import Minimum
@@ -42,6 +44,8 @@ from epsteps.running.run import Reader
 _RUNS, _RUNS_OF_EACH = (1000, 4000), 1000
 _MOST_RECORDS = 2**14
 _FULL = Sampling(1, 1)
+# What the records that are replaced cost together where a radius is bought, and how many records there are then at most.
+_RADIUS_DISTANCE, _RADIUS_RECORDS = 2.5, 2**16
 # Crowds that are tried: so many, of pairs that are so many places apart in the order of their shares.
 _CROWDS, _SPREAD = 24, 8
 
@@ -93,6 +97,12 @@ def _(request: Gradient) -> np.ndarray:
 @_answer.register
 def _(request: Minimum) -> np.ndarray:
     return np.zeros(request.problem.dimension)
+
+
+@_answer.register
+def _(request: Radius) -> np.ndarray:
+    """Return the longest radius: none is 0."""
+    return request.radii[:1]
 
 
 def audit_releases(
@@ -374,6 +384,49 @@ def _(request: Minimum, claimed: Cost, plan: Plan) -> Part:
     law = Attack.on(request.noise, plan.problem, moved)
     assumes = "privacy depends on n through n times the ridge only"
     return Part(law, claimed.ratio, crowd.replaced, share, moved / scale, draw, assumes)
+
+
+@part_of.register
+def _(request: Radius, claimed: Cost, plan: Plan) -> Part:
+    """Return the purchase of a radius: of many records some move from the longest cell to the shortest.
+
+    As many others lie in the cell next to the longest, and the rest such that the quantile is between: the longest cell
+    loses what all the shorter ones win.
+    """
+    features, targets, cells = _of_many_lengths(request)
+    longest, shortest = np.argmin(cells), np.argmax(cells)
+    next_to = np.argmin(np.where(cells > cells[longest], cells, cells.max()))
+    rare = min(request.share, 1 - request.share)
+    moved = int(np.clip(round(_RADIUS_DISTANCE / claimed.amount), 1, rare * _RADIUS_RECORDS))
+    few = replace(request.problem, n=math.ceil(moved / rare) + 2)
+    asked = replace(request, problem=few)
+    others = [next_to] * moved + [shortest] * (asked.target - moved)
+    others += [longest] * (few.n - moved - len(others))
+
+    def read(of_moved: np.intp) -> np.ndarray:
+        rows = [of_moved] * moved + others
+        return asked.read(Reader(Rows(few, features[rows], targets[rows], engine="numpy")), {})
+
+    readings = read(longest), read(shortest)
+
+    def draw(which: int, source: Source) -> np.ndarray:
+        radius = asked.publish(readings[which], asked.draw(source))
+        return np.flatnonzero(asked.radii == radius)
+
+    scale = 2 / claimed.amount
+    law = Choices(readings, scale)
+    return Part(law, claimed.ratio, moved, law.log_ratio(scale) / (moved * claimed.amount), np.zeros(1), draw)
+
+
+def _of_many_lengths(request: Radius) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return records of the domain, their targets and their cells: at its ends, and one of them ever shorter."""
+    features, targets = records_of(request.problem)
+    longest = features[np.argmax(np.abs(features).sum(axis=1))]
+    features = np.concatenate([features, np.multiply.outer(2.0 ** (-np.arange(CELLS + 8) / 8), longest), [0 * longest]])
+    targets = np.concatenate([targets, np.full(len(features) - len(targets), targets[0])])
+    features = request.problem.domain.project(features)
+    chunk = Chunk(encoding.integers(request.problem, features), np.zeros(len(features)))
+    return features, targets, request.encode_places(chunk)
 
 
 def _minima(crowd: Crowd[OutputPlan]) -> list[np.ndarray]:
