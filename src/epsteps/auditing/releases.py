@@ -44,7 +44,7 @@ from epsteps.running.run import Reader
 _RUNS, _RUNS_OF_EACH = (1000, 4000), 1000
 _MOST_RECORDS = 2**14
 _FULL = Sampling(1, 1)
-# What the records that are replaced cost together where a radius is bought, and how many records there are then at most.
+# What the records that are replaced cost together where a radius is bought, and the most records that there are then.
 _RADIUS_DISTANCE, _RADIUS_RECORDS = 2.5, 2**16
 # Crowds that are tried: so many, of pairs that are so many places apart in the order of their shares.
 _CROWDS, _SPREAD = 24, 8

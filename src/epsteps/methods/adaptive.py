@@ -1,57 +1,65 @@
 """The plan of a final model that fits its records: sizes are bought first, and what is minimised is chosen by them.
 
 Noise pays for the longest record that the declared domain allows and for the steepest slope of the loss. Real records
-are shorter, and few slopes are steep: for a few percent of epsilon the plan learns how long records are and how many
-there are of each class, and then chooses weights for long records, a cap on slopes, the noise and the ridge by the
+are shorter, and few slopes are steep. For a few percent of epsilon the plan learns how long records are and how many
+there are of each class; then it chooses weights for long records, a cap on slopes, the noise and the ridge, by the
 error that public and bought numbers predict.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 
 from epsteps.budgets import Budget, Cost, Epsilon, Rho, mechanisms
 from epsteps.budgets.costs import Certified
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.methods.bought import ClassShares, Radius, price, quantile
+from epsteps.methods.intervals.table import Intervals
 from epsteps.methods.minimum import LONG, Minimum
-from epsteps.methods.objective import ObjectivePlan, Sought, planned
-from epsteps.plans.notation import problem_fact
+from epsteps.methods.objective import ObjectivePlan, Sought, minimisable, planned
+from epsteps.plans import notation
 from epsteps.plans.plan import Charge, Conversation, Example, Plan, Published
-from epsteps.plans.requests import Request
 from epsteps.plans.utility import Typical, Utility
 from epsteps.problem import limits, validate
 from epsteps.problem.problem import Problem
 from epsteps.problem.rounding import down, up
 from epsteps.problem.weighting import Weighting
 
-# Caps on slopes that are chosen among, what each is guessed to cost where classes are equally frequent, and by how much
-# noise that is smaller by the cap costs more than its square: curvature is lost where slopes are capped.
-CAPS = {1.0: (0.0, 1.0), 0.7: (0.001, 1.04), 0.5: (0.006, 1.16), 0.35: (0.018, 1.4)}
-# What a cap costs more where one class is rare: (even/share)², within these; and the share that is assumed unbought.
-_EVEN, _MOST_RARE, _UNBOUGHT = 0.25, 5.0, 0.15
+# Caps on slopes that are chosen among; what each is guessed to cost; and by how much more than its square noise costs
+# under it, as there is less curvature where slopes are capped. Medians of fifteen tables.
+CAPS = {1.0: (0.0, 1.0), 0.85: (4e-5, 1.02), 0.7: (8e-4, 1.1), 0.5: (8e-3, 1.3), 0.35: (0.026, 1.7)}
 # What weights are guessed to cost, and the length of a typical record over the radius that most lie within.
 _WEIGHTED, _LENGTH = 1e-4, 0.85
 # The radius, over the longest record's length, that is assumed before one is bought.
 _GUESSED_RADIUS = 0.7
+# A rare class makes curvature this small at least, relative to the usual one.
+_LEAST_BEND = 0.1
 
 
 @dataclass(frozen=True)
 class Seen(Typical):
-    """A typical problem whose records are known to lie within a radius, most of them."""
+    """A typical problem of which more is known: the length that most records lie within, how rare a class is."""
 
     radius: float | None = None
+    rarer: float | None = None
 
     @cached_property
     def curvature(self) -> np.ndarray:
-        """Eigenvalues of A, for records of the length that goes with the radius."""
-        return self._declared.curvature * self._shrunk
+        """Eigenvalues of A, for records of the length that goes with the radius, and such margins as go with a class.
+
+        The mean of p (1 - p) is at most that of classes that no feature tells apart.
+        """
+        bend = 1.0
+        if self.rarer is not None:
+            bend = min(self.rarer * (1 - self.rarer) / self.problem.loss.typical_curvature, 1.0)
+        return self._declared.curvature * self._shrunk * max(bend, _LEAST_BEND)
 
     @cached_property
     def gains(self) -> np.ndarray:
@@ -74,16 +82,12 @@ class Seen(Typical):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class WeightedPlan(ObjectivePlan):
-    """Objective perturbation of a sum in which long records count less, as ``Weighting`` says."""
+    """Objective perturbation of a sum in which long records count less, as its weighting says."""
 
-    norm: int = 2
-    radius: float = math.inf
-    mean: float = 1.0
+    readers: ClassVar = {"weighting": notation.weighting_from_dict}
+    writers: ClassVar = {"weighting": notation.weighting_to_dict}
 
-    @cached_property
-    def weighting(self) -> Weighting | None:
-        """The weights; none where every record counts in full."""
-        return Weighting(self.norm, self.radius, self.mean) if math.isfinite(self.radius) else None
+    weighting: Weighting | None = None
 
 
 @dataclass(frozen=True)
@@ -94,21 +98,14 @@ class Bought:
     rarer: float | None = None
 
     def length(self, problem: Problem) -> float | None:
-        """The L2 norm that most records lie within; from the L1 norm it is at most √(|u|_1 |u|_inf)."""
+        """Return the L2 norm that most records lie within; by the L1 norm it is at most √(|u|_1 |u|_inf)."""
         if 2 in self.radii or not self.radii:
             return self.radii.get(2)
         return min(self.radii[1], math.sqrt(self.radii[1] * float(problem.units.max())))
 
-    @property
-    def rareness(self) -> float:
-        """What a cap costs, relative to classes that are about equally frequent."""
-        share = _UNBOUGHT if self.rarer is None else max(self.rarer, 1e-9)
-        return min(max((_EVEN / share) ** 2, 1.0), _MOST_RARE)
 
-
-@dataclass(frozen=True)
-class Choice:
-    """A cap, weights and noise, among which a plan chooses by the error that is predicted."""
+class Choice(NamedTuple):
+    """A cap, noise and weights, what they are guessed to cost besides noise, and what they make noise cost more."""
 
     cap: float
     noise: Mechanism
@@ -117,28 +114,38 @@ class Choice:
     power: float
 
 
-@dataclass(frozen=True, eq=False)
-class Certain(Minimum):
-    """A minimum whose cost is that of its plan as a whole, which is certified whatever was bought before it."""
+class Chosen(NamedTuple):
+    """A plan of the minimum, and the error that is predicted for it."""
 
-    plan: Any = None
+    plan: WeightedPlan
+    expected: float
+
+
+@dataclass(frozen=True, eq=False)
+class CertifiedMinimum(Minimum):
+    """A minimum that costs what its plan as a whole is certified for, whatever was bought before it."""
+
+    plan: WeightedPlan = None  # pyright: ignore[reportAssignmentType]
 
     @cached_property
     def costs(self) -> tuple[Cost, ...]:
         """What the plan spends, computed from its scales: epsilon, at the delta of its budget if that has one."""
-        spent = self.plan.spending().amount
-        return (Certified(spent) if self.plan.budget.delta else Epsilon(spent),)
+        return (_rest(self.plan.budget, self.plan.spending().amount),)
+
+
+def _rest(budget: Budget, epsilon: float) -> Cost:
+    return Certified(epsilon) if budget.delta else Epsilon(epsilon)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AdaptivePlan(Plan):
-    """Objective perturbation, decided but for what bought numbers decide: a radius, the classes' shares, then a model.
+    """Objective perturbation, decided but for what bought numbers decide: radii, the classes' shares, then a model.
 
-    Formal guarantee: each purchase is epsilon-private at its price, as ``methods.bought`` proves. Every choice that
-    follows is a function of public numbers and of what was bought; whatever it is, the minimum is released by a plan
-    that is certified for ``rest``, (epsilon, delta) if there is a delta. So all together are private for the sum of the
-    epsilons, and delta (docs/proofs.md, section 12; prices and ``rest`` are fixed beforehand). A purchase is a release
-    like any other: it stays spent if a fit is interrupted.
+    Formal guarantee: each purchase is epsilon-private at its price (``methods.bought``). Every choice that follows is a
+    function of public numbers and of what was bought; whatever it is, the minimum is released by a plan that is
+    certified for ``rest``: (rest, delta) where there is a delta. As prices and ``rest`` are fixed beforehand, all
+    together are private for the sum of the epsilons, and delta. A purchase is a release like any other: it stays spent
+    where a fit is interrupted.
 
     Parameters
     ----------
@@ -147,28 +154,37 @@ class AdaptivePlan(Plan):
     norms : tuple of int
         The norms, 1 or 2, of which a radius is bought; none where noise would drown it.
     price : float
-        Epsilon of each radius. The classes' shares cost half as much.
+        Epsilon of each radius; 0 where none is bought. The classes' shares cost half as much.
     rest : float
         Epsilon of the minimum.
+    instead_of : str
+        Name of the loss that was declared, where the problem's takes its place.
     """
 
     reads = (Minimum, Radius, ClassShares)
-    method = "objective perturbation, fitted to bought sizes"
+    method = "adaptive objective perturbation"
 
     problem: Problem
     budget: Budget
     norms: tuple[int, ...]
     price: float
     rest: float
+    instead_of: str = ""
 
     def __post_init__(self) -> None:
         limits.require_solvable(self.problem)
         validate.positive("rest", self.rest)
-        if self.norms and not self.price > 0 or not self.norms and self.price != 0:
-            raise ValueError(f"price must be above 0 where radii are bought, and 0 where none is, got {self.price!r}.")
+        if len(set(self.norms)) < len(self.norms) or bool(self.norms) is not (self.price > 0):
+            raise ValueError(f"radii of different norms are bought, each at a price, got {self.norms} at {self.price}.")
         for request in self.purchases:
             request.require_drawable()
+        assert self._declared  # which raises where nothing can be released
         super().__post_init__()
+
+    @property
+    def _has_caps(self) -> bool:
+        """Whether the loss has caps; then the classes' shares are bought, too."""
+        return self.problem.loss.capped(min(CAPS)) is not None
 
     @cached_property
     def purchases(self) -> tuple[Radius | ClassShares, ...]:
@@ -177,110 +193,187 @@ class AdaptivePlan(Plan):
             return ()
         share = quantile(self.problem.n, self.price)
         radii = [Radius(self.problem, norm, self.price, share) for norm in self.norms]
-        return (*radii, ClassShares(self.problem, self.price / 2))
-
-    @property
-    def total(self) -> float:
-        """Epsilon of everything, rounded up."""
-        prices = [request.costs[0].amount for request in self.purchases]
-        return up(math.fsum([*prices, self.rest]))
+        return (*radii, *([ClassShares(self.problem, self.price / 2)] if self._has_caps else []))
 
     def spending(self, repetitions: int = 1) -> Budget:
         """Return what so many runs cost together, rounded up."""
-        epsilon = up(self.total * repetitions)
+        prices = [request.costs[0].amount for request in self.purchases]
+        return self._within(up(math.fsum([*prices, self.rest]) * repetitions), repetitions)
+
+    def _within(self, epsilon: float, repetitions: int = 1) -> Budget:
+        """Return a budget of the same kind, of so much epsilon; with the delta of so many runs, if there is one."""
         if not self.budget.delta:
             return self.budget.of(Epsilon(epsilon))
-        return replace(self.budget, epsilon=epsilon, delta=self.budget.delta * repetitions)
+        return type(self.budget)(epsilon, self.budget.delta * repetitions)  # pyright: ignore[reportCallIssue]
 
-    @property
-    def _left(self) -> Budget:
-        """What the minimum may cost."""
-        if not self.budget.delta:
-            return self.budget.of(Epsilon(self.rest))
-        return replace(self.budget, epsilon=self.rest)
+    def bought(self, published: np.ndarray) -> Bought:
+        """Return what was published of the purchases as what choices go by."""
+        count = len(self.norms)
+        radii = dict(zip(self.norms, published[:count].tolist(), strict=True))
+        return Bought(radii, float(np.min(published[count:])) if len(published) > count else None)
 
-    def bought(self, answers: Sequence[np.ndarray]) -> Bought:
-        """Return published answers to the purchases as what choices go by."""
-        if not answers:
-            return Bought({})
-        radii = (float(answer[0]) for answer in answers[:-1])
-        return Bought(dict(zip(self.norms, radii, strict=True)), float(np.min(answers[-1])))
+    def chosen(self, bought: Bought) -> Chosen:
+        """Return the plan of the minimum with the smallest predicted error, of all that can be executed.
 
-    def chosen(self, bought: Bought) -> WeightedPlan:
-        """Return the plan of the minimum: of all that is allowed, that with the smallest predicted error.
-
-        A function of public and bought numbers. What cannot be executed is left out; the declared domain's plan, which
-        was tried beforehand, always can.
+        It is a function of public and bought numbers. The plan for records that fill their domain, without a cap, was
+        made beforehand: there is always one.
         """
-        found = [plan for choice in self._choices(bought) if (plan := self._planned(choice, bought)) is not None]
-        return min(found, key=lambda pair: pair[1])[0]
+        found = (self._planned(choice, bought) for choice in self._choices(bought))
+        return min((each for each in found if each is not None), key=lambda each: each.expected, default=self._declared)
+
+    @cached_property
+    def _declared(self) -> Chosen:
+        """The plan for records of which nothing is known but their domain."""
+        plain = next(self._choices(Bought({})))
+        found = self._planned(plain, Bought({}))
+        if found is None:
+            raise ValueError(f"there is no noise for a minimum with {self.budget}. Use a larger budget.")
+        return found
 
     def _choices(self, bought: Bought) -> Iterator[Choice]:
-        kinds = (Epsilon, Rho) if self.budget.delta else (Epsilon,)
         noises: list[tuple[Mechanism, Weighting | None]] = []
-        for kind in kinds:
-            noises.append((mechanisms.smallest(self.problem, kind), None))
-            noises.append((mechanisms.named(kind.either("l2", "gaussian")), None))
+        for kind in (Epsilon, Rho) if self.budget.delta else (Epsilon,):
+            ball = mechanisms.named(kind.either("l2", "gaussian"))
+            noises += [(mechanisms.smallest(self.problem, kind), None), (ball, None)]
             for norm, radius in bought.radii.items():
-                if kind.is_pure or norm == 2:
+                if norm == 2 or kind.is_pure:
                     mean = 1 - (1 - quantile(self.problem.n, self.price)) / 4
-                    name = "laplace" if norm == 1 else kind.either("l2", "gaussian")
-                    noises.append((mechanisms.named(name), Weighting(norm, radius, mean)))
+                    noise = ball if norm == 2 else mechanisms.named("laplace")
+                    noises.append((noise, Weighting(norm, radius, mean)))
         for (cap, (bias, power)), (noise, weighting) in product(CAPS.items(), noises):
-            cost = bias * bought.rareness + (_WEIGHTED if weighting else 0.0)
-            yield Choice(cap, noise, weighting, cost, power)
+            if self.problem.loss.capped(cap) is not None:
+                yield Choice(cap, noise, weighting, bias + bool(weighting) * _WEIGHTED, power)
 
-    def _planned(self, choice: Choice, bought: Bought) -> tuple[WeightedPlan, float] | None:
+    def _planned(self, choice: Choice, bought: Bought) -> Chosen | None:
         """Return a plan for this choice with its predicted error; None where there is none."""
-        typical = Seen(self.problem, bought.length(self.problem))
+        typical = Seen(self.problem, bought.length(self.problem), bought.rarer)
         capped = replace(self.problem, loss=self.problem.loss.capped(choice.cap))
         sought = Sought(capped, typical, choice.weighting, choice.power)
-        fields: dict[str, Any] = {}
-        if choice.weighting is not None:
-            fields = {name: getattr(choice.weighting, name) for name in ("norm", "radius", "mean")}
+        left, fields = self._within(self.rest), {"weighting": choice.weighting, "instead_of": self.instead_of}
         with suppress(ValueError):
-            plan = planned(WeightedPlan, capped, self._left, choice.noise, (1.0,), sought=sought, **fields)
+            plan = planned(WeightedPlan, capped, left, choice.noise, (1.0,), sought=sought, **fields)
             if plan is not None:
                 plan.require_executable(LONG)
                 noise = float(sought.noise(choice.noise, plan.ridge)) * plan.scales[0] ** 2
-                return plan, float(typical.bias(plan.ridge)) + noise + choice.bias
+                return Chosen(plan, float(typical.bias(plan.ridge)) + noise + choice.bias + plan.substitution)
         return None
 
     @cached_property
-    def guessed(self) -> tuple[WeightedPlan, float]:
-        """The plan that is chosen for typical records, and its predicted error."""
+    def guessed(self) -> Chosen:
+        """What is chosen for records of a usual length."""
         radii = {norm: _GUESSED_RADIUS * self.problem.record_size(norm) for norm in self.norms}
-        bought = Bought(radii, _EVEN if radii else None)
-        found = [plan for choice in self._choices(bought) if (plan := self._planned(choice, bought)) is not None]
-        return min(found, key=lambda pair: pair[1])
+        return self.chosen(Bought(radii))
 
     def conversation(self) -> Conversation:
-        """Buy, choose, and publish the minimum."""
+        """Buy, choose, and publish the minimum, and what was bought besides."""
         answers = []
         for request in self.purchases:
             answers.append((yield request))
-        plan = self.chosen(self.bought(answers))
+        published = np.concatenate([np.zeros(0), *answers])
+        plan = self.chosen(self.bought(published)).plan
         (minimum,) = plan.minima
-        x = yield Certain(minimum.goal, minimum.noise, minimum.tilt, plan)
-        return Published(np.array([x]), {"bought": np.concatenate(answers)} if answers else {})
+        x = yield CertifiedMinimum(minimum.goal, minimum.noise, minimum.tilt, plan)
+        return Published(np.array([x]), {"bought": published} if answers else {})
 
     @property
     def charges(self) -> list[Charge]:
-        """What is released, in order."""
-        cost = Certified(self.rest) if self.budget.delta else Epsilon(self.rest)
-        plan = self.guessed[0]
-        last = Charge("minimum of tilted objective", cost, plan.scales[0], f"tilt: {plan.mechanism}; output: l2")
-        return [*(request.charge for request in self.purchases), last]
+        """What is released, in order; the noise of the last is that for records of a usual length."""
+        plan = self.guessed.plan
+        noise = f"tilt: {plan.mechanism}, or what is chosen; output: l2"
+        minimum = Charge("minimum of tilted objective", _rest(self.budget, self.rest), plan.scales[0], noise)
+        return [*(request.charge for request in self.purchases), minimum]
 
     @property
     def points(self) -> int:
         """One model."""
         return 1
 
+    @property
+    def besides(self) -> dict[str, tuple[int, ...]]:
+        """The shape of what is bought."""
+        return {"bought": (len(self.norms) + 2 * self._has_caps,)} if self.norms else {}
+
+    def decided(self, extras: dict[str, np.ndarray]) -> WeightedPlan:
+        """Return the plan of the minimum that was chosen in a run that published this."""
+        return self.chosen(self.bought(extras.get("bought", np.zeros(0)))).plan
+
+    def intervals(
+        self,
+        x: np.ndarray,
+        extras: dict[str, np.ndarray],
+        draw: Callable[..., np.ndarray],
+        generator: Generator,
+        **asked: Any,
+    ) -> Intervals:
+        """Return intervals for the minimum of the objective that was chosen: see ``Run.intervals``."""
+        return self.decided(extras).intervals(x, {}, draw, generator, **asked)
+
+    def examples(self) -> list[Example]:
+        """Return the requests of a run on records of a usual length."""
+        bought = [Example(request, request.charge.cost) for request in self.purchases]
+        (minimum,) = self.guessed.plan.minima
+        return [*bought, Example(minimum, minimum.costs[0])]
+
+    @property
+    def of_the_minimum(self) -> WeightedPlan:
+        """The plan of the minimum for records of a usual length, for audits."""
+        return self.guessed.plan
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """Lines of the plan's page."""
+        prices = math.fsum(request.costs[0].amount for request in self.purchases)
+        named = " and ".join(f"L{norm}" for norm in self.norms)
+        shares = ", and the classes' shares" * self._has_caps
+        bought = f"a radius that most records lie within ({named} norm){shares}, for epsilon {prices:.3g} in all"
+        return {
+            "Problem": notation.problem_fact(self.problem, self.problem.ridge),
+            "Bought": bought if self.norms else "nothing: noise would drown it at this n and budget",
+            "Chosen": "weights for long records, a cap on slopes, noise and ridge, by the error that public and bought "
+            f"numbers predict; for records of a usual length {_described(self.guessed.plan)}",
+            "Published": "what is bought, and the minimum, once; the solver's iterates and its time stay private",
+        }
+
     def worth(self) -> Utility:
-        """Return what the model is expected to be worth, if records are as long as they usually are."""
-        return Typical(self.problem).utility(self.guessed[1], None)
+        """Return what the model is expected to be worth, if records have a usual length."""
+        return Typical(self.problem).utility(self.guessed.expected, None)
 
     def require_executable(self) -> None:
-        """Raise unless the solver is certain to meet the tolerance of the plan that can always be chosen."""
-        self.guessed[0].require_executable()
+        """Raise unless the solver is certain to meet its tolerance on this machine, whatever is chosen."""
+        self._declared.plan.require_executable()
+
+
+def _described(plan: WeightedPlan) -> str:
+    """Return what a plan minimises, in words."""
+    parts = [f"{plan.mechanism} noise", f"a ridge of {plan.ridge:.3g}"]
+    if plan.problem.loss.slope < 1 and hasattr(plan.problem.loss, "cap"):
+        parts.append(f"slopes up to {plan.problem.loss.slope:g}")
+    if plan.weighting is not None:
+        parts.append(f"less weight beyond the L{plan.weighting.norm} norm {plan.weighting.radius:.3g}")
+    return ", ".join(parts)
+
+
+def plan_adaptive(problem: Problem, budget: Budget) -> AdaptivePlan:
+    """Plan a final model whose noise and objective are chosen by bought sizes of the records.
+
+    >>> import epsteps as es
+    >>> problem = es.Problem(es.Logistic(), es.Box(0, 1), ridge=0.001, n=50_000, d=20)
+    >>> plan = plan_adaptive(problem, es.Pure(1.0))
+    >>> plan.norms, round(plan.price, 4), round(plan.rest, 4)
+    ((1, 2), 0.005, 0.9875)
+    """
+    limits.require_solvable(problem)
+    problem, instead_of = minimisable(problem)
+    capacity = budget.amount if budget.delta else budget.capacity(Epsilon)
+    norms, each = _affordable(problem.n, capacity, ((2,),) if budget.delta else ((1, 2), (1,)))
+    classes = 0.5 if problem.loss.capped(min(CAPS)) is not None else 0.0
+    rest = down(capacity - up(each * (len(norms) + bool(norms) * classes)), 1e-9)
+    return AdaptivePlan(problem, budget, norms, each, rest, instead_of)
+
+
+def _affordable(n: int, epsilon: float, offers: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], float]:
+    """Return the first offer of norms whose radii are worth their price, and that; none where none is."""
+    for norms in offers:
+        if each := price(n, epsilon, len(norms)):
+            return norms, each
+    return (), 0.0

@@ -9,6 +9,7 @@ from typing import Any, overload
 
 from epsteps.bounds.steps import Method, nesterov
 from epsteps.budgets import Approximate, Budget, Concentrated, Pure, Rho, mechanisms
+from epsteps.methods.adaptive import plan_adaptive
 from epsteps.methods.curvature import UndrawableError
 from epsteps.methods.curvature.plan import plan_curvature
 from epsteps.methods.intervals.plan import plan_intervals
@@ -25,6 +26,7 @@ from epsteps.problem.sampling import Sampling
 RELEASES = ("final", "iterates")
 # What each method publishes.
 METHODS = {
+    "adaptive": "final",
     "objective": "final",
     "output": "final",
     "statistics": "final",
@@ -212,6 +214,7 @@ def _plan_objective(
 
 
 _PLANNERS = {
+    "adaptive": plan_adaptive,
     "objective": _plan_objective,
     "output": plan_output,
     "statistics": plan_statistics,
