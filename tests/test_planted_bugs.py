@@ -107,6 +107,12 @@
 | intervals: curvature costs half of what it does      | every_request_moves_by_at_most_what_it_costs |
 | intervals: curvature charged at half                 | replay_intervals: the meter refuses         |
 | intervals: what follows a Gaussian tilt is free      | gaussian_releases_are_composed_with_the_tilt |
+| weights: long records not shortened in the loss      | weighted_minima_cost_no_less_...            |
+| weights: kappa from S times the radius, not twice it | weighted_minima_cost_no_less_...            |
+| weights: divided by the records' own mean            | weighted_minima_cost_no_less_..., and       |
+|                                                      | replay_weighted_minima: the solver          |
+| weights: S without the mean that they are divided by | weighted_minima_cost_no_less_...            |
+| weights: by the features alone                       | replay_weighted_minima                      |
 
 Checks are the suite's own, the audit, the replay, and the laws of ``test_release_laws``. They raise AssertionError, and
 nothing on right code: tested here and there for one seed, and for twenty by the slow test. An audit accuses right code
@@ -129,6 +135,7 @@ import test_planning
 import test_release_laws as laws
 import test_replay
 import test_solver
+import test_weights as of_weights
 from conftest import records, small_problem
 from scipy import stats
 
@@ -155,8 +162,10 @@ from epsteps.noise import SAMPLERS, Source, gaussian, matrices
 from epsteps.plans import notation
 from epsteps.problem import grid, levels, saturations
 from epsteps.problem.losses import PseudoHuber, SmoothedHinge, Softmax
+from epsteps.problem.rounding import up
 from epsteps.problem.sampling import Sampling
 from epsteps.problem.shapes import L1, L2, Body, Ellipsoid, Hull, Nuclear, Spherical
+from epsteps.problem.weighting import Measure, Weighting
 from epsteps.running import passes
 from epsteps.running import run as loop
 from epsteps.running.solver import Tilted
@@ -1326,6 +1335,54 @@ def requests_for_a_clip(trusting):
     return plant
 
 
+def long_records_not_shortened(patch):
+    """Kappa is that of records within twice the radius, and the loss has them as they are."""
+    right = Measure.shares
+    patch.setattr(Measure, "shares", lambda self, sums: right(self, sums)._replace(shortening=np.ones(len(sums))))
+
+
+def kappa_of_the_radius(patch):
+    """Where records are at most twice as long as it; those of norm 1 are left as they are."""
+    right = Weighting.square
+    patch.setattr(Weighting, "square", lambda self, problem: right(self, problem) / self.norm)
+
+
+def mean_of_the_data(patch):
+    """Weights are divided by their mean over the records that are there."""
+
+    def measured(data, objective):
+        measure = objective.measure
+
+        def added(chunk):
+            shares = measure.shares(chunk.row_sums(measure.factors, measure.most, measure.norm)).weights
+            return np.array([int(np.sum(shares * 2.0**20))])
+
+        mean = float(data.total(added)[0]) / 2.0**20 / objective.n
+        return dataclasses.replace(objective, weighting=dataclasses.replace(objective.weighting, mean=mean))
+
+    for name in ("certified_gradient", "hessian", "rough_hessian"):
+        right = getattr(passes, name)
+
+        def changed(data, objective, *facts, right=right, **options):
+            return right(data, measured(data, objective) if objective.weighting else objective, *facts, **options)
+
+        patch.setattr(passes, name, changed)
+
+
+def size_without_the_mean(patch):
+    patch.setattr(Weighting, "size", lambda self, problem: up(min(self.radius, problem.record_size(self.norm))))
+
+
+def weights_by_the_features_alone(patch):
+    right = Weighting.measure
+
+    def measure(self, problem):
+        found = right(self, problem)
+        return dataclasses.replace(found, factors=found.factors * (np.arange(problem.width) < problem.d))
+
+    patch.setattr(Weighting, "measure", measure)
+
+
 # What checks say. A check that could only fail for one reason, by a comparison of its own, may say anything.
 COSTS_MORE = "but claims"
 NOT_INDEPENDENT = "the noise is not independent"
@@ -1337,6 +1394,8 @@ NOISE_MISSING = "a release for which noise was drawn 1 times, not 2"
 UNDERPAID = "assert .* >= "
 ASKS_FOR_MORE = "the method asks for .* more than is left of what its plan was charged for"
 ANY = None
+DENSER = "log-ratio .* at a cost of"
+WEIGHTED = of_weights.weighted_minima_cost_no_less_than_their_densities_show
 MOVES = of_intervals.every_request_moves_by_at_most_what_it_costs
 
 # Each bug with the check that catches it, and the words that it is caught with: a plant that breaks something else,
@@ -1568,6 +1627,20 @@ BUGS = {
         free_after_the_tilt,
         of_intervals.gaussian_releases_are_composed_with_the_tilt,
         ANY,
+    ),
+    "weights: long records not shortened in the loss": (long_records_not_shortened, WEIGHTED, DENSER),
+    "weights: kappa from S times the radius": (kappa_of_the_radius, WEIGHTED, DENSER),
+    "weights: divided by the records' own mean": (mean_of_the_data, WEIGHTED, DENSER),
+    "weights: divided by the records' own mean, replayed": (
+        mean_of_the_data,
+        of_weights.replay_weighted_minima,
+        STOPPED_EARLY,
+    ),
+    "weights: S without their mean": (size_without_the_mean, WEIGHTED, DENSER),
+    "weights: by the features alone": (
+        weights_by_the_features_alone,
+        of_weights.replay_weighted_minima,
+        "counts more than the radius of the weighting allows",
     ),
 }
 

@@ -401,10 +401,8 @@ class Minimum(Request):
     tilt: Tilt | None = None
 
     def __post_init__(self) -> None:
-        if self.tilt is not None:
-            self.goal.objective.sensitivity(
-                self.tilt.mechanism.norm
-            )  # refuses noise of a norm that weights do not bound
+        if self.tilt is not None:  # noise of a norm in which weights bound nothing is refused
+            self.goal.objective.sensitivity(self.tilt.mechanism.norm)
 
     @property
     def problem(self) -> Problem:  # pyright: ignore[reportIncompatibleVariableOverride]
