@@ -253,7 +253,9 @@ def chosen(scores: np.ndarray, scale: float) -> np.ndarray:
     return np.maximum(chances, np.finfo(float).tiny) / chances.sum()
 
 
-Law = Attack | Gaussians | Traces | Choices
+# Laws of noise that is added to what is published, and of what is chosen.
+Additive = Attack | Gaussians | Traces
+Law = Additive | Choices
 
 
 def upper(count: int, trials: int, level: float) -> float:

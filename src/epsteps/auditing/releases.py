@@ -14,7 +14,7 @@ from itertools import islice
 import numpy as np
 
 from epsteps.auditing import attacks as intervals
-from epsteps.auditing.attacks import Attack, Choices, Gaussians, Law, Traces
+from epsteps.auditing.attacks import Additive, Attack, Choices, Gaussians, Law, Traces
 from epsteps.auditing.minima import Crowd, crowds_of
 from epsteps.auditing.report import Audit, StepBound
 from epsteps.auditing.steps import gaussian_total
@@ -44,7 +44,7 @@ from epsteps.running.run import Reader
 _RUNS, _RUNS_OF_EACH = (1000, 4000), 1000
 _MOST_RECORDS = 2**14
 _FULL = Sampling(1, 1)
-# What the records that are replaced cost together where a radius is bought, and the most records that there are then.
+# What the records that are replaced cost together where a radius is bought, and how many records there are at most.
 _RADIUS_DISTANCE, _RADIUS_RECORDS = 2.5, 2**16
 # Crowds that are tried: so many, of pairs that are so many places apart in the order of their shares.
 _CROWDS, _SPREAD = 24, 8
@@ -306,7 +306,7 @@ def _matrix(
 
 def _additive(
     request: Request,
-    law: Law,
+    law: Additive,
     claimed: float,
     scale: float,
     sums: Callable[[int, int], np.ndarray],
@@ -438,6 +438,6 @@ def _moved_most(tried: tuple[Crowd[OutputPlan], list[np.ndarray]]) -> float:
     return float(np.linalg.norm((second - first).astype(float))) * crowd.audited.step
 
 
-def _group(law: Law, cost: float) -> int:
+def _group(law: Additive, cost: float) -> int:
     """Return how many records are replaced: as many as are told apart best, and the two that a problem has at least."""
     return int(np.clip(round(law.distance / cost), 2, _MOST_RECORDS))
