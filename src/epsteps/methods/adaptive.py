@@ -218,14 +218,16 @@ class AdaptivePlan(Plan):
         It is a function of public and bought numbers. The plan for records that fill their domain, without a cap, was
         made beforehand: there is always one.
         """
-        found = (self._planned(choice, bought) for choice in self._choices(bought))
-        return min((each for each in found if each is not None), key=lambda each: each.expected, default=self._declared)
+        best = None
+        for choice in sorted(self._choices(bought), key=lambda choice: not choice.noise.kind.is_pure):
+            best = self._planned(choice, bought, math.inf if best is None else best.expected) or best
+        return best or self._declared
 
     @cached_property
     def _declared(self) -> Chosen:
         """The plan for records of which nothing is known but their domain."""
         plain = next(self._choices(Bought({})))
-        found = self._planned(plain, Bought({}))
+        found = self._planned(plain, Bought({}), math.inf)
         if found is None:
             raise ValueError(f"there is no noise for a minimum with {self.budget}. Use a larger budget.")
         return found
@@ -244,18 +246,21 @@ class AdaptivePlan(Plan):
             if self.problem.loss.capped(cap) is not None:
                 yield Choice(cap, noise, weighting, bias + bool(weighting) * _WEIGHTED, power)
 
-    def _planned(self, choice: Choice, bought: Bought) -> Chosen | None:
-        """Return a plan for this choice with its predicted error; None where there is none."""
+    def _planned(self, choice: Choice, bought: Bought, limit: float) -> Chosen | None:
+        """Return a plan for this choice with its predicted error; None where there is none below the limit."""
         typical = Seen(self.problem, bought.length(self.problem), bought.rarer)
         capped = replace(self.problem, loss=self.problem.loss.capped(choice.cap))
         sought = Sought(capped, typical, choice.weighting, choice.power)
         left, fields = self._within(self.rest), {"weighting": choice.weighting, "instead_of": self.instead_of}
         with suppress(ValueError):
-            plan = planned(WeightedPlan, capped, left, choice.noise, (1.0,), sought=sought, **fields)
+            limit -= choice.bias
+            plan = planned(WeightedPlan, capped, left, choice.noise, (1.0,), limit=limit, sought=sought, **fields)
             if plan is not None:
-                plan.require_executable(LONG)
                 noise = float(sought.noise(choice.noise, plan.ridge)) * plan.scales[0] ** 2
-                return Chosen(plan, float(typical.bias(plan.ridge)) + noise + choice.bias + plan.substitution)
+                expected = float(typical.bias(plan.ridge)) + noise
+                if expected < limit:
+                    plan.require_executable(LONG)
+                    return Chosen(plan, expected + choice.bias)
         return None
 
     @cached_property
@@ -336,7 +341,8 @@ class AdaptivePlan(Plan):
 
     def worth(self) -> Utility:
         """Return what the model is expected to be worth, if records have a usual length."""
-        return Typical(self.problem).utility(self.guessed.expected, None)
+        plan, expected = self.guessed
+        return Typical(self.problem).utility(expected + plan.substitution, None)
 
     def require_executable(self) -> None:
         """Raise unless the solver is certain to meet its tolerance on this machine, whatever is chosen."""

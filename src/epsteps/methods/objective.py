@@ -368,7 +368,8 @@ def plan_objective(
         raise ValueError(f"shares must be positive and add up to 1, got {tuple(shares)!r}.")
     best = None
     for noise in candidates(problem, budget, mechanism):
-        best = planned(ObjectivePlan, problem, budget, noise, tuple(shares), other=best, instead_of=instead_of) or best
+        limit = math.inf if best is None else best.predicted - best.substitution
+        best = planned(ObjectivePlan, problem, budget, noise, tuple(shares), limit=limit, instead_of=instead_of) or best
     assert best is not None
     best.require_executable(LONG)
     return best
@@ -406,12 +407,12 @@ def planned(
     noise: Mechanism,
     shares: tuple[float, ...],
     *,
-    other: ObjectivePlan | None = None,
+    limit: float = math.inf,
     later: float = 0.0,
     sought: "Sought | None" = None,
     **fields: Any,
 ) -> P | None:
-    """Return the plan of this kind with this noise, or None if that is predicted to be no better than another one.
+    """Return the plan of this kind with this noise; None if noise and ridge are predicted to cost a limit or more.
 
     Of a pure budget the shares may leave something; what Gaussian releases take that follow is their mu, ``later``.
     """
@@ -422,7 +423,6 @@ def planned(
         offer = _PureTilts(sought, noise, tuple(costs)).best()
     elif budget.delta:
         costs = [share * budget.amount for share in shares]
-        limit = math.inf if other is None else other.predicted - other.substitution
         offer = _GaussianTilts(sought, noise, budget, shares, later).best(limit)
         if offer is None:
             return None

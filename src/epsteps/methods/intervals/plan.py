@@ -392,25 +392,26 @@ def plan_intervals(
     best = None
     for noise in candidates(problem, budget, mechanism):
         asked = {"level": level, "robust": robust, "instead_of": instead_of}
-        best = _planned(problem, budget, noise, best, asked) or best
+        limit = math.inf if best is None else best.predicted - best.substitution
+        best = _planned(problem, budget, noise, limit, asked) or best
     assert best is not None
     best.require_executable(LONG)
     return best
 
 
 def _planned(
-    problem: Problem, budget: Budget, noise: Mechanism, other: IntervalPlan | None, asked: dict[str, Any]
+    problem: Problem, budget: Budget, noise: Mechanism, limit: float, asked: dict[str, Any]
 ) -> IntervalPlan | None:
-    """Return the plan with this noise, or None if that is predicted to be no better than another one."""
+    """Return the plan with this noise; None if its noise and ridge are predicted to cost a finite limit or more."""
     kind, capacity, found = noise.kind, budget.capacity(noise.kind), None
     if capacity > 0 and obstacle(problem) is None:
         found = headline(problem, kind, capacity)
     if found is None or found.r > 1:
-        return planned(IntervalPlan, problem, budget, noise, (1.0,), other=other, **asked)
+        return planned(IntervalPlan, problem, budget, noise, (1.0,), limit=limit, **asked)
     dispersion = _DISPERSION if asked["robust"] or not problem.loss.is_likelihood else 0.0
     shares = {"sizes": _SIZES, "curvature": found.share, "dispersion": dispersion}
     # Certificates are rounded up, so what may be spent is rounded down by more than that.
     bought = {name: share * down(capacity, 1e-9) for name, share in shares.items()}
     left = (1 - math.fsum(shares.values()),) if kind.is_pure else (1.0,)
     later = 0.0 if kind.is_pure else _mu(tuple(bought.values()))
-    return planned(IntervalPlan, problem, budget, noise, left, other=other, later=later, **asked, **bought)
+    return planned(IntervalPlan, problem, budget, noise, left, limit=limit, later=later, **asked, **bought)
