@@ -22,7 +22,7 @@ from epsteps.budgets.costs import Certified
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.methods.bought import ClassShares, Radius, price, quantile
 from epsteps.methods.intervals.table import Intervals
-from epsteps.methods.minimum import LONG, Minimum
+from epsteps.methods.minimum import LONG, Minimised, Minimum
 from epsteps.methods.objective import ObjectivePlan, Sought, minimisable, planned
 from epsteps.plans import notation
 from epsteps.plans.plan import Charge, Conversation, Example, Plan, Published
@@ -88,6 +88,11 @@ class WeightedPlan(ObjectivePlan):
     writers: ClassVar = {"weighting": notation.weighting_to_dict}
 
     weighting: Weighting | None = None
+
+    @cached_property
+    def objective(self) -> Minimised:
+        """What is minimised, but for a tilt."""
+        return Minimised(self.problem, self.ridge, self.weighting)
 
 
 @dataclass(frozen=True)
