@@ -377,7 +377,7 @@ def test_dask_workers_count_the_same(tmp_path):
     np.testing.assert_array_equal(run.extras["shares"], expected.extras["shares"])
 
 
-def test_chunks_of_a_card_have_the_same_sizes():
+def test_chunks_of_a_card_have_the_same_sums():
     torch = pytest.importorskip("torch")
     from epsteps.data.gpu.cards import CardChunk
 
@@ -387,7 +387,7 @@ def test_chunks_of_a_card_have_the_same_sizes():
     card = CardChunk(torch.from_numpy(np.ascontiguousarray(integers.T)), np.ones(500))
     for norm in (1, 2):
         factors = rng.uniform(0, 0.5, 7)
-        np.testing.assert_array_equal(card.sizes(factors, 2**19, norm), here.sizes(factors, 2**19, norm))
+        np.testing.assert_array_equal(card.row_sums(factors, 2**19, norm), here.row_sums(factors, 2**19, norm))
 
 
 def test_sparse_records_stay_sparse(monkeypatch):

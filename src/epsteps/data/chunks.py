@@ -106,10 +106,10 @@ class Chunk:
         """Return the records with each column multiplied, rounded and clipped: integers within ``most``."""
         return np.clip(np.rint(self.features * factors), -most, most)
 
-    def sizes(self, factors: np.ndarray, most: int, norm: int) -> np.ndarray:
-        """Return the sum of squares (norm 2) or of absolute values (1) of each record as ``scaled`` returns it.
+    def row_sums(self, factors: np.ndarray, most: int, norm: int) -> np.ndarray:
+        """Return, for each of the records as ``scaled`` returns them, the sum of its squares (norm 2) or sizes (1).
 
-        Exact where these sums are below 2^53, and so the same in whatever order they are added.
+        It is exact where it is below 2^53, whatever the order.
         """
         scaled = self.scaled(factors, most)
         return np.einsum("ij,ij->i", scaled, scaled) if norm == 2 else np.abs(scaled).sum(axis=1)
@@ -168,14 +168,20 @@ class SparseChunk(Chunk):
 
     def scaled(self, factors: np.ndarray, most: int) -> Any:
         """Return the records with each column multiplied, rounded and clipped: integers within ``most``, sparse."""
-        rows = self._rows
-        entries = np.clip(np.rint(rows.data * factors[rows.indices]), -most, most)
-        return self._like(entries, 0 if self._one is None else min(np.rint(self._one * factors[-1]), most))
+        return self._like(self._scaled_entries(factors, most), self._scaled_one(factors, most))
 
-    def sizes(self, factors: np.ndarray, most: int, norm: int) -> np.ndarray:
-        """Return the sum of squares (norm 2) or of absolute values (1) of each record as ``scaled`` returns it."""
-        scaled = self.scaled(factors, most)
-        return np.asarray((scaled.multiply(scaled) if norm == 2 else abs(scaled)).sum(axis=1)).reshape(len(self))
+    def row_sums(self, factors: np.ndarray, most: int, norm: int) -> np.ndarray:
+        """Return each scaled record's sum of squares (norm 2) or sizes (1), exact below 2^53; nothing becomes dense."""
+        entries, one = self._scaled_entries(factors, most), self._scaled_one(factors, most)
+        sizes = entries * entries if norm == 2 else np.abs(entries)
+        rows = csr_array((sizes, self._rows.indices, self._rows.indptr), self._rows.shape)
+        return rows @ np.ones(self._rows.shape[1]) + (one * one if norm == 2 else one)
+
+    def _scaled_entries(self, factors: np.ndarray, most: int) -> np.ndarray:
+        return np.clip(np.rint(self._rows.data * factors[self._rows.indices]), -most, most)
+
+    def _scaled_one(self, factors: np.ndarray, most: int) -> float:
+        return min(float(np.rint((self._one or 0.0) * factors[-1])), float(most))
 
     @cached_property
     def halves(self) -> tuple[Any, Any]:

@@ -151,7 +151,7 @@ class Radius(Sum):
 
     def encode_places(self, chunk: Any) -> np.ndarray:
         """Return each record's cell, UNPROTECTED: its norm is a sum of integers, exact, and compared with integers."""
-        powers = chunk.sizes(self._factors, self._most, self.norm)
+        powers = chunk.row_sums(self._factors, self._most, self.norm)
         return CELLS - 1 - np.searchsorted(self._ends, powers, side="left")
 
     def publish(self, reading: np.ndarray, draw: Draw) -> np.ndarray:

@@ -120,8 +120,8 @@ class CardChunk(Chunk):
         """Return the records with each column multiplied, rounded and clipped: integers within ``most``, there."""
         return torch.round(self._doubles * _device(factors, self._on_card.device)[:, None]).clamp(-most, most)
 
-    def sizes(self, factors: np.ndarray, most: int, norm: int) -> np.ndarray:
-        """Return the sum of squares (norm 2) or of absolute values (1) of each record as ``scaled`` returns it."""
+    def row_sums(self, factors: np.ndarray, most: int, norm: int) -> np.ndarray:
+        """Return each scaled record's sum of squares (norm 2) or sizes (1), exact below 2^53; added up there."""
         scaled = self.scaled(factors, most)
         return _host((scaled.square() if norm == 2 else scaled.abs()).sum(dim=0))
 
@@ -298,6 +298,8 @@ def require_exact(device: torch.device) -> None:
         (chunk.gather(numbers.astype(float)), integers.T @ numbers),
         (chunk.products(coefficients.astype(float)), integers @ coefficients),
         (chunk.squares(), np.sum(integers * integers, axis=0)),
+        (chunk.row_sums(np.ones(d), STEPS, 2), np.sum(integers * integers, axis=1)),
+        (chunk.row_sums(np.ones(d), STEPS, 1), np.sum(np.abs(integers), axis=1)),
     )
     if not all(np.array_equal(found, expected) for found, expected in pairs):
         raise SelfTestError(
