@@ -377,7 +377,7 @@ def test_dask_workers_count_the_same(tmp_path):
     np.testing.assert_array_equal(run.extras["shares"], expected.extras["shares"])
 
 
-def test_chunks_of_a_card_have_the_same_sizes():
+def test_chunks_of_a_card_have_the_same_sums():
     torch = pytest.importorskip("torch")
     from epsteps.data.gpu.cards import CardChunk
 
@@ -477,8 +477,8 @@ def replay_purchases(seed):
         def fit(data, account, plan=plan):
             return es.run(plan, es.Rows(plan.problem, *data), ledger=account, anyway=True)
 
-        lengths = np.concatenate([np.full(19, 0.01), np.full(2, 1.0), np.full(19, 10.0)])
-        X, y = rng.normal(size=(40, 5)) * lengths[:, None], np.full(40, problem.loss.targets.classes[0])
+        lengths = np.concatenate([np.full(19, 0.01), np.full(1, 1.0), np.full(20, 10.0)]) / np.sqrt(5)
+        X, y = rng.choice([-1.0, 1.0], (40, 5)) * lengths[:, None], np.full(40, problem.loss.targets.classes[0])
         losses = []
         for row, label in ((np.full(5, 1e-3), 1), (np.full(5, np.nan), 1), (np.full(5, 1e9), 1)):
             for place in (0, 20, 39):
