@@ -24,11 +24,13 @@ from epsteps.data.cluster import workers
 from epsteps.data.cluster.workers import Question, Runs
 from epsteps.data.dense import DenseEngine
 from epsteps.data.engine import SelfTestError
+from epsteps.methods.minimum import Minimised
 from epsteps.methods.smoothness import SmoothnessPlan
 from epsteps.problem import grid
 from epsteps.problem.grid import Grid
 from epsteps.problem.losses import Softmax
-from epsteps.running import taps
+from epsteps.problem.weighting import Weighting
+from epsteps.running import passes, taps
 from epsteps.running.run import Reader
 
 distributed = pytest.importorskip("distributed", reason="the dask engine needs distributed")
@@ -232,6 +234,17 @@ def assert_same_release(found, expected):
     assert found.extras.keys() == expected.extras.keys()
     for name, published in expected.extras.items():
         np.testing.assert_array_equal(found.extras[name], published)
+
+
+def test_weights_of_records_are_those_of_one_process(client):
+    """Gradients to the last bit: workers measure their own records."""
+    here, there = both(client, es.Logistic())
+    x = np.linspace(-2.0, 1.0, here.problem.dimension)
+    for norm in (1, 2):
+        objective = Minimised(here.problem, 0.5, Weighting(norm, 0.4, 0.7))
+        found, expected = (passes.certified_gradient(rows, objective, x, 0 * x, passes.FINE) for rows in (there, here))
+        np.testing.assert_array_equal(found.gradient, expected.gradient)
+    there.close()
 
 
 class Listener:

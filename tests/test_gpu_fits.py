@@ -14,6 +14,7 @@ from epsteps.data.engine import SelfTestError
 from epsteps.data.gpu import TorchEngine
 from epsteps.methods.choice import METHODS
 from epsteps.problem.grid import ROWS_PER_DOUBLE, STEPS, Grid
+from epsteps.problem.weighting import Weighting
 from epsteps.running.passes import FINE, LONG, MIDDLE, ROUGH, Bends, Curvature, Digits, Slopes
 
 torch = pytest.importorskip("torch")
@@ -124,6 +125,10 @@ def terms_of(problem):
     yield from (Slopes(loss, Digits.of(x, problem, fine), fine.limbs) for fine in (ROUGH, FINE, LONG))
     yield from (Bends(loss, Digits.of(x, problem, ROUGH), each) for each in (None, factors))
     yield Curvature(loss, Digits.of(x, problem, MIDDLE))
+    sizes, lengths = (Weighting(norm, 0.4, 0.7).measure(problem) for norm in (1, 2))
+    yield Slopes(loss, Digits.of(x, problem, FINE), FINE.limbs, sizes)
+    yield Slopes(loss, Digits.of(x, problem, LONG), LONG.limbs, lengths)
+    yield Bends(loss, Digits.of(x, problem, ROUGH), factors, lengths)
     yield methodcaller("squares")
     yield Blocks(lambda features, targets: (features.T @ features).astype(np.int64))
 
