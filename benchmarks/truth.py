@@ -1,9 +1,9 @@
 """Whether what the library says about accuracy is true: `python benchmarks/truth.py PART ...`.
 
 Parts: tables (write real tables to one folder), excess (predicted against measured excess risk, cell by cell), report
-(of those cells), monotone (do predictions fall with epsilon and n, below their bounds), required (do fits at the
-answers of required_epsilon and required_n reach the error), coverage (of intervals, on populations that are known),
-bugs (are planted ones found), page (write all tables to a page).
+(of those cells), ceiling (of predictions that know the table), monotone (do predictions fall with epsilon and n, below
+their bounds), required (do fits at the answers of required_epsilon and required_n reach the error), coverage (of
+intervals, on populations that are known), bugs (are planted ones found), page (write all tables to a page).
 Cells are JSON lines in --out, measured by --jobs processes; a plan that was measured is not run again. Everything
 here reads records without protection: these are experiments.
 """
@@ -12,7 +12,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from truth_parts import cells, coverage, monotone, required, summary, tables
+from truth_parts import ceiling, cells, coverage, monotone, required, summary, tables
 
 
 def arguments() -> argparse.Namespace:
@@ -37,6 +37,10 @@ def arguments() -> argparse.Namespace:
     part.add_argument("--cells", type=Path, required=True, help="file of JSON lines")
     part.add_argument("--out", type=Path, required=True, help="Markdown file; the picture is beside it")
     part.add_argument("--held-out", action="store_true", help="only tables that formulas were not tuned on")
+    part = parts.add_parser("ceiling", help="the same formulas with a table's own curvature and minimum")
+    part.add_argument("--cells", type=Path, required=True, help="file of JSON lines")
+    part.add_argument("--data", type=Path, required=True, help="folder that the part 'tables' wrote")
+    part.add_argument("--out", type=Path, required=True, help="Markdown file")
     part = parts.add_parser("monotone", help="plan only: do predictions fall with epsilon and n, below their bounds")
     part.add_argument("--data", type=Path, required=True, help="folder that the part 'tables' wrote")
     part.add_argument("--out", type=Path, required=True, help="Markdown file")
@@ -82,6 +86,8 @@ def main() -> None:
                 sys.exit("there are no cells.")
             _write(options.out, summary.markdown(found))
             summary.draw(found, options.out.with_suffix(".png"))
+        case "ceiling":
+            _write(options.out, ceiling.markdown(ceiling.rows(options)))
         case "monotone":
             _write(options.out, monotone.check(options))
         case "required":

@@ -53,37 +53,83 @@ def problems(seed, count, **facts):
             yield es.Problem(loss, domain, d=d, ridge=ridge, intercept=bool(rng.integers(2)), **({"n": 3000} | facts))
 
 
-def planned(problem, budget, method, release):
+def planned(problem, budget, method, release, **options):
     """Return a plan, or None where the method does not cover the problem or the budget."""
     try:
-        return es.plan(problem, budget, method, release=release)
+        return es.plan(problem, budget, method, release=release, **options)
     except (ValueError, TypeError):
         return None
 
 
+def clipped(problem):
+    """Return the problem with bounded gradients: those of squared loss are clipped."""
+    return problem if problem.has_bounded_sensitivity else replace(problem, clip=2.0)
+
+
+def rows_of(answers, problem, method, release, **options):
+    """Add the utilities of plans whose budgets, or numbers of records, rise, with what they are the plans of."""
+    for name, make in BUDGETS.items():
+        for plans in (
+            [planned(problem, make(epsilon), method, release, **options) for epsilon in EPSILONS],
+            [planned(replace(problem, n=n), make(0.5), method, release, **options) for n in SIZES],
+        ):
+            if found := [plan.utility for plan in plans if plan is not None]:
+                answers.append(((problem, name), found))
+    return answers
+
+
 @cache
 def rows(method, release):
-    """Return the utilities of plans whose budgets, or numbers of records, rise, with what they are the plans of."""
+    """Return the rows of a method for a problem of each loss."""
     answers = []
     for problem in problems(1, 1):
-        for name, make in BUDGETS.items():
-            for plans in (
-                [planned(problem, make(epsilon), method, release) for epsilon in EPSILONS],
-                [planned(replace(problem, n=n), make(0.5), method, release) for n in SIZES],
-            ):
-                if found := [plan.utility for plan in plans if plan is not None]:
-                    answers.append(((problem, name), found))
+        rows_of(answers, problem, method, release)
     return answers
+
+
+def rising(answers):
+    """Return what the plans are of whose expected error rises, and how many plans there are."""
+    faults = [
+        what for what, found in answers for less, more in pairwise(found) if more.expected > less.expected * SLACK
+    ]
+    return faults, sum(len(found) for _, found in answers)
 
 
 @pytest.mark.parametrize(("method", "release"), METHODS, ids=named)
 def test_more_budget_and_more_records_never_make_the_expected_error_larger(method, release):
-    seen = 0
-    for what, found in rows(method, release):
-        for less, more in pairwise(found):
-            assert more.expected <= less.expected * SLACK, what
-        seen += len(found)
+    faults, seen = rising(rows(method, release))
+    assert not faults
     assert seen > 25
+
+
+STEPS = [
+    *((method, {"objective": "typical"}) for method in (es.gd, es.heavy_ball, es.nesterov, es.multistage)),
+    (es.restarted_nesterov, {"objective": "typical", "max_iterations": 300}),
+    (es.nesterov, {"objective": "typical", "allocation": "uniform"}),
+    (es.nesterov, {"objective": "typical", "sensitivity": "state"}),
+    (es.nesterov, {"iterations": 30}),
+    (es.multistage, {"iterations": 60}),
+]
+
+
+@pytest.mark.parametrize(("method", "options"), STEPS, ids=named)
+def test_the_papers_steps_are_worth_more_with_more_if_a_typical_problem_or_you_choose_their_number(method, options):
+    answers = []
+    for problem in problems(2, 1):
+        rows_of(answers, clipped(problem), method, None, **{"max_iterations": 120} | options)
+    faults, seen = rising(answers)
+    assert not faults
+    assert seen > 100
+
+
+def test_what_rises_would_be_found():
+    """Where the paper's bound chooses their number, steps grow in number faster than a typical problem asks for."""
+    answers = []
+    for problem in problems(2, 1):
+        rows_of(answers, clipped(problem), es.nesterov, None)
+    faults, seen = rising(answers)
+    assert faults
+    assert seen > 100
 
 
 @pytest.mark.parametrize(("method", "release"), METHODS, ids=named)
@@ -108,6 +154,20 @@ def test_steps_of_the_paper_are_expected_to_do_no_worse_than_their_theorem(metho
             assert all(more <= less * SLACK for less, more in pairwise(errors))
             for utility in (plan.utility for plan in plans if plan is not None):
                 assert utility.bound is None or utility.expected <= utility.bound
+
+
+def test_noise_that_feeds_itself_is_foreseen():
+    """Squared loss without clipping has slopes, and so noise, that grow with the point: long runs diverge."""
+    rng = np.random.default_rng(6)
+    problem = es.Problem(es.Squared(), es.Box(0, 1), ridge=0.002, n=2000, d=8, intercept=True)
+    X = rng.random((2000, 8))
+    data = es.Rows(problem, X, X @ rng.uniform(-0.2, 0.2, 8))
+    zero = float(data.value(np.zeros(9)))
+    for epsilon, iterations in ((0.5, 2), (30.0, 10), (4.0, 100), (1.0, 400)):
+        plan = es.plan(problem, es.Pure(epsilon), iterations=iterations)
+        measured = float(np.mean(data.value(es.run(plan, data, seed=1, repetitions=40).x)))
+        assert (plan.utility.expected > 10 * plan.utility.trivial) == (measured > 10 * zero), (epsilon, iterations)
+    assert plan.utility.verdict == "noise"
 
 
 def test_auto_is_the_best_of_what_covers_the_problem():

@@ -92,8 +92,7 @@ class Question:
         options: dict[str, Any] = {"error": error, "release": self.release}
         delta = {"delta": DELTA} if self.kind == "approximate" else {}
         if self.wanted == "epsilon":
-            unit = {"unit": "rho"} if self.kind == "concentrated" else {}
-            amount = es.required_epsilon(problem, **options, **delta, **unit)
+            amount = es.required_epsilon(problem, **options, **delta, rho=self.kind == "concentrated")
             return problem, self._budget(amount), amount
         amount = 0.5
         n = es.required_n(problem, **options, **delta, **({"rho": amount} if self.kind == "concentrated" else {}))

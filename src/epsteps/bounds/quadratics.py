@@ -79,7 +79,7 @@ def exact_quadratic(
     ([0.25], [0.0625, 0.25])
     """
     lam = np.atleast_1d(_eigenvalues("spectrum", spectrum))
-    first, second = _coefficients(steps, lam)
+    first, second = coefficients(steps, lam)
     weights, counts = np.empty(len(steps)), lam if counts is None else counts
     r1, r2 = np.ones_like(lam), np.zeros_like(lam)
     for t in range(len(steps) - 1, -1, -1):
@@ -88,14 +88,17 @@ def exact_quadratic(
     return r1 + r2, weights
 
 
-def exact_by_horizon(steps: Steps, spectrum: Spectrum) -> tuple[np.ndarray, np.ndarray]:
+def exact_by_horizon(
+    steps: Steps, spectrum: Spectrum, counts: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Return ``exact_quadratic`` of the first T steps for every T: transfers (T, eigenvalues) and weights (T, T).
 
     Row T-1 is for T steps; weights beyond the diagonal are 0. The responses to the start and to the noise of every step
     travel forward together, in O(T² eigenvalues) time and O(T (T + eigenvalues)) memory.
     """
     lam = np.atleast_1d(_eigenvalues("spectrum", spectrum))
-    count, (first, second) = len(steps), _coefficients(steps, lam)
+    count, (first, second) = len(steps), coefficients(steps, lam)
+    counts = lam if counts is None else counts
     transfers, weights = np.empty((count, len(lam))), np.zeros((count, count))
     start, start_before = np.ones_like(lam), np.ones_like(lam)
     now, before = np.zeros((2, count, len(lam)))  # row t: the response to a unit of noise in step t
@@ -106,7 +109,7 @@ def exact_by_horizon(steps: Steps, spectrum: Spectrum) -> tuple[np.ndarray, np.n
         before[:t] += first[t] * now[:t]
         before[t] = -steps.alpha[t]
         now, before = before, now
-        weights[t, : t + 1] = now[: t + 1] ** 2 @ lam
+        weights[t, : t + 1] = now[: t + 1] ** 2 @ counts
     return transfers, weights
 
 
@@ -212,7 +215,7 @@ class ExactError:
             yield np.log(np.maximum(row[:T], np.finfo(float).tiny))
 
 
-def _coefficients(steps: Steps, lam: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def coefficients(steps: Steps, lam: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return p1 and p2 of x+ = p1 x + p2 x_previous, each (steps, eigenvalues)."""
     beta = np.where(steps.restart, 0.0, steps.beta)[:, None]
     gamma = np.where(steps.restart, 0.0, steps.gamma)[:, None]

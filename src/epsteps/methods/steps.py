@@ -10,14 +10,14 @@ import numpy as np
 
 from epsteps import bounds
 from epsteps.bounds import Bound, ExactError, NoBoundError, Prediction
-from epsteps.bounds.steps import Method, Steps, nesterov
+from epsteps.bounds.steps import Method, Steps, gd, heavy_ball, nesterov
 from epsteps.budgets import Budget, Expense, mechanisms
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.plans import notation
 from epsteps.plans.notation import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Plan, Published
 from epsteps.plans.requests import Gradient, Gradients
-from epsteps.plans.utility import HUBER_BIAS, Typical, TypicalError, Utility, ridge_bias
+from epsteps.plans.utility import CLIP_BIAS, Typical, TypicalError, Utility, ridge_bias
 from epsteps.problem import limits, validate
 from epsteps.problem.problem import Problem
 from epsteps.problem.rounding import up
@@ -28,6 +28,8 @@ ALLOCATIONS = ("optimal", "uniform")
 OBJECTIVES = ("bound", "exact", "typical")
 SENSITIVITIES = ("global", "state")
 _TEXTS = ("method", "allocation", "sensitivity", "objective")
+# Methods all of whose steps are alike: what T of them leave is known for every T from one impulse response.
+_EVEN = (gd, heavy_ball, nesterov)
 # Rows of the table on a plan's page.
 _ROWS = 10
 
@@ -217,7 +219,9 @@ class StepsPlan(Plan):
         (``utility.ridge_bias``). Nothing is where gradients are clipped, or have no bound.
         """
         typical, problem = Typical(self.declared), self.problem
-        expected = self._typical.error(self.start_gap, self._power) + self.substitution
+        # Noise that is scaled at each point grows where a slope has no bound; where it has one it is never larger.
+        power = self._power if self.problem.has_bounded_sensitivity else self._typical.fed(self._power)
+        expected = self._typical.error(self.start_gap, power) + self.substitution
         bound = None
         # A certificate takes long to find, and "exact" is for steps that no theorem covers.
         if self.objective != "exact" and math.isfinite(problem.loss.slope) and problem.clip is None and self.bound:
@@ -233,7 +237,7 @@ class StepsPlan(Plan):
     def substitution(self) -> float:
         """What clipping the gradients of squared loss is expected to cost."""
         clipped = self.problem.loss.has_statistics and self.problem.clip is not None
-        return HUBER_BIAS * self.problem.loss.targets.largest**2 if clipped else 0.0
+        return CLIP_BIAS * self.problem.loss.targets.largest**2 if clipped else 0.0
 
     def _exact(self) -> ExactError:
         return ExactError(self.steps, assumed_spectrum(self.problem, self.spectrum), self.start_shares)
@@ -408,7 +412,10 @@ def plan_steps(
         Scale the noise for all x, or for the public point of each step; "auto" is global where that is finite.
     objective : "bound", "exact" or "typical"
         What error is predicted by: the proven bound, or the exact error on a quadratic, which often chooses better and
-        proves nothing: of the assumed ``spectrum``, or of a typical problem with these public numbers.
+        proves nothing: of the assumed ``spectrum``, or of a typical problem with these public numbers. ``error`` falls
+        with the budget and with n for what was chosen by it. ``utility.expected`` is the error on a typical problem of
+        the steps that are executed: it falls with both where "typical" has chosen their number, or you have, and may
+        rise where the bound has, as the paper's T grows with the budget faster than a typical problem asks for.
     spectrum : sequence, optional
         Public guess of the eigenvalues of F for "exact"; a logarithmic grid on [mu, L] by default.
     start_shares : sequence, optional
@@ -507,7 +514,8 @@ class _Choice:
     def best_horizon(self, max_iterations: int) -> tuple[int, float]:
         """Return the T whose error is smallest, and that error: all T at once, as their steps begin the longest's."""
         longest = validate.integer("max_iterations", max_iterations)
-        limits.require_horizon(longest, squared=self.objective == "exact" or not self.sampling.is_full)
+        every = self.objective == "exact" or (self.objective == "typical" and self.method not in _EVEN)
+        limits.require_horizon(longest, squared=every or not self.sampling.is_full)
         prediction = self._prediction(self.method(self.problem.mu, self.problem.L, longest, c=self.c))
         noise = self.budget.noise_by_horizon(prediction, self.allocation, self.mechanism, self.sampling, self.reserved)
         noise = noise * self.mechanism.half_power(self.sensitivity, self.problem)
