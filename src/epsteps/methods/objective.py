@@ -33,8 +33,9 @@ from epsteps.methods.minimum import (
 )
 from epsteps.plans.notation import problem_fact
 from epsteps.plans.plan import Charge, Conversation, OverspentError, Plan, Published
-from epsteps.plans.utility import HUBER_BIAS, Typical, Utility, least_of, ridge_bias, ridges
+from epsteps.plans.utility import Typical, Utility, held_bias, least_of, ridge_bias, ridges
 from epsteps.problem import limits, validate
+from epsteps.problem.losses import Loss, Squared
 from epsteps.problem.problem import Problem
 from epsteps.problem.rounding import down, up
 from epsteps.problem.saturations import Saturation
@@ -298,15 +299,12 @@ class ObjectivePlan(OfMinimum, Plan):
 
         What noise on the output adds is by far less, and not counted.
         """
-        typical = Typical(self.problem)
-        scale = float(np.sqrt(self.weights**2 @ np.square(self.scales))) / self.problem.n
-        noise = typical.noise(scale**2 * typical.gradient_power(self.noise), self.ridge)
-        return float(typical.bias(self.ridge) + noise) + self.substitution
+        square = float(self.weights**2 @ np.square(self.scales))
+        return float(self._prediction.bias(self.ridge) + square * self._prediction.noise(self.noise, self.ridge))
 
-    @property
-    def substitution(self) -> float:
-        """What the loss that is minimised is expected to cost in the one that it takes the place of."""
-        return HUBER_BIAS * self.problem.loss.targets.largest**2 if self.instead_of else 0.0
+    @cached_property
+    def _prediction(self) -> "_Prediction":
+        return _Prediction.of(self.problem, self.instead_of)
 
     @property
     def proved_excess(self) -> float | None:
@@ -326,7 +324,50 @@ class ObjectivePlan(OfMinimum, Plan):
 
     def worth(self) -> Utility:
         """Return what the model is expected to be worth."""
-        return Typical(self.problem).utility(self.predicted, self.proved_excess)
+        return self._prediction.typical.utility(self.predicted, self.proved_excess)
+
+
+@dataclass(frozen=True)
+class _Prediction:
+    """What a tilted minimum is predicted to cost in the objective that was declared, whichever loss is minimised.
+
+    A loss in the place of squared loss bends h times as much near the minimum. So a ridge r and a tilt b move its
+    minimum as r/h and b/h move that of squared loss, from which it is a little apart even without them (``held_bias``):
+    what a larger ridge leaves of that excess is what it leaves of the model.
+    """
+
+    typical: Typical
+    loss: Loss
+
+    @classmethod
+    def of(cls, problem: Problem, instead_of: str) -> "_Prediction":
+        """Return that of a problem whose loss takes the place of squared loss, or of none."""
+        declared = Squared(problem.loss.targets.largest) if instead_of else problem.loss
+        return cls(Typical(replace(problem, loss=declared)), problem.loss)
+
+    @cached_property
+    def bend(self) -> float:
+        """How much the loss bends, over that of the one that was declared."""
+        return self.loss.typical_curvature / self.typical.problem.loss.typical_curvature
+
+    @cached_property
+    def ridges(self) -> np.ndarray:
+        """The ridges to choose among: they pull every loss by the same steps, and depend on no budget and no n."""
+        pulls = ridges(self.typical.problem)
+        return np.unique(np.maximum(self.bend * pulls, pulls[0]))
+
+    def bias(self, larger: np.ndarray | float) -> np.ndarray:
+        """Return what a ridge, or each of several, costs without noise."""
+        pull, declared = np.asarray(larger) / self.bend, self.typical.problem.loss
+        bias = self.typical.bias(pull)
+        if self.loss == declared:
+            return bias
+        return bias + held_bias(declared.targets.largest, self.loss.slope) * self.typical.kept(pull)
+
+    def noise(self, noise: Mechanism, larger: np.ndarray | float) -> np.ndarray:
+        """Return what noise of scale 1 on the sum costs with a ridge, or with each of several."""
+        power = self.typical.gradient_power(noise) / (self.typical.problem.n * self.bend) ** 2
+        return self.typical.noise(power, np.asarray(larger) / self.bend)
 
 
 def composed_corners(
@@ -348,8 +389,8 @@ _WASTE, _MOST_WASTE = 1e-4, 1e-2
 _SOLUTION_SIZE = 10.0
 # What scales are multiplied by until the certificate holds: hardly ever more than the first.
 _GROWTHS = (1.0, 1 + 1e-6, 1 + 1e-5, 1 + 1e-4, 1 + 1e-3)
-# From which share of the targets' bound on pseudo-Huber loss, in the place of squared loss, grows slowly.
-HUBER_SHARE = 0.4
+# Shares of the targets' bound from which on pseudo-Huber loss, in the place of squared loss, grows slowly.
+_HELD_SHARES = (0.05, 0.07, 0.1, 0.14, 0.2, 0.28, 0.4, 0.56, 0.8, 1.1, 1.6, 2.2, 3.2, 4.5, 6.4, 9.0, 12.8)
 
 
 def plan_objective(
@@ -359,24 +400,49 @@ def plan_objective(
 
     "auto" takes the noise whose public trace E|b|² is smallest. Under (epsilon, delta) a pure release is a candidate
     too: in few dimensions it often needs less noise than a Gaussian one. In the place of squared loss, whose slope has
-    no bound, pseudo-Huber loss is minimised: nearly the same where residuals are small.
+    no bound, pseudo-Huber loss is minimised: nearly the same where residuals are small against its own largest slope.
+    Noise grows with that slope, and what is lost by the other loss falls: the plan is that of the least sum.
     """
     limits.require_solvable(problem)
-    problem, instead_of = minimisable(problem)
     if not all(share > 0 for share in shares) or not math.isclose(math.fsum(shares), 1.0, rel_tol=1e-9):
         raise ValueError(f"shares must be positive and add up to 1, got {tuple(shares)!r}.")
+    losses, instead_of = stand_ins(problem)
     best = None
-    for noise in candidates(problem, budget, mechanism):
-        best = planned(ObjectivePlan, problem, budget, noise, tuple(shares), other=best, instead_of=instead_of) or best
+    for noise in candidates(replace(problem, loss=losses[0]), budget, mechanism):
+        least = _least_costs(problem, losses, noise, budget)
+        for place in np.argsort(least, kind="stable"):
+            if best is None or least[place] < best.predicted:
+                stand_in = replace(problem, loss=losses[place])
+                found = planned(
+                    ObjectivePlan, stand_in, budget, noise, tuple(shares), other=best, instead_of=instead_of
+                )
+                best = found or best
     assert best is not None
     best.require_executable(LONG)
     return best
 
 
-def minimisable(problem: Problem) -> tuple[Problem, str]:
-    """Return the problem with a loss that can be minimised, and the name of the one whose place it takes, if any."""
-    loss = problem.loss.stand_in(HUBER_SHARE)
-    return replace(problem, loss=loss), "" if loss == problem.loss else type(problem.loss).__name__
+def stand_ins(problem: Problem) -> tuple[list[Loss], str]:
+    """Return losses that can be minimised, and the name of the problem's own where they take its place, if they do."""
+    losses = list(dict.fromkeys(problem.loss.stand_in(share) for share in _HELD_SHARES))
+    return losses, "" if problem.loss in losses else type(problem.loss).__name__
+
+
+def _least_costs(problem: Problem, losses: Sequence[Loss], noise: Mechanism, budget: Budget) -> np.ndarray:
+    """Bound from below what a tilt of the whole budget is predicted to cost with each loss: no Jacobian is counted."""
+    if len(losses) == 1:
+        return np.zeros(1)
+    typical, slope = Typical(problem), losses[0].slope
+    sensitivity = _least_ridge(replace(problem, loss=losses[0])).sensitivity(noise.norm) / slope
+    most = budget.capacity(Epsilon) if noise.kind.is_pure else up(gaussian_mu(budget.amount, budget.delta), 1e-6)
+
+    def least(loss: Loss) -> float:
+        prediction = _Prediction(typical, loss)
+        square = (sensitivity * loss.slope / most) ** 2
+        costs = prediction.bias(prediction.ridges) + square * prediction.noise(noise, prediction.ridges)
+        return float(np.min(costs)) * (1 - 1e-9)
+
+    return np.array([least(loss) for loss in losses])
 
 
 def candidates(problem: Problem, budget: Budget, mechanism: str) -> list[Mechanism]:
@@ -414,17 +480,18 @@ def planned(
     Of a pure budget the shares may leave something; what Gaussian releases take that follow is their mu, ``later``.
     """
     mechanisms.require_fit(noise, problem)
+    prediction = _Prediction.of(problem, fields.get("instead_of", ""))
+    limit = math.inf if other is None else other.predicted
     if noise.kind.is_pure:
         costs = [share * down(budget.capacity(Epsilon), 1e-9) for share in shares]
-        offer = _PureTilts(problem, noise, tuple(costs)).best()
+        offer = _PureTilts(problem, noise, prediction, tuple(costs)).best(limit)
     elif budget.delta:
         costs = [share * budget.amount for share in shares]
-        limit = math.inf if other is None else other.predicted - other.substitution
-        offer = _GaussianTilts(problem, noise, budget, shares, later).best(limit)
-        if offer is None:
-            return None
+        offer = _GaussianTilts(problem, noise, prediction, budget, shares, later).best(limit)
     else:
         raise ValueError(f"{budget} does not cover {noise.name} noise on an objective. Use mechanism='auto'.")
+    if offer is None:
+        return None
     outputs = [_OUTPUT_SHARE * cost for cost in costs]
     minimised = Minimised(problem, offer.ridge)
     tolerance = _tolerance(minimised, noise, offer.scales, outputs)
@@ -456,18 +523,17 @@ class _Predicted:
 
     problem: Problem
     noise: Mechanism
+    prediction: _Prediction
 
     @cached_property
     def ridges(self) -> np.ndarray:
-        """The ridges to choose among, which depend on neither the budget nor the number of records."""
-        return ridges(self.problem)
+        """The ridges to choose among."""
+        return self.prediction.ridges
 
     @cached_property
     def parts(self) -> tuple[np.ndarray, np.ndarray]:
         """The bias at each of them, and what noise of scale 1 costs."""
-        typical = Typical(self.problem)
-        power = typical.gradient_power(self.noise) / self.problem.n**2
-        return typical.bias(self.ridges), typical.noise(power, self.ridges)
+        return self.prediction.bias(self.ridges), self.prediction.noise(self.noise, self.ridges)
 
     @cached_property
     def sensitivity(self) -> float:
@@ -491,8 +557,8 @@ class _PureTilts(_Predicted):
         cells = self.noise.cell(self.problem) * 2.0**-TILT_BITS
         return [down((1 - _OUTPUT_SHARE) * cost - cells, 1e-9) for cost in self.costs]
 
-    def best(self) -> _Offer:
-        """Return the ridge whose tilts are predicted to cost least."""
+    def best(self, limit: float) -> _Offer | None:
+        """Return the ridge whose tilts are predicted to cost least; None if that is no less than a finite limit."""
         bias, unit = self.parts
 
         def risk(place: int, inner: Sequence[float]) -> float:
@@ -502,7 +568,9 @@ class _PureTilts(_Predicted):
             inner = self._allowed(self.minimised(place))
             return None if inner is None else risk(place, inner)
 
-        place, _ = least_of([risk(place, self.tilts) for place in range(len(bias))], value)
+        place, _ = least_of([risk(place, self.tilts) for place in range(len(bias))], value, least=limit)
+        if place < 0 and math.isfinite(limit):
+            return None
         ridge = float(self.ridges[place]) if place >= 0 else self._needed()
         inner = self._allowed(Minimised(self.problem, ridge))
         assert inner is not None

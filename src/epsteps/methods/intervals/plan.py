@@ -16,7 +16,7 @@ from epsteps.methods.intervals.posterior import Released, Tilts
 from epsteps.methods.intervals.sums import Curvature, Dispersion, Frame, Layout, Mean, Means, Squares, statistic
 from epsteps.methods.intervals.table import LEVELS
 from epsteps.methods.minimum import LONG, Minimum
-from epsteps.methods.objective import ObjectivePlan, candidates, composed_corners, minimisable, planned
+from epsteps.methods.objective import ObjectivePlan, candidates, composed_corners, plan_objective, planned, stand_ins
 from epsteps.plans.plan import Charge, Conversation, Example, Published
 from epsteps.problem import limits, validate
 from epsteps.problem.box import Box
@@ -388,7 +388,9 @@ def plan_intervals(
     ('measured', 0.066, 0.05)
     """
     limits.require_solvable(problem)
-    problem, instead_of = minimisable(problem)
+    _, instead_of = stand_ins(problem)
+    if instead_of:
+        problem = plan_objective(problem, budget, mechanism=mechanism).problem
     best = None
     for noise in candidates(problem, budget, mechanism):
         asked = {"level": level, "robust": robust, "instead_of": instead_of}
