@@ -7,7 +7,7 @@ error that public and bought numbers predict.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,7 +23,7 @@ from epsteps.budgets.mechanisms import Mechanism
 from epsteps.methods.bought import ClassShares, Radius, price, quantile
 from epsteps.methods.intervals.table import Intervals
 from epsteps.methods.minimum import LONG, Minimised, Minimum
-from epsteps.methods.objective import ObjectivePlan, Sought, minimisable, planned
+from epsteps.methods.objective import ObjectivePlan, Sought, planned
 from epsteps.plans import notation
 from epsteps.plans.plan import Charge, Conversation, Example, Plan, Published
 from epsteps.plans.utility import Typical, Utility
@@ -32,9 +32,8 @@ from epsteps.problem.problem import Problem
 from epsteps.problem.rounding import down, up
 from epsteps.problem.weighting import Weighting
 
-# Caps on slopes that are chosen among; what each is guessed to cost; and by how much more than its square noise costs
-# under it, as there is less curvature where slopes are capped. Medians of fifteen tables.
-CAPS = {1.0: (0.0, 1.0), 0.85: (4e-5, 1.02), 0.7: (8e-4, 1.1), 0.5: (8e-3, 1.3), 0.35: (0.026, 1.7)}
+# Caps on slopes that are chosen among, and what each is guessed to cost: medians of fifteen tables.
+CAPS = {1.0: 0.0, 0.85: 4e-5, 0.7: 8e-4, 0.5: 8e-3, 0.35: 0.026}
 # What weights are guessed to cost, and the length of a typical record over the radius that most lie within.
 _WEIGHTED, _LENGTH = 1e-4, 0.85
 # The radius, over the longest record's length, that is assumed before one is bought.
@@ -110,13 +109,11 @@ class Bought:
 
 
 class Choice(NamedTuple):
-    """A cap, noise and weights, what they are guessed to cost besides noise, and what they make noise cost more."""
+    """A cap, noise and weights."""
 
     cap: float
     noise: Mechanism
     weighting: Weighting | None
-    bias: float
-    power: float
 
 
 class Chosen(NamedTuple):
@@ -162,8 +159,6 @@ class AdaptivePlan(Plan):
         Epsilon of each radius; 0 where none is bought. The classes' shares cost half as much.
     rest : float
         Epsilon of the minimum.
-    instead_of : str
-        Name of the loss that was declared, where the problem's takes its place.
     """
 
     reads = (Minimum, Radius, ClassShares)
@@ -174,7 +169,6 @@ class AdaptivePlan(Plan):
     norms: tuple[int, ...]
     price: float
     rest: float
-    instead_of: str = ""
 
     def __post_init__(self) -> None:
         limits.require_solvable(self.problem)
@@ -231,13 +225,13 @@ class AdaptivePlan(Plan):
     @cached_property
     def _declared(self) -> Chosen:
         """The plan for records of which nothing is known but their domain."""
-        plain = next(self._choices(Bought({})))
+        plain = self._choices(Bought({}))[0]
         found = self._planned(plain, Bought({}), math.inf)
         if found is None:
             raise ValueError(f"there is no noise for a minimum with {self.budget}. Use a larger budget.")
         return found
 
-    def _choices(self, bought: Bought) -> Iterator[Choice]:
+    def _choices(self, bought: Bought) -> list[Choice]:
         noises: list[tuple[Mechanism, Weighting | None]] = []
         for kind in (Epsilon, Rho) if self.budget.delta else (Epsilon,):
             ball = mechanisms.named(kind.either("l2", "gaussian"))
@@ -247,25 +241,31 @@ class AdaptivePlan(Plan):
                     mean = 1 - (1 - quantile(self.problem.n, self.price)) / 4
                     noise = ball if norm == 2 else mechanisms.named("laplace")
                     noises.append((noise, Weighting(norm, radius, mean)))
-        for (cap, (bias, power)), (noise, weighting) in product(CAPS.items(), noises):
-            if self.problem.loss.capped(cap) is not None:
-                yield Choice(cap, noise, weighting, bias + bool(weighting) * _WEIGHTED, power)
+        caps = [cap for cap in CAPS if self.problem.loss.capped(cap) is not None]
+        return [Choice(cap, *noise) for cap, noise in product(caps, noises)]
 
     def _planned(self, choice: Choice, bought: Bought, limit: float) -> Chosen | None:
         """Return a plan for this choice with its predicted error; None where there is none below the limit."""
-        typical = Seen(self.problem, bought.length(self.problem), bought.rarer)
         capped = replace(self.problem, loss=self.problem.loss.capped(choice.cap))
-        sought = Sought(capped, typical, choice.weighting, choice.power)
-        left, fields = self._within(self.rest), {"weighting": choice.weighting, "instead_of": self.instead_of}
+        typical = Seen(self.problem, bought.length(self.problem), bought.rarer)
+        lost = CAPS[choice.cap] + (_WEIGHTED if choice.weighting else 0.0)
+        sought = Sought(capped, typical, lost, choice.weighting)
         with suppress(ValueError):
-            limit -= choice.bias
-            plan = planned(WeightedPlan, capped, left, choice.noise, (1.0,), limit=limit, sought=sought, **fields)
+            plan = planned(
+                WeightedPlan,
+                sought,
+                self._within(self.rest),
+                choice.noise,
+                (1.0,),
+                limit=limit,
+                weighting=choice.weighting,
+            )
             if plan is not None:
-                noise = float(sought.noise(choice.noise, plan.ridge)) * plan.scales[0] ** 2
-                expected = float(typical.bias(plan.ridge)) + noise
+                noise = plan.scales[0] ** 2 * float(sought.noise(choice.noise, plan.ridge))
+                expected = float(sought.bias(plan.ridge)) + noise
                 if expected < limit:
                     plan.require_executable(LONG)
-                    return Chosen(plan, expected + choice.bias)
+                    return Chosen(plan, expected)
         return None
 
     @cached_property
@@ -346,8 +346,7 @@ class AdaptivePlan(Plan):
 
     def worth(self) -> Utility:
         """Return what the model is expected to be worth, if records have a usual length."""
-        plan, expected = self.guessed
-        return Typical(self.problem).utility(expected + plan.substitution, None)
+        return Typical(self.problem).utility(self.guessed.expected, None)
 
     def require_executable(self) -> None:
         """Raise unless the solver is certain to meet its tolerance on this machine, whatever is chosen."""
@@ -374,12 +373,11 @@ def plan_adaptive(problem: Problem, budget: Budget) -> AdaptivePlan:
     ((1, 2), 0.005, 0.9875)
     """
     limits.require_solvable(problem)
-    problem, instead_of = minimisable(problem)
     capacity = budget.amount if budget.delta else budget.capacity(Epsilon)
     norms, each = _affordable(problem.n, capacity, ((2,),) if budget.delta else ((1, 2), (1,)))
     classes = 0.5 if problem.loss.capped(min(CAPS)) is not None else 0.0
     rest = down(capacity - up(each * (len(norms) + bool(norms) * classes)), 1e-9)
-    return AdaptivePlan(problem, budget, norms, each, rest, instead_of)
+    return AdaptivePlan(problem, budget, norms, each, rest)
 
 
 def _affordable(n: int, epsilon: float, offers: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], float]:

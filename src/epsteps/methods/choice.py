@@ -13,7 +13,7 @@ from epsteps.methods.adaptive import plan_adaptive
 from epsteps.methods.curvature import UndrawableError
 from epsteps.methods.curvature.plan import plan_curvature
 from epsteps.methods.intervals.plan import plan_intervals
-from epsteps.methods.objective import HUBER_SHARE, plan_objective
+from epsteps.methods.objective import plan_objective
 from epsteps.methods.output import plan_output
 from epsteps.methods.statistics import plan_statistics
 from epsteps.methods.steps import StepsPlan, plan_steps, typical_error
@@ -38,6 +38,8 @@ METHODS = {
 _LARGEST_AMOUNT = 1e14
 # Ridges that descent chooses among: each so many times the one before, up to a few times the curvature.
 _RIDGE_STEP, _LARGEST_RIDGE = 4.0, 4.0
+# Descent on squared loss holds slopes within this share of the targets' bound.
+_CLIP_SHARE = 0.4
 # Shares of the budget of sequential releases: most goes to the last where epsilons add, and evenly where mu² does.
 _PURE_SHARES, _GAUSSIAN_SHARES = (0.05, 0.1, 0.85), (1 / 3, 1 / 3, 1 / 3)
 
@@ -168,7 +170,7 @@ def _plan_descent(problem: Problem, budget: Budget, **options: Any) -> Plan:
     gradients of squared loss, which have no bound of their own, are clipped.
     """
     if problem.loss.has_statistics and problem.clip is None:
-        problem = replace(problem, clip=HUBER_SHARE * problem.loss.targets.largest * problem.record_size(2))
+        problem = replace(problem, clip=_CLIP_SHARE * problem.loss.targets.largest * problem.record_size(2))
     noise = mechanisms.smallest(problem, budget.kind(Sampling(problem.n, problem.n)))
     steps, typical = _checked_steps(options), Typical(problem)
 

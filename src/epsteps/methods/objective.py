@@ -33,8 +33,9 @@ from epsteps.methods.minimum import (
 )
 from epsteps.plans.notation import problem_fact
 from epsteps.plans.plan import Charge, Conversation, OverspentError, Plan, Published
-from epsteps.plans.utility import HUBER_BIAS, Typical, Utility, least_of, ridge_bias, ridges
+from epsteps.plans.utility import Typical, Utility, held_bias, least_of, ridge_bias, ridges
 from epsteps.problem import limits, validate
+from epsteps.problem.losses import Loss, Squared
 from epsteps.problem.problem import Problem
 from epsteps.problem.rounding import down, up
 from epsteps.problem.saturations import Saturation
@@ -299,15 +300,12 @@ class ObjectivePlan(OfMinimum, Plan):
 
         What noise on the output adds is by far less, and not counted.
         """
-        typical = Typical(self.problem)
-        scale = float(np.sqrt(self.weights**2 @ np.square(self.scales))) / self.problem.n
-        noise = typical.noise(scale**2 * typical.gradient_power(self.noise), self.ridge)
-        return float(typical.bias(self.ridge) + noise) + self.substitution
+        square = float(self.weights**2 @ np.square(self.scales))
+        return float(self._sought.bias(self.ridge) + square * self._sought.noise(self.noise, self.ridge))
 
-    @property
-    def substitution(self) -> float:
-        """What the loss that is minimised is expected to cost in the one that it takes the place of."""
-        return HUBER_BIAS * self.problem.loss.targets.largest**2 if self.instead_of else 0.0
+    @cached_property
+    def _sought(self) -> "Sought":
+        return Sought.of(self.problem, self.instead_of)
 
     @property
     def proved_excess(self) -> float | None:
@@ -327,7 +325,73 @@ class ObjectivePlan(OfMinimum, Plan):
 
     def worth(self) -> Utility:
         """Return what the model is expected to be worth."""
-        return Typical(self.problem).utility(self.predicted, self.proved_excess)
+        return self._sought.typical.utility(self.predicted, self.proved_excess)
+
+
+@dataclass(frozen=True)
+class Sought:
+    """What is to be minimised but for the ridge, and what that is predicted to cost in the objective as declared.
+
+    A loss that takes the place of another bends h times as much near the minimum. So a ridge r and a tilt b move its
+    minimum as r/h and b/h move that of the declared loss, from which it is a little apart even without them: what a
+    larger ridge leaves of that is what it leaves of the model.
+
+    Parameters
+    ----------
+    problem : Problem
+        What is minimised, with the declared ridge.
+    typical : Typical
+        The typical problem of the loss that was declared.
+    lost : float
+        What the minimum is expected to cost in the declared objective, without noise and a larger ridge.
+    weighting : Weighting, optional
+        What long records count.
+    """
+
+    problem: Problem
+    typical: Typical
+    lost: float = 0.0
+    weighting: Weighting | None = None
+
+    @classmethod
+    def of(cls, problem: Problem, instead_of: str) -> "Sought":
+        """Return that of a problem whose loss takes the place of squared loss, or of none."""
+        if not instead_of:
+            return cls(problem, Typical(problem))
+        bound = problem.loss.targets.largest
+        return cls(problem, Typical(replace(problem, loss=Squared(bound))), held_bias(bound, problem.loss.slope))
+
+    def minimised(self, ridge: float) -> Minimised:
+        """Return what is minimised with this ridge."""
+        return Minimised(self.problem, ridge, self.weighting)
+
+    @property
+    def least(self) -> Minimised:
+        """The objective with the least ridge that it may have; it raises if that has no minimum to protect."""
+        saturation_of(self.problem.loss)
+        return self.minimised(max(self.problem.ridge, 1e-12))
+
+    @cached_property
+    def bend(self) -> float:
+        """How much the loss bends, over that of the one that was declared."""
+        return self.problem.loss.typical_curvature / self.typical.problem.loss.typical_curvature
+
+    @cached_property
+    def ridges(self) -> np.ndarray:
+        """The ridges to choose among: they pull every loss by the same steps, and depend on no budget and no n."""
+        pulls = ridges(self.typical.problem)
+        return np.unique(np.maximum(self.bend * pulls, pulls[0]))
+
+    def bias(self, larger: np.ndarray | float) -> np.ndarray:
+        """Return what a ridge, or each of several, costs without noise."""
+        pull = np.asarray(larger) / self.bend
+        bias = self.typical.bias(pull)
+        return bias + self.lost * self.typical.kept(pull) if self.lost else bias
+
+    def noise(self, noise: Mechanism, larger: np.ndarray | float) -> np.ndarray:
+        """Return what noise of scale 1 on the sum costs with a ridge, or with each of several."""
+        power = self.typical.gradient_power(noise) / (self.problem.n * self.bend) ** 2
+        return self.typical.noise(power, np.asarray(larger) / self.bend)
 
 
 def composed_corners(
@@ -349,8 +413,8 @@ _WASTE, _MOST_WASTE = 1e-4, 1e-2
 _SOLUTION_SIZE = 10.0
 # What scales are multiplied by until the certificate holds: hardly ever more than the first.
 _GROWTHS = (1.0, 1 + 1e-6, 1 + 1e-5, 1 + 1e-4, 1 + 1e-3)
-# From which share of the targets' bound on pseudo-Huber loss, in the place of squared loss, grows slowly.
-HUBER_SHARE = 0.4
+# Shares of the targets' bound from which on pseudo-Huber loss, in the place of squared loss, grows slowly.
+_HELD_SHARES = (0.05, 0.07, 0.1, 0.14, 0.2, 0.28, 0.4, 0.56, 0.8, 1.1, 1.6, 2.2, 3.2, 4.5, 6.4, 9.0, 12.8)
 
 
 def plan_objective(
@@ -360,25 +424,47 @@ def plan_objective(
 
     "auto" takes the noise whose public trace E|b|² is smallest. Under (epsilon, delta) a pure release is a candidate
     too: in few dimensions it often needs less noise than a Gaussian one. In the place of squared loss, whose slope has
-    no bound, pseudo-Huber loss is minimised: nearly the same where residuals are small.
+    no bound, pseudo-Huber loss is minimised: nearly the same where residuals are small against its own largest slope.
+    Noise grows with that slope, and what is lost by the other loss falls: the plan is that of the least sum.
     """
     limits.require_solvable(problem)
-    problem, instead_of = minimisable(problem)
     if not all(share > 0 for share in shares) or not math.isclose(math.fsum(shares), 1.0, rel_tol=1e-9):
         raise ValueError(f"shares must be positive and add up to 1, got {tuple(shares)!r}.")
+    losses, instead_of = stand_ins(problem)
     best = None
-    for noise in candidates(problem, budget, mechanism):
-        limit = math.inf if best is None else best.predicted - best.substitution
-        best = planned(ObjectivePlan, problem, budget, noise, tuple(shares), limit=limit, instead_of=instead_of) or best
+    for noise in candidates(replace(problem, loss=losses[0]), budget, mechanism):
+        sought = [Sought.of(replace(problem, loss=loss), instead_of) for loss in losses]
+        least = _least_costs(sought, noise, budget)
+        for place in np.argsort(least, kind="stable"):
+            limit = math.inf if best is None else best.predicted
+            if least[place] < limit:
+                found = planned(
+                    ObjectivePlan, sought[place], budget, noise, tuple(shares), limit=limit, instead_of=instead_of
+                )
+                best = found or best
     assert best is not None
     best.require_executable(LONG)
     return best
 
 
-def minimisable(problem: Problem) -> tuple[Problem, str]:
-    """Return the problem with a loss that can be minimised, and the name of the one whose place it takes, if any."""
-    loss = problem.loss.stand_in(HUBER_SHARE)
-    return replace(problem, loss=loss), "" if loss == problem.loss else type(problem.loss).__name__
+def stand_ins(problem: Problem) -> tuple[list[Loss], str]:
+    """Return losses that can be minimised, and the name of the problem's own where they take its place, if they do."""
+    losses = list(dict.fromkeys(problem.loss.stand_in(share) for share in _HELD_SHARES))
+    return losses, "" if problem.loss in losses else type(problem.loss).__name__
+
+
+def _least_costs(offers: Sequence["Sought"], noise: Mechanism, budget: Budget) -> list[float]:
+    """Bound from below what a tilt of the whole budget is predicted to cost with each loss: no Jacobian is counted."""
+    if len(offers) == 1:
+        return [0.0]
+    slope, sensitivity = offers[0].problem.loss.slope, offers[0].least.sensitivity(noise.norm)
+    most = budget.capacity(Epsilon) if noise.kind.is_pure else up(gaussian_mu(budget.amount, budget.delta), 1e-6)
+
+    def least(sought: Sought) -> float:
+        square = (sensitivity / slope * sought.problem.loss.slope / most) ** 2
+        return float(np.min(sought.bias(sought.ridges) + square * sought.noise(noise, sought.ridges))) * (1 - 1e-9)
+
+    return [least(sought) for sought in offers]
 
 
 def candidates(problem: Problem, budget: Budget, mechanism: str) -> list[Mechanism]:
@@ -402,32 +488,30 @@ P = TypeVar("P", bound=ObjectivePlan)
 
 def planned(
     kind: type[P],
-    problem: Problem,
+    sought: Sought,
     budget: Budget,
     noise: Mechanism,
     shares: tuple[float, ...],
     *,
     limit: float = math.inf,
     later: float = 0.0,
-    sought: "Sought | None" = None,
     **fields: Any,
 ) -> P | None:
     """Return the plan of this kind with this noise; None if noise and ridge are predicted to cost a limit or more.
 
     Of a pure budget the shares may leave something; what Gaussian releases take that follow is their mu, ``later``.
     """
-    mechanisms.require_fit(noise, problem)
-    sought = sought or Sought(problem, Typical(problem))
+    mechanisms.require_fit(noise, sought.problem)
     if noise.kind.is_pure:
         costs = [share * down(budget.capacity(Epsilon), 1e-9) for share in shares]
-        offer = _PureTilts(sought, noise, tuple(costs)).best()
+        offer = _PureTilts(sought, noise, tuple(costs)).best(limit)
     elif budget.delta:
         costs = [share * budget.amount for share in shares]
         offer = _GaussianTilts(sought, noise, budget, shares, later).best(limit)
-        if offer is None:
-            return None
     else:
         raise ValueError(f"{budget} does not cover {noise.name} noise on an objective. Use mechanism='auto'.")
+    if offer is None:
+        return None
     outputs = [_OUTPUT_SHARE * cost for cost in costs]
     minimised = sought.minimised(offer.ridge)
     tolerance = _tolerance(minimised, noise, offer.scales, outputs)
@@ -435,7 +519,7 @@ def planned(
     for growth in _GROWTHS:
         try:
             return kind(
-                problem=problem,
+                problem=sought.problem,
                 budget=budget,
                 mechanism=noise.name,
                 ridge=offer.ridge,
@@ -448,34 +532,6 @@ def planned(
             if growth == _GROWTHS[-1]:
                 raise
     raise AssertionError  # the loop returns or raises
-
-
-@dataclass(frozen=True)
-class Sought:
-    """What is to be minimised but for the ridge, and the typical problem that predicts what it is worth.
-
-    ``power`` is what noise is predicted to cost more than on the typical problem, whose loss may be another one.
-    """
-
-    problem: Problem
-    typical: Typical
-    weighting: Weighting | None = None
-    power: float = 1.0
-
-    def minimised(self, ridge: float) -> Minimised:
-        """Return what is minimised with this ridge."""
-        return Minimised(self.problem, ridge, self.weighting)
-
-    @property
-    def least(self) -> Minimised:
-        """The objective with the least ridge that it may have; it raises if that has no minimum to protect."""
-        saturation_of(self.problem.loss)
-        return self.minimised(max(self.problem.ridge, 1e-12))
-
-    def noise(self, noise: Mechanism, ridge: np.ndarray | float) -> np.ndarray:
-        """Return what noise of scale 1 on the sum's gradient is predicted to cost, at a ridge or at each of several."""
-        power = self.power * self.typical.gradient_power(noise) / self.problem.n**2
-        return self.typical.noise(power, ridge)
 
 
 @dataclass(frozen=True)
@@ -495,13 +551,13 @@ class _Predicted:
 
     @cached_property
     def ridges(self) -> np.ndarray:
-        """The ridges to choose among, which depend on neither the budget nor the number of records."""
-        return ridges(self.problem)
+        """The ridges to choose among."""
+        return self.sought.ridges
 
     @cached_property
     def parts(self) -> tuple[np.ndarray, np.ndarray]:
         """The bias at each of them, and what noise of scale 1 costs."""
-        return self.sought.typical.bias(self.ridges), self.sought.noise(self.noise, self.ridges)
+        return self.sought.bias(self.ridges), self.sought.noise(self.noise, self.ridges)
 
     @cached_property
     def sensitivity(self) -> float:
@@ -525,8 +581,8 @@ class _PureTilts(_Predicted):
         cells = self.noise.cell(self.problem) * 2.0**-TILT_BITS
         return [down((1 - _OUTPUT_SHARE) * cost - cells, 1e-9) for cost in self.costs]
 
-    def best(self) -> _Offer:
-        """Return the ridge whose tilts are predicted to cost least."""
+    def best(self, limit: float) -> _Offer | None:
+        """Return the ridge whose tilts are predicted to cost least; None if that is no less than a finite limit."""
         bias, unit = self.parts
 
         def risk(place: int, inner: Sequence[float]) -> float:
@@ -536,7 +592,9 @@ class _PureTilts(_Predicted):
             inner = self._allowed(self.minimised(place))
             return None if inner is None else risk(place, inner)
 
-        place, _ = least_of([risk(place, self.tilts) for place in range(len(bias))], value)
+        place, _ = least_of([risk(place, self.tilts) for place in range(len(bias))], value, least=limit)
+        if place < 0 and math.isfinite(limit):
+            return None
         ridge = float(self.ridges[place]) if place >= 0 else self._needed()
         inner = self._allowed(self.sought.minimised(ridge))
         assert inner is not None

@@ -17,7 +17,7 @@ from epsteps.plans import notation
 from epsteps.plans.notation import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Plan, Published
 from epsteps.plans.requests import Gradient, Gradients
-from epsteps.plans.utility import CLIP_BIAS, Typical, TypicalError, Utility, ridge_bias
+from epsteps.plans.utility import Typical, TypicalError, Utility, clip_bias, ridge_bias
 from epsteps.problem import limits, validate
 from epsteps.problem.problem import Problem
 from epsteps.problem.rounding import up
@@ -236,8 +236,10 @@ class StepsPlan(Plan):
     @property
     def substitution(self) -> float:
         """What clipping the gradients of squared loss is expected to cost."""
-        clipped = self.problem.loss.has_statistics and self.problem.clip is not None
-        return CLIP_BIAS * self.problem.loss.targets.largest**2 if clipped else 0.0
+        problem = self.problem
+        if not problem.loss.has_statistics or problem.clip is None:
+            return 0.0
+        return clip_bias(problem.loss.targets.largest, problem.clip / problem.record_size(2))
 
     def _exact(self) -> ExactError:
         return ExactError(self.steps, assumed_spectrum(self.problem, self.spectrum), self.start_shares)

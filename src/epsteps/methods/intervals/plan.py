@@ -16,7 +16,15 @@ from epsteps.methods.intervals.posterior import Released, Tilts
 from epsteps.methods.intervals.sums import Curvature, Dispersion, Frame, Layout, Mean, Means, Squares, statistic
 from epsteps.methods.intervals.table import LEVELS
 from epsteps.methods.minimum import LONG, Minimum
-from epsteps.methods.objective import ObjectivePlan, candidates, composed_corners, minimisable, planned
+from epsteps.methods.objective import (
+    ObjectivePlan,
+    Sought,
+    candidates,
+    composed_corners,
+    plan_objective,
+    planned,
+    stand_ins,
+)
 from epsteps.plans.plan import Charge, Conversation, Example, Published
 from epsteps.problem import limits, validate
 from epsteps.problem.box import Box
@@ -388,11 +396,13 @@ def plan_intervals(
     ('measured', 0.066, 0.05)
     """
     limits.require_solvable(problem)
-    problem, instead_of = minimisable(problem)
+    _, instead_of = stand_ins(problem)
+    if instead_of:
+        problem = plan_objective(problem, budget, mechanism=mechanism).problem
     best = None
     for noise in candidates(problem, budget, mechanism):
         asked = {"level": level, "robust": robust, "instead_of": instead_of}
-        limit = math.inf if best is None else best.predicted - best.substitution
+        limit = math.inf if best is None else best.predicted
         best = _planned(problem, budget, noise, limit, asked) or best
     assert best is not None
     best.require_executable(LONG)
@@ -403,15 +413,16 @@ def _planned(
     problem: Problem, budget: Budget, noise: Mechanism, limit: float, asked: dict[str, Any]
 ) -> IntervalPlan | None:
     """Return the plan with this noise; None if its noise and ridge are predicted to cost a finite limit or more."""
+    sought = Sought.of(problem, asked["instead_of"])
     kind, capacity, found = noise.kind, budget.capacity(noise.kind), None
     if capacity > 0 and obstacle(problem) is None:
         found = headline(problem, kind, capacity)
     if found is None or found.r > 1:
-        return planned(IntervalPlan, problem, budget, noise, (1.0,), limit=limit, **asked)
+        return planned(IntervalPlan, sought, budget, noise, (1.0,), limit=limit, **asked)
     dispersion = _DISPERSION if asked["robust"] or not problem.loss.is_likelihood else 0.0
     shares = {"sizes": _SIZES, "curvature": found.share, "dispersion": dispersion}
     # Certificates are rounded up, so what may be spent is rounded down by more than that.
     bought = {name: share * down(capacity, 1e-9) for name, share in shares.items()}
     left = (1 - math.fsum(shares.values()),) if kind.is_pure else (1.0,)
     later = 0.0 if kind.is_pure else _mu(tuple(bought.values()))
-    return planned(IntervalPlan, problem, budget, noise, left, limit=limit, later=later, **asked, **bought)
+    return planned(IntervalPlan, sought, budget, noise, left, limit=limit, later=later, **asked, **bought)
