@@ -35,7 +35,7 @@ _OFF_CENTRE = 0.5
 _GAIN, _MEAN_SHARE, _GAIN_POWER = 0.5, 0.2, 0.8
 # What slopes that are held within a share of the targets' bound cost in squared loss, over the square of that bound, is
 # _HELD_BIAS/(1 + share/_HELD_TURN)^4: the geometric mean over nine real tables for shares from 0.05 to 3.2. On single
-# ones it is up to seven times more or less, as residuals are wider and more skewed or less so. Clipping changes only the
+# ones it is up to seven times more or less, as residuals are wider or more skewed. Clipping changes only the
 # residuals beyond the clip, where the loss changes all of them: it costs this share of that.
 _HELD_BIAS, _HELD_TURN, _CLIPPED = 3e-3, 0.3, 0.1
 # Multiples of it are spread evenly over [0, 1], in no order.
