@@ -21,6 +21,7 @@ from epsteps.methods.curvature import (
     MatrixNoise,
     Model,
     Moments,
+    Spread,
     Whitening,
     covariance,
     decode_moments,
@@ -374,7 +375,6 @@ def test_correlated_records_are_solved_within_three_times_the_limit(intercept):
     plan = es.plan(problem, es.Pure(2.0), "curvature")
     excess, limit = excess_and_limit(problem, y, X, plan, range(10))
     assert 0.5 * limit < excess.mean() < 3 * limit
-    assert es.plan(problem, es.Pure(2.0), release="iterates").method == "curvature first"
 
 
 def test_least_squares_are_solved():
@@ -416,18 +416,15 @@ def test_what_is_not_covered_is_refused():
         es.plan(problem_of(es.Box(0, 1)), es.Pure(1.0), "curvature", mechanism="gaussian")
 
 
-def test_whether_descent_is_preferred_does_not_depend_on_the_targets_unit():
+def test_whether_descent_is_expected_to_be_better_does_not_depend_on_the_targets_unit():
     """Noise and start both grow with the square of the bound, where no ridge is added."""
     every = set()
     for epsilon in (0.002, 0.02, 0.1, 1.0, 10.0):
-        found = {
-            es.plan(
-                es.Problem(es.Squared(bound), es.Box(0, 1), ridge=0.5, n=20_000, d=20),
-                es.Pure(epsilon),
-                release="iterates",
-            ).method
-            for bound in (1e-3, 0.03, 0.5)
-        }
+        found = set()
+        for bound in (1e-3, 0.03, 0.5):
+            problem = es.Problem(es.Squared(bound), es.Box(0, 1), ridge=0.5, n=20_000, d=20)
+            plans = [es.plan(problem, es.Pure(epsilon), method) for method in ("curvature", "descent")]
+            found.add(min(plans, key=lambda plan: plan.utility.expected).method)
         assert len(found) == 1
         every |= found
     assert every == {"nesterov", "curvature first"}
@@ -543,10 +540,11 @@ def test_the_page_of_a_plan_divides_all_of_the_budget(kind):
     assert sum(shares) + 100 * plan.moments / (plan.moments + plan.rest) == pytest.approx(100, abs=0.3)
 
 
-def test_descent_is_preferred_where_noise_hides_the_curvature():
+def test_descent_is_expected_to_be_better_where_noise_hides_the_curvature():
     hidden, seen = problem_of(es.Box(0, 1), n=20_000, d=50), problem_of(es.Box(0, 1), n=100_000, d=20)
-    assert es.plan(hidden, es.Pure(0.1), release="iterates").method == "nesterov"
-    assert es.plan(seen, es.Pure(1.0), release="iterates").method == "curvature first"
+    for problem, epsilon, best in ((hidden, 0.1, "descent"), (seen, 1.0, "curvature")):
+        plans = {name: es.plan(problem, es.Pure(epsilon), name) for name in ("curvature", "descent")}
+        assert min(plans, key=lambda name: plans[name].utility.expected) == best
 
 
 def hostile_matrix(k: int, largest: float, seed: int) -> np.ndarray:
@@ -621,8 +619,7 @@ def test_uniform_features_in_fifty_dimensions_are_solved_and_not_worse_than_no_m
     rng = np.random.default_rng(0)
     X, w = rng.uniform(0, 1, (problem.n, 50)), rng.standard_normal(50)
     data = es.Rows(problem, X, np.where((X - 0.5) @ w + 0.3 * rng.standard_normal(problem.n) > 0, 1.0, -1.0))
-    plan = es.plan(problem, es.Pure(1.0), release="iterates")
-    assert isinstance(plan, es.CurvaturePlan)
+    plan = es.plan(problem, es.Pure(1.0), "curvature")
     values = [data.value(es.run(plan, data, seed=seed).x) for seed in (0, 2, 3)]
     assert max(values) < 0.8 * np.log(2)
 
@@ -648,7 +645,7 @@ def test_a_budget_whose_noise_cannot_be_drawn_is_refused_with_the_plan(budget):
     with pytest.raises(ValueError, match="does not fit the integers that the curvature method releases"):
         plan_curvature(problem, budget)
     if budget.amount < 1e14:
-        assert es.plan(problem, budget, release="iterates").method == "nesterov"
+        assert es.plan(problem, budget, release="iterates").method != "curvature first"
 
 
 @pytest.mark.parametrize("name", DOMAINS)
@@ -710,13 +707,40 @@ def test_a_released_gradient_counts_as_no_longer_than_a_gradient_can_be(loss):
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("budget", [es.Pure(0.01), es.Concentrated(1e-7), es.Approximate(0.01, 1e-6)], ids=str)
-def test_where_nothing_can_be_learnt_the_default_ends_at_0(budget):
+def test_where_nothing_can_be_learnt_the_default_is_hardly_worse_than_0(budget):
     problem = es.Problem(es.Logistic(), es.Box(0, 1), ridge=1e-3, n=500, d=20)
     plan = es.plan(problem, budget, release="iterates")
     rng = np.random.default_rng(2)
-    data = es.Rows(problem, rng.uniform(0, 1, (500, 20)), np.ones(500))
+    data = es.Rows(problem, rng.uniform(0, 1, (500, 20)), np.where(rng.random(500) < 0.5, 1.0, -1.0))
     for seed in range(3):
-        assert not np.any(es.run(plan, data, seed=seed).x)
+        assert data.value(es.run(plan, data, seed=seed).x) < 1.02 * np.log(2)
+
+
+def heavy_tails(n: int, d: int) -> np.ndarray:
+    """Return records in [0, 1]^d of which a few are far out, in pairs of columns that go together."""
+    rng = np.random.default_rng(0)
+    X = np.minimum(np.exp(1.2 * rng.standard_normal((n, d))) / 40, 1.0)
+    X[:, 1] = np.clip(X[:, 0] * (1 + 0.1 * rng.standard_normal(n)), 0, 1)
+    return X
+
+
+def test_heavy_tails_lead_no_step_too_far():
+    """Shortened records lose most of such columns' variance: steps went two to four times too far, and then further."""
+    problem = es.Problem(es.Squared(1.0), es.Box(0, 1), ridge=1e-3, n=20_000, d=8)
+    X = heavy_tails(problem.n, problem.d)
+    rng = np.random.default_rng(1)
+    y = np.clip(2 * X @ rng.standard_normal(8) + 0.1 * rng.standard_normal(problem.n), -1, 1)
+    plan = es.plan(problem, es.Pure(20.0), "curvature")
+    data, excess, limit = es.Rows(problem, X, y), *excess_and_limit(problem, y, X, plan, range(6))
+    print(excess / limit)
+    for seed in range(3):
+        run = es.run(plan, data, seed=seed)
+        spread = Spread(run.extras["mean"], run.extras["covariance"])
+        hessian = plan.model(spread).derivatives(run.x)[1]
+        true = data.hessian(run.x) + (plan.ridge - problem.ridge) * np.eye(8)
+        print(np.max(np.linalg.eigvals(np.linalg.solve(hessian, true)).real))
+        assert np.max(np.linalg.eigvals(np.linalg.solve(hessian, true)).real) < 1.7
+    assert excess.mean() < 5 * limit
 
 
 def test_a_corrected_model_changes_as_the_gradients_did():
