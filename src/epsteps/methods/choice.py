@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from inspect import Parameter, signature
 from typing import Any, overload
 
@@ -36,7 +37,7 @@ _LARGEST_AMOUNT = 1e14
 _RIDGE_STEP, _LARGEST_RIDGE = 4.0, 4.0
 # What the first of two minima may get of the budget. Where epsilons add, the less the better for their mean, down to
 # where it no longer pays for its own Jacobian; where mu² adds, halves compose best.
-_PURE_FIRST, _GAUSSIAN_FIRST = (0.05, 0.1, 0.15, 0.2, 0.3, 0.5), (0.5,)
+_PURE_FIRST, _GAUSSIAN_FIRST = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5), (0.5,)
 
 
 @overload
@@ -175,12 +176,14 @@ def _plan_sequential(
     """
     if shares is not None:
         return plan_objective(problem, budget, mechanism=mechanism, shares=shares)
-    plans = [
-        plan_objective(problem, budget, mechanism=noise.name, shares=(first, 1 - first))
-        for noise in candidates(problem, budget, mechanism)
-        for first in noise.kind.either(_PURE_FIRST, _GAUSSIAN_FIRST)
-    ]
-    return min(plans, key=lambda plan: plan.predicted)
+    best: ObjectivePlan | None = None
+    for noise in candidates(problem, budget, mechanism):
+        planned = partial(plan_objective, problem, budget, mechanism=noise.name)
+        if best is None or planned().predicted < best.predicted:  # two are no better than one with all of the budget
+            plans = [planned(shares=(first, 1 - first)) for first in noise.kind.either(_PURE_FIRST, _GAUSSIAN_FIRST)]
+            best = min([*([best] if best else []), *plans], key=lambda plan: plan.predicted)
+    assert best is not None
+    return best
 
 
 def _plan_descent(problem: Problem, budget: Budget, **options: Any) -> Plan:

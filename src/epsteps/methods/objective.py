@@ -285,9 +285,13 @@ class ObjectivePlan(OfMinimum, Plan):
     @property
     def facts(self) -> dict[str, str]:
         """Lines of the plan's page."""
+        published, watched, count = "the minima, each once", "", len(self.scales)
+        if count > 1:
+            published = f"{count} minima, each once, and their weighted mean, which is the model"
+            watched = "; where others watch it, use method='curvature' or 'descent'"
         return {
             "Problem": problem_fact(self.problem, self.ridge),
-            "Published": "the minima, each once; the solver's iterates, their number and its time stay private",
+            "Published": f"{published}; the solver's iterates, their number and its time stay private{watched}",
             "Solver": f"stops where the gradient of the sum is below {self.tolerance:.3g}; noise of scale "
             f"{max(self.output_scales):.3g} on the model covers the rest, at epsilon {sum(self.output_costs):.3g}",
         }
