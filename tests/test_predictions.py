@@ -65,10 +65,12 @@ def test_what_noise_costs_on_a_model_is_half_a_trace():
 
 @pytest.mark.parametrize(("kind", "power"), [(Epsilon, 2), (Rho, 1)])
 def test_the_predicted_error_of_gradients_is_little_more_than_that_of_one(kind, power):
-    """A Hessian without error leaves nothing of the start, and the last gradient gets most of what is left."""
+    """The last gradient gets most of what is left; each step leaves a fifth of the start where noise leaves nothing."""
+    steps = kind.either(3, 4)
     for left in (1.0, 0.7, 0.5):
-        found = predicted_excess(0.0, kind, 1e-6, 100.0, left)
-        assert 1e-6 * left**-power < found < 3.5e-6 * (left - 0.04) ** -power
+        found = predicted_excess(0.0, kind, 1e-6, 1e-3, left) - 1e-3 * 0.2 ** (2 * steps)
+        assert 1e-6 * left**-power < found < 4.2e-6 * (left - 0.04) ** -power
+        assert predicted_excess(0.0, kind, 1e-30, 100.0, left) == pytest.approx(100 * 0.2 ** (2 * steps))
     for need, limit in ((1e9, 1e-6), (1e-6, 1e9)):
         assert predicted_excess(need, kind, limit, 100.0, 1.0) == 100.0
 

@@ -7,7 +7,7 @@ error that public and bought numbers predict.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -109,11 +109,10 @@ class Bought:
 
 
 class Choice(NamedTuple):
-    """A cap, noise and weights."""
+    """Noise, and what is minimised: with a cap on slopes and weights, or without."""
 
-    cap: float
     noise: Mechanism
-    weighting: Weighting | None
+    sought: Sought
 
 
 class Chosen(NamedTuple):
@@ -217,19 +216,25 @@ class AdaptivePlan(Plan):
         It is a function of public and bought numbers. The plan for records that fill their domain, without a cap, was
         made beforehand: there is always one.
         """
-        best = None
-        for choice in sorted(self._choices(bought), key=lambda choice: not choice.noise.kind.is_pure):
-            best = self._planned(choice, bought, math.inf if best is None else best.expected) or best
+        best: Chosen | None = None
+        for least, place, choice in sorted(self._offers(bought)):
+            if best is None or least < best.expected:
+                best = self._planned(choice, math.inf if best is None else best.expected) or best
         return best or self._declared
 
     @cached_property
     def _declared(self) -> Chosen:
         """The plan for records of which nothing is known but their domain."""
-        plain = self._choices(Bought({}))[0]
-        found = self._planned(plain, Bought({}), math.inf)
+        found = self._planned(self._choices(Bought({}))[0], math.inf)
         if found is None:
             raise ValueError(f"there is no noise for a minimum with {self.budget}. Use a larger budget.")
         return found
+
+    def _offers(self, bought: Bought) -> Iterator[tuple[float, int, Choice]]:
+        """Yield every choice that there is noise for, with a lower bound on what it is predicted to cost."""
+        for place, choice in enumerate(self._choices(bought)):
+            with suppress(ValueError):
+                yield choice.sought.least_cost(choice.noise, self._left), place, choice
 
     def _choices(self, bought: Bought) -> list[Choice]:
         noises: list[tuple[Mechanism, Weighting | None]] = []
@@ -241,32 +246,30 @@ class AdaptivePlan(Plan):
                     mean = 1 - (1 - quantile(self.problem.n, self.price)) / 4
                     noise = ball if norm == 2 else mechanisms.named("laplace")
                     noises.append((noise, Weighting(norm, radius, mean)))
-        caps = [cap for cap in CAPS if self.problem.loss.capped(cap) is not None]
-        return [Choice(cap, *noise) for cap, noise in product(caps, noises)]
+        typical, choices = Seen(self.problem, bought.length(self.problem), bought.rarer), []
+        for (cap, lost), (noise, weighting) in product(CAPS.items(), noises):
+            if (loss := self.problem.loss.capped(cap)) is not None:
+                lost += _WEIGHTED if weighting else 0.0
+                choices.append(Choice(noise, Sought(replace(self.problem, loss=loss), typical, lost, weighting)))
+        return choices
 
-    def _planned(self, choice: Choice, bought: Bought, limit: float) -> Chosen | None:
+    def _planned(self, choice: Choice, limit: float) -> Chosen | None:
         """Return a plan for this choice with its predicted error; None where there is none below the limit."""
-        capped = replace(self.problem, loss=self.problem.loss.capped(choice.cap))
-        typical = Seen(self.problem, bought.length(self.problem), bought.rarer)
-        lost = CAPS[choice.cap] + (_WEIGHTED if choice.weighting else 0.0)
-        sought = Sought(capped, typical, lost, choice.weighting)
+        noise, sought = choice
         with suppress(ValueError):
-            plan = planned(
-                WeightedPlan,
-                sought,
-                self._within(self.rest),
-                choice.noise,
-                (1.0,),
-                limit=limit,
-                weighting=choice.weighting,
-            )
+            weights = {"weighting": sought.weighting}
+            plan = planned(WeightedPlan, sought, self._left, noise, (1.0,), limit=limit, **weights)
             if plan is not None:
-                noise = plan.scales[0] ** 2 * float(sought.noise(choice.noise, plan.ridge))
-                expected = float(sought.bias(plan.ridge)) + noise
+                expected = float(sought.bias(plan.ridge) + plan.scales[0] ** 2 * sought.noise(noise, plan.ridge))
                 if expected < limit:
                     plan.require_executable(LONG)
                     return Chosen(plan, expected)
         return None
+
+    @cached_property
+    def _left(self) -> Budget:
+        """What the minimum may cost."""
+        return self._within(self.rest)
 
     @cached_property
     def guessed(self) -> Chosen:

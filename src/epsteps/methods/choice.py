@@ -2,18 +2,17 @@
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from inspect import Parameter, signature
 from typing import Any, overload
 
 from epsteps.bounds.steps import Method, nesterov
-from epsteps.budgets import Approximate, Budget, Concentrated, Pure, Rho, mechanisms
+from epsteps.budgets import Approximate, Budget, Concentrated, Pure, mechanisms
 from epsteps.methods.adaptive import plan_adaptive
-from epsteps.methods.curvature import UndrawableError
 from epsteps.methods.curvature.plan import plan_curvature
 from epsteps.methods.intervals.plan import plan_intervals
-from epsteps.methods.objective import plan_objective
+from epsteps.methods.objective import ObjectivePlan, candidates, plan_objective
 from epsteps.methods.output import plan_output
 from epsteps.methods.statistics import plan_statistics
 from epsteps.methods.steps import StepsPlan, plan_steps, typical_error
@@ -40,8 +39,9 @@ _LARGEST_AMOUNT = 1e14
 _RIDGE_STEP, _LARGEST_RIDGE = 4.0, 4.0
 # Descent on squared loss holds slopes within this share of the targets' bound.
 _CLIP_SHARE = 0.4
-# Shares of the budget of sequential releases: most goes to the last where epsilons add, and evenly where mu² does.
-_PURE_SHARES, _GAUSSIAN_SHARES = (0.05, 0.1, 0.85), (1 / 3, 1 / 3, 1 / 3)
+# What the first of two minima may get of the budget. Where epsilons add, the less the better for their mean, down to
+# where it no longer pays for its own Jacobian; where mu² adds, halves compose best.
+_PURE_FIRST, _GAUSSIAN_FIRST = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5), (0.5,)
 
 
 @overload
@@ -74,12 +74,14 @@ def plan(
         ``gd``, ``heavy_ball``, ``nesterov`` (the default), ``multistage`` or ``restarted_nesterov`` for the steps of
         the paper, with the options of ``methods.steps.plan_steps``. Or the name of a method that makes its own
         choices: "objective" (objective perturbation), "output" (noise on the minimum), "statistics" (noisy sufficient
-        statistics, for squared loss); "sequential" (several tilted minima, all published), "curvature" (a private
+        statistics, for squared loss); "sequential" (two tilted minima, both published), "curvature" (a private
         second moment, then three gradients), "descent" (Nesterov's method with noise of the domain's shape, scaled at
         each point); or "auto", which is the default where ``release`` is given. "objective" takes ``intervals=0.95``,
         which buys what intervals for the coefficients need, and ``robust=True`` with it.
     release : "final" or "iterates", optional
-        What is published: the last model alone, or everything along the way. The less, the more accurate.
+        What is published: the last model alone, or every point that is released along the way. The less, the more
+        accurate: "auto" chooses among more methods for the former. What stays private then is on the plan's page: of
+        minima, the solver that found them. Where others watch the computation itself, name "curvature" or "descent".
     **options
         Those of the method.
 
@@ -135,32 +137,58 @@ def _chosen(problem: Problem, budget: Budget, release: str, options: dict[str, A
     if len(names) == 1:
         return names[0], None
     plans: list[tuple[str, Plan]] = []
+    refusals: list[ValueError] = []
     for name in names:
-        with suppress(UndrawableError):
+        try:
             plans.append((name, _PLANNERS[name](problem, budget)))
+        except ValueError as refusal:  # of one method: the others may still cover the problem
+            refusals.append(refusal)
+    if not plans:
+        raise refusals[0]
     return min(plans, key=lambda pair: pair[1].utility.expected or 0.0)
 
 
 def _candidates(problem: Problem, release: str) -> list[str]:
-    """Return the methods that cover a problem and publish no more than this."""
-    loss, room = problem.loss, _has_room_for_moments(problem)
+    """Return the methods that cover a problem and publish no more than this.
+
+    A final model is chosen among all of them: publishing less is then never expected to be worse. Two minima are left
+    out there, as one of the same family with the whole budget is better.
+    """
+    loss, room, is_clipped = problem.loss, _has_room_for_moments(problem), problem.clip is not None
+    # Where slopes have no bound, the noise of gradients at points that no plan knows yet cannot be predicted.
+    is_modelled = loss.proved and loss.surrogate is not None and math.isfinite(loss.slope) and not is_clipped and room
+    everything = ["curvature", "descent"] if is_modelled else ["descent"]
+    if not loss.proved:
+        return everything
+    if is_clipped:  # there is no minimum, and what is declared for a final model alone is refused
+        return ["objective"] if release == "final" else everything
     if release == "iterates":
-        covered = loss.proved and loss.surrogate is not None and problem.clip is None and room
-        return ["curvature", "descent"] if covered else ["descent"]
-    if loss.has_statistics and room:
-        return ["objective", "statistics"]
-    return ["objective"] if loss.proved else ["descent"]
+        return ["sequential", *everything]
+    adaptive = ["adaptive"] if loss.saturation is not None else []
+    return [*adaptive, "objective", *(["statistics"] if loss.has_statistics and room else []), *everything]
 
 
 def _has_room_for_moments(problem: Problem) -> bool:
     return problem.d <= limits.LARGEST_MOMENTS
 
 
-def _plan_sequential(problem: Problem, budget: Budget, **options: Any) -> Plan:
-    chosen: dict[str, Any] = {"shares": _PURE_SHARES}
-    if budget.delta:
-        chosen = {"shares": _GAUSSIAN_SHARES, "mechanism": mechanisms.smallest(problem, Rho).name}
-    return plan_objective(problem, budget, **(chosen | options))
+def _plan_sequential(
+    problem: Problem, budget: Budget, *, mechanism: str = "auto", shares: Sequence[float] | None = None
+) -> ObjectivePlan:
+    """Plan two tilted minima, or as many as there are shares; all are published, and their mean is the model.
+
+    The noise, and what the first one gets, are those of the smallest expected error.
+    """
+    if shares is not None:
+        return plan_objective(problem, budget, mechanism=mechanism, shares=shares)
+    best: ObjectivePlan | None = None
+    for noise in candidates(problem, budget, mechanism):
+        planned = partial(plan_objective, problem, budget, mechanism=noise.name)
+        if best is None or planned().predicted < best.predicted:  # two are no better than one with all of the budget
+            plans = [planned(shares=(first, 1 - first)) for first in noise.kind.either(_PURE_FIRST, _GAUSSIAN_FIRST)]
+            best = min([*([best] if best else []), *plans], key=lambda plan: plan.predicted)
+    assert best is not None
+    return best
 
 
 def _plan_descent(problem: Problem, budget: Budget, **options: Any) -> Plan:
@@ -225,7 +253,7 @@ _PLANNERS = {
     "descent": _plan_descent,
 }
 # Planners that pass their options on, and to whom.
-_PASSED_ON: dict[Callable[..., Any], Callable[..., Any]] = {_plan_sequential: plan_objective, _plan_descent: plan_steps}
+_PASSED_ON: dict[Callable[..., Any], Callable[..., Any]] = {_plan_descent: plan_steps}
 
 
 _LARGEST_EPSILON = 1e9

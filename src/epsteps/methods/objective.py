@@ -287,9 +287,13 @@ class ObjectivePlan(OfMinimum, Plan):
     @property
     def facts(self) -> dict[str, str]:
         """Lines of the plan's page."""
+        published, watched, count = "the minima, each once", "", len(self.scales)
+        if count > 1:
+            published = f"{count} minima, each once, and their weighted mean, which is the model"
+            watched = "; where others watch it, use method='curvature' or 'descent'"
         return {
             "Problem": problem_fact(self.problem, self.ridge),
-            "Published": "the minima, each once; the solver's iterates, their number and its time stay private",
+            "Published": f"{published}; the solver's iterates, their number and its time stay private{watched}",
             "Solver": f"stops where the gradient of the sum is below {self.tolerance:.3g}; noise of scale "
             f"{max(self.output_scales):.3g} on the model covers the rest, at epsilon {sum(self.output_costs):.3g}",
         }
@@ -393,6 +397,12 @@ class Sought:
         power = self.typical.gradient_power(noise) / (self.problem.n * self.bend) ** 2
         return self.typical.noise(power, np.asarray(larger) / self.bend)
 
+    def least_cost(self, noise: Mechanism, budget: Budget) -> float:
+        """Bound from below what a tilt of the whole budget is predicted to cost: no Jacobian is counted."""
+        most = budget.capacity(Epsilon) if noise.kind.is_pure else up(gaussian_mu(budget.amount, budget.delta), 1e-6)
+        square = (self.least.sensitivity(noise.norm) / most) ** 2
+        return float(np.min(self.bias(self.ridges) + square * self.noise(noise, self.ridges))) * (1 - 1e-9)
+
 
 def composed_corners(
     kappa: float, saturation: Saturation, epsilon: float, mus: Sequence[float], later: float = 0.0
@@ -434,7 +444,7 @@ def plan_objective(
     best = None
     for noise in candidates(replace(problem, loss=losses[0]), budget, mechanism):
         sought = [Sought.of(replace(problem, loss=loss), instead_of) for loss in losses]
-        least = _least_costs(sought, noise, budget)
+        least = [each.least_cost(noise, budget) for each in sought] if len(sought) > 1 else [0.0]
         for place in np.argsort(least, kind="stable"):
             limit = math.inf if best is None else best.predicted
             if least[place] < limit:
@@ -451,20 +461,6 @@ def stand_ins(problem: Problem) -> tuple[list[Loss], str]:
     """Return losses that can be minimised, and the name of the problem's own where they take its place, if they do."""
     losses = list(dict.fromkeys(problem.loss.stand_in(share) for share in _HELD_SHARES))
     return losses, "" if problem.loss in losses else type(problem.loss).__name__
-
-
-def _least_costs(offers: Sequence["Sought"], noise: Mechanism, budget: Budget) -> list[float]:
-    """Bound from below what a tilt of the whole budget is predicted to cost with each loss: no Jacobian is counted."""
-    if len(offers) == 1:
-        return [0.0]
-    slope, sensitivity = offers[0].problem.loss.slope, offers[0].least.sensitivity(noise.norm)
-    most = budget.capacity(Epsilon) if noise.kind.is_pure else up(gaussian_mu(budget.amount, budget.delta), 1e-6)
-
-    def least(sought: Sought) -> float:
-        square = (sensitivity / slope * sought.problem.loss.slope / most) ** 2
-        return float(np.min(sought.bias(sought.ridges) + square * sought.noise(noise, sought.ridges))) * (1 - 1e-9)
-
-    return [least(sought) for sought in offers]
 
 
 def candidates(problem: Problem, budget: Budget, mechanism: str) -> list[Mechanism]:

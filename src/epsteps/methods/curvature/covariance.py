@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_factor, cho_solve, eigh
 
 from epsteps.budgets import Cost, mechanisms
 from epsteps.budgets.mechanisms import Mechanism
@@ -108,8 +108,8 @@ _AIM, USABLE, _PARTIAL = 0.15, 0.75, 0.5
 _LEAST_COLUMNS = 3
 # A constant coordinate, whose products with the others are their means, has this share of the squared length.
 CONSTANT = 1 / 3
-# Shortened records lose at most this share of their second moment, or the loss is not made up for.
-_LARGEST_CORRECTION = 1.5
+# Of what shortened records lose of a column's variance, up to this many times what is left is made up for.
+_LARGEST_CORRECTION = 4.0
 # Eigenvalues are not believed below this share of the noise's largest, and grow by what exceeds _TOLERATED of it.
 _FLOOR, _TOLERATED = 0.5, 0.1
 # Columns without a released covariance count as if they varied more: smaller steps, where little is known.
@@ -267,9 +267,16 @@ def is_positive(matrix: np.ndarray) -> bool:
 
 
 def definite(matrix: np.ndarray, least: float, largest: float = np.inf) -> Definite:
-    """Return a finite symmetric matrix with its eigenvalues held between these."""
-    values, vectors = np.linalg.eigh(matrix)
-    return Definite(np.clip(values, least, largest), vectors)
+    """Return a finite symmetric matrix with its eigenvalues held between these.
+
+    LAPACK's fast algorithm may fail to converge, which would be an exception after the charge, and its plain one too.
+    The row sums of absolute values then stand for them: as a diagonal they are no flatter than the matrix (Gershgorin).
+    """
+    for driver in ("evd", "ev"):
+        with suppress(np.linalg.LinAlgError):
+            values, vectors = eigh(matrix, driver=driver, check_finite=False)
+            return Definite(np.clip(values, least, largest), vectors)
+    return Definite(np.clip(np.abs(matrix).sum(axis=0), least, largest), np.eye(len(matrix)))
 
 
 def held(x: np.ndarray, radius: float) -> np.ndarray:
@@ -349,19 +356,25 @@ def _denoised(
     noise: MatrixNoise,
     curvature: float,
 ) -> np.ndarray:
-    """Return the whitened covariance: its off-diagonal part shrunk toward the prior as James and Stein do."""
+    """Return the whitened covariance: its off-diagonal part shrunk toward the prior as James and Stein do.
+
+    Shortened records vary less than records do, and those columns by far the most whose tails are heavy. A Hessian that
+    is too flat there leads every step too far, and more so each time. So each column is stretched to the variance that
+    its squares, which are not shortened, say that it has; correlations stay as they were released.
+    """
     k, weights, chosen = len(inner), whitening.weights, whitening.columns
     known, known_noise = np.diag(start), weights**2 * moments.variance_noise[chosen]
     own = np.diag(inner)
-    stretch = np.clip(known.sum() / max(own.sum(), 1e-9), 1.0, _LARGEST_CORRECTION)
-    change = stretch * inner - start
+    lost = np.clip(known / np.maximum(own, noise.diagonal), 1.0, _LARGEST_CORRECTION)
+    change = inner * np.sqrt(np.outer(lost, lost)) - start
     np.fill_diagonal(change, 0.0)
-    kept = max(0.0, 1 - k * (k - 1) * noise.off**2 / max(float(np.sum(change**2)), 1e-300))
+    power = noise.off**2 * float(np.sum(lost) ** 2 - np.sum(lost**2))
+    kept = max(0.0, 1 - power / max(float(np.sum(change**2)), 1e-300))
     shrunk = start + kept * change
     share = (noise.diagonal / np.hypot(noise.diagonal, known_noise)) ** 2  # by precision: what is known gets this much
-    diagonal = (1 - share) * np.maximum(own, 0) + share * known
+    diagonal = (1 - share) * np.maximum(own * lost, 0) + share * known
     np.fill_diagonal(shrunk, np.maximum(diagonal, 0.3 * np.minimum(known, known_noise)))
-    error = curvature * noise.edge * kept
+    error = curvature * noise.edge * kept * float(np.mean(lost))
     excess = max(0.0, error - _TOLERATED) / curvature
     return definite(shrunk, _FLOOR * error / curvature).matrix + excess * np.eye(k)
 
