@@ -217,7 +217,7 @@ class AdaptivePlan(Plan):
         made beforehand: there is always one.
         """
         best: Chosen | None = None
-        for least, place, choice in sorted(self._offers(bought)):
+        for least, _, choice in sorted(self._offers(bought), key=lambda offer: offer[:2]):
             if best is None or least < best.expected:
                 best = self._planned(choice, math.inf if best is None else best.expected) or best
         return best or self._declared
