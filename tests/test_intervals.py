@@ -64,7 +64,7 @@ def test_noise_that_is_taken_off_has_the_law_of_noise_that_was_added(noise):
 @pytest.mark.parametrize("value", [-0.3, 0.05, 1.0])
 def test_a_dispersion_is_drawn_and_never_a_floor(value):
     """The released number less its Laplace noise, given that this is positive."""
-    draws = make(dispersion=(value, 0.1)).dispersions(np.random.default_rng(3), 20_000)
+    draws = make(dispersion=(np.array([value]), np.array([0.1]))).dispersions(np.random.default_rng(3), 20_000)[:, 0]
     law = stats.laplace(value, 0.1)
     assert stats.kstest(draws, lambda phi: 1 - law.sf(phi) / law.sf(0)).pvalue > 1e-3
     assert draws.min() > 0
@@ -383,6 +383,19 @@ def test_a_loss_that_is_no_likelihood_needs_a_dispersion():
     sampling = [np.sqrt(1 - each.privacy) * each.stderr for each in (wide, narrow)]
     np.testing.assert_allclose(sampling[0] / sampling[1], 4.0, rtol=0.2)
     assert table(released, target="sample").kind == "measured"
+
+
+def test_a_dispersion_of_each_coefficient_is_that_of_its_own_variance():
+    """Between coefficients correlations stay: a contrast of two has the variance of their difference."""
+    phi = np.array([0.25, 1.0, 4.0, 9.0, 1.0, 1.0])
+    tilts = gaussian_tilts(1e-9, 6)
+    rows = np.vstack([np.eye(6), [1, 0, -1, 0, 0, 0]])
+    released = [measurable(6, 1.0, 0.001, tilts=tilts, dispersion=(it, 1e-3 * it)) for it in (np.ones(1), phi)]
+    one, each = (table(it, contrasts=rows) for it in released)
+    expected = np.append(np.sqrt(phi), np.sqrt((0.25 + 4.0) / 2))
+    np.testing.assert_allclose(each.stderr / one.stderr, expected, rtol=0.04)
+    assert "for each coefficient" in str(each).replace("\n  ", " ")
+    assert "one released factor" in str(one).replace("\n  ", " ")
 
 
 @pytest.mark.parametrize(

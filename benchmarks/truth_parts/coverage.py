@@ -305,7 +305,8 @@ def _beside(found: list[Result]) -> list[str]:
 def bugs_markdown(pieces: list[dict]) -> str:
     """Return what each planted bug does to coverage, and whether some cell finds it.
 
-    It is found if intervals, or the measured ones among them, cover less than the band allows by two standard errors.
+    It is found if intervals, or the measured ones among them, cover less than the band allows by two standard errors;
+    or some number of them, by bounds of 95 % that hold for all numbers.
     """
     names = [cell.name for cell in PLANTED]
     lines = [f"| bug | {' | '.join(names)} | found |", "| --- |" + " --- |" * (len(names) + 1)]
@@ -327,7 +328,10 @@ def bugs_markdown(pieces: list[dict]) -> str:
 
 def _falls_short(result: Result, target: str) -> bool:
     for hits in (result.hits(target), result.measured_hits(target)):
+        if len(hits) < PIECE:
+            continue
         means = hits.mean(axis=1)
-        if len(means) >= PIECE and np.mean(means) + 2 * np.std(means, ddof=1) / np.sqrt(len(means)) < BAND[0]:
+        worst = upper(int(hits.sum(axis=0).min()), len(hits), 0.025 / hits.shape[1])
+        if min(worst, np.mean(means) + 2 * np.std(means, ddof=1) / np.sqrt(len(means))) < BAND[0]:
             return True
     return False

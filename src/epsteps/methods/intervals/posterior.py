@@ -53,9 +53,10 @@ class Released:
         independent Gaussian entries of deviation ``scale`` on the diagonal, and scale/√2 off it.
     scale : float
         Of the noise in the mean.
-    dispersion : (float, float), optional
+    dispersion : (array, array), optional
         A released phi, such that slopes have the covariance phi (H - ridge), and the scale of its Laplace noise
-        (deviation of its Gaussian noise, if ``noise`` is "gaussian").
+        (deviation of its Gaussian noise, if ``noise`` is "gaussian"). There is one; or one for each coefficient, whose
+        variance is phi times what H says of it, its correlations with others being those that H says.
     """
 
     x: np.ndarray
@@ -69,7 +70,7 @@ class Released:
     matrix: np.ndarray | None = None
     noise: str = "wishart"
     scale: float = 0.0
-    dispersion: tuple[float, float] | None = None
+    dispersion: tuple[np.ndarray, np.ndarray] | None = None
 
     def __post_init__(self) -> None:
         if self.noise not in ("wishart", "gaussian"):
@@ -121,15 +122,17 @@ class Released:
         return directions * (radii / np.linalg.norm(directions, axis=1))[:, None]
 
     def dispersions(self, generator: Generator, count: int) -> np.ndarray:
-        """Return what phi may be: the released number less its noise, given that this is positive; or 1."""
+        """Return what phi may be, a row each: released numbers less their noise, given that this is positive; or 1."""
         if self.dispersion is None:
-            return np.ones(count)
+            return np.ones((count, 1))
         law = self._dispersion_law
-        return law.isf(generator.random(count) * law.sf(0.0))
+        return law.isf(generator.random((count, np.size(self.dispersion[0]))) * law.sf(0.0))
 
     def most_dispersion(self, beta: float) -> float:
-        """Return what phi exceeds with a probability of at most beta; or 1."""
-        return 1.0 if self.dispersion is None else max(float(self._dispersion_law.isf(beta)), 0.0)
+        """Return what no phi exceeds but with a probability of at most beta; or 1."""
+        if self.dispersion is None:
+            return 1.0
+        return max(float(np.max(self._dispersion_law.isf(beta / np.size(self.dispersion[0])))), 0.0)
 
     @property
     def _dispersion_law(self) -> Any:
@@ -227,11 +230,11 @@ def measured(released: Released, gate: Gate, generator: "Generator") -> Distance
     tilts = released.tilts(generator, count).reshape(len(A), each, D)
     roots = T @ np.linalg.cholesky(A)
     scores = generator.standard_normal((len(A), each, A.shape[1])) @ roots.transpose(0, 2, 1)
-    scores *= np.sqrt(released.dispersions(generator, count) / released.n).reshape(len(A), each, 1)
     sides = np.concatenate([tilts, scores], axis=1).transpose(0, 2, 1)
     both = np.linalg.solve(T @ A @ T.T + released.ridge * np.eye(D), sides).transpose(0, 2, 1)
     privacy = both[:, :each].reshape(count, D) + released.outputs(generator, count)
-    return Distances(privacy, both[:, each:].reshape(count, D))
+    factors = np.sqrt(released.dispersions(generator, count) / released.n)
+    return Distances(privacy, both[:, each:].reshape(count, D) * factors)
 
 
 def _matrices(released: Released, gate: Gate, generator: "Generator") -> np.ndarray | None:
