@@ -134,7 +134,7 @@ def _pieces(options: Namespace) -> Iterator[Piece]:
     bugs = list(BUGS) if options.part == "bugs" else ["none"]
     cells = PLANTED if options.part == "bugs" else [c for c in CELLS if not options.groups or c.group in options.groups]
     for first in range(0, options.replications, PIECE):
-        for cell in cells:
+        for cell in (cell for cell in cells if cell.n <= options.most):
             if first < options.replications * (1.0 if cell.n <= 100_000 else options.share):
                 for bug in bugs:
                     yield Piece(cell, bug, first, PIECE)
@@ -146,7 +146,7 @@ def measure(options: Namespace) -> None:
     end = time.monotonic() + 60 * options.minutes
     pieces = [piece for piece in _pieces(options) if piece.key not in known]
     print(f"{len(pieces)} pieces of {PIECE} replications")
-    with ProcessPoolExecutor(options.jobs, initializer=os.nice, initargs=(10,)) as pool:
+    with ProcessPoolExecutor(options.jobs, initializer=os.nice, initargs=(1,)) as pool:
         running = [pool.submit(piece.simulate, end) for piece in pieces]
         for done, future in enumerate(as_completed(running), start=1):
             if (row := future.result()) is not None:
