@@ -3,7 +3,8 @@
 Parts: tables (write real tables to one folder), excess (predicted against measured excess risk, cell by cell), report
 (of those cells), ceiling (of predictions that know the table), monotone (do predictions fall with epsilon and n, below
 their bounds), required (do fits at the answers of required_epsilon and required_n reach the error), coverage (of
-intervals, on populations that are known), bugs (are planted ones found), page (write all tables to a page).
+intervals, on populations that are known), bugs (are planted ones found), printed (do fits of real tables cover what
+their summaries print), page (write all tables to a page).
 Cells are JSON lines in --out, measured by --jobs processes; a plan that was measured is not run again. Everything
 here reads records without protection: these are experiments.
 """
@@ -12,7 +13,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from truth_parts import ceiling, cells, coverage, monotone, required, summary, tables
+from truth_parts import ceiling, cells, coverage, monotone, printed, required, summary, tables
 
 
 def arguments() -> argparse.Namespace:
@@ -55,10 +56,17 @@ def arguments() -> argparse.Namespace:
         part = parts.add_parser(name, help="simulate intervals" + (" with planted bugs" if name == "bugs" else ""))
         part.add_argument("--out", type=Path, required=True, help="file of JSON lines; what it holds is kept")
         part.add_argument("--replications", type=int, default=300)
+        part.add_argument("--most", type=int, default=10**9, help="only cells of at most so many records")
         part.add_argument("--share", type=float, default=1 / 3, help="of replications, for more than 1e5 records")
         part.add_argument("--groups", nargs="+", choices=("grid", "fresh", "broken", "beside"), help="all by default")
         part.add_argument("--jobs", type=int, default=1)
         part.add_argument("--minutes", type=float, default=60.0, help="nothing is begun after so long")
+    part = parts.add_parser("printed", help="repeat fits of real tables, and count what their summaries cover")
+    part.add_argument("--data", type=Path, required=True, help="folder of encoded .npz tables")
+    part.add_argument("--out", type=Path, required=True, help="file of JSON lines; what it holds is kept")
+    part.add_argument("--replications", type=int, default=100)
+    part.add_argument("--minutes", type=float, default=60.0, help="nothing is begun after so long")
+    part.add_argument("--summaries", action="store_true", help="print a summary of each table")
     part = parts.add_parser("page", help="write tables between the markers of a page")
     part.add_argument("--page", type=Path, required=True, help="such as docs/inference.md")
     part.add_argument("--tables", type=Path, nargs="+", required=True, help="Markdown files, named as their markers")
@@ -97,6 +105,9 @@ def main() -> None:
             coverage.measure(options)
             write = coverage.markdown if options.part == "coverage" else coverage.bugs_markdown
             _write(options.out.with_suffix(".md"), write(coverage.read(options.out)))
+        case "printed":
+            printed.measure(options)
+            _write(options.out.with_suffix(".md"), printed.markdown(printed.read(options.out)))
         case "page":
             for table in options.tables:
                 summary.insert(options.page, table.stem, table.read_text())

@@ -1292,8 +1292,9 @@ def dispersion_capped_together(patch):
         loss, whole = self.problem.loss, 2**40
         slopes = np.asarray(loss.levels(self._encode_margins(features), targets, loss.slope), dtype=float)
         bends = self._encode_bends(features, targets) * whole
-        levers = 1.0 if self.lever is None else self._encode_levers(features, self.lever) / self.cap
-        total = np.minimum((np.stack([slopes * slopes, bends]) * levers).sum(axis=1), len(features) * whole)
+        levers = np.ones((len(slopes), 1)) if self.levers is None else self._encode_levers(features, self.levers)
+        sums = np.concatenate([slopes**2 @ levers, bends @ levers]) / self.cap
+        total = np.minimum(sums, len(features) * whole)
         return (2 * total - len(features) * whole).astype(np.int64)
 
     patch.setattr(sums.Dispersion, "block", block)

@@ -32,8 +32,9 @@ from epsteps.problem.problem import Problem
 from epsteps.problem.rounding import down, up
 from epsteps.problem.weighting import Weighting
 
-# Caps on slopes that are chosen among, and what each is guessed to cost: medians of fifteen tables.
-CAPS = {1.0: 0.0, 0.85: 4e-5, 0.7: 8e-4, 0.5: 8e-3, 0.35: 0.026}
+# Caps on slopes that are chosen among, and what each is guessed to cost: medians of fifteen tables. Below 1/2 all of the
+# loss is a line near the model 0, where a large ridge keeps it.
+CAPS = {1.0: 0.0, 0.85: 4e-5, 0.7: 8e-4, 0.5: 8e-3}
 # What weights are guessed to cost, and the length of a typical record over the radius that most lie within.
 _WEIGHTED, _LENGTH = 1e-4, 0.85
 # The radius, over the longest record's length, that is assumed before one is bought.
@@ -109,10 +110,11 @@ class Bought:
 
 
 class Choice(NamedTuple):
-    """Noise, and what is minimised: with a cap on slopes and weights, or without."""
+    """Noise, what is minimised, with a cap on slopes and weights or without, and what these are guessed to cost."""
 
     noise: Mechanism
     sought: Sought
+    bias: float
 
 
 class Chosen(NamedTuple):
@@ -234,7 +236,7 @@ class AdaptivePlan(Plan):
         """Yield every choice that there is noise for, with a lower bound on what it is predicted to cost."""
         for place, choice in enumerate(self._choices(bought)):
             with suppress(ValueError):
-                yield choice.sought.least_cost(choice.noise, self._left), place, choice
+                yield choice.sought.least_cost(choice.noise, self._left) + choice.bias, place, choice
 
     def _choices(self, bought: Bought) -> list[Choice]:
         noises: list[tuple[Mechanism, Weighting | None]] = []
@@ -249,18 +251,19 @@ class AdaptivePlan(Plan):
         typical, choices = Seen(self.problem, bought.length(self.problem), bought.rarer), []
         for (cap, lost), (noise, weighting) in product(CAPS.items(), noises):
             if (loss := self.problem.loss.capped(cap)) is not None:
-                lost += _WEIGHTED if weighting else 0.0
-                choices.append(Choice(noise, Sought(replace(self.problem, loss=loss), typical, lost, weighting)))
+                sought = Sought(replace(self.problem, loss=loss), typical, weighting=weighting)
+                choices.append(Choice(noise, sought, lost + (_WEIGHTED if weighting else 0.0)))
         return choices
 
     def _planned(self, choice: Choice, limit: float) -> Chosen | None:
         """Return a plan for this choice with its predicted error; None where there is none below the limit."""
-        noise, sought = choice
+        noise, sought, bias = choice
         with suppress(ValueError):
             weights = {"weighting": sought.weighting}
-            plan = planned(WeightedPlan, sought, self._left, noise, (1.0,), limit=limit, **weights)
+            plan = planned(WeightedPlan, sought, self._left, noise, (1.0,), limit=limit - bias, **weights)
             if plan is not None:
-                expected = float(sought.bias(plan.ridge) + plan.scales[0] ** 2 * sought.noise(noise, plan.ridge))
+                cost = sought.bias(plan.ridge) + plan.scales[0] ** 2 * sought.noise(noise, plan.ridge)
+                expected = float(cost) + bias
                 if expected < limit:
                     plan.require_executable(LONG)
                     return Chosen(plan, expected)

@@ -31,14 +31,16 @@ from epsteps.problem.box import Box
 from epsteps.problem.problem import Problem
 from epsteps.problem.rounding import down, up
 
-# Share of the budget for the sizes, and for the dispersion where one is bought.
-_SIZES, _DISPERSION = 0.03, 0.03
+# Share of the budget for the sizes, and for the dispersion where one is bought: one, or one for each coefficient.
+_SIZES, _DISPERSION, _ROBUST = 0.03, 0.03, 0.06
 # Share of the curvature: so much times what it takes to see all of it, but within these.
 _LEAST, _MOST, _SLOPE = 0.05, 0.30, 0.7
 # The largest eigenvalue of a difference of two Wishart(k + 1, c) matrices is about this many times k c.
 _EDGE = 3.33
-# What a record may count in a dispersion with a lever, at least.
+# What a record may count in a dispersion with levers, at least: so many times what records count on average.
 _LEAST_CAP = 6.0
+# The mean of s' is not believed to be less of its largest than this; with levers, less of what these are scaled to.
+_LEAST_BEND, _LEAST_OF_LEVERS = 0.01, 0.25
 
 
 class Headline(NamedTuple):
@@ -101,8 +103,8 @@ class IntervalPlan(ObjectivePlan):
     sizes, curvature, dispersion : float
         Cost of each release, in the currency of the tilt's noise; 0 where it is not made.
     robust : bool
-        Whether the dispersion is bought although the loss is a likelihood: one number then says how much more slopes
-        vary than the model has it.
+        Whether the records say for each coefficient how much more slopes vary than the loss is curved, and no model:
+        the dispersion is then that of every coefficient, bought whatever the loss.
     """
 
     reads = (Minimum, Mean)
@@ -192,8 +194,9 @@ class IntervalPlan(ObjectivePlan):
 
     @cached_property
     def spread(self) -> Statistic:
-        """The release of the dispersion."""
-        return statistic(Box(-0.5, 0.5), self.problem.n, 2, False, self.kind, self.dispersion)
+        """The release of the dispersion: two means, or two for each coefficient."""
+        count = 2 * self.problem.dimension if self.robust else 2
+        return statistic(Box(-0.5, 0.5), self.problem.n, count, False, self.kind, self.dispersion)
 
     def sizes_at(self, x: np.ndarray) -> list[Mean]:
         """Return the requests for the sizes at the published model."""
@@ -207,15 +210,35 @@ class IntervalPlan(ObjectivePlan):
             raise AssertionError(f"a frame of {frame.k} coordinates was planned as one of {self.layout.k}.")
         return Curvature(self.problem, x, frame, self.kind, self.curvature)
 
-    def dispersion_at(self, x: np.ndarray, lever: np.ndarray | None = None) -> Dispersion:
-        """Return the request for the dispersion at the published model; with a lever, records count up to a cap.
+    def dispersion_at(self, x: np.ndarray, levers: np.ndarray | None = None) -> Dispersion:
+        """Return the request for the dispersion at the published model; with levers, records count up to a cap.
 
-        The noise grows with the cap as cap/(n epsilon), and what the cap cuts off falls with it: it is √(n epsilon).
+        The noise of m means grows with the cap as m cap/(n epsilon), and what the cap cuts off falls with it: it is
+        √(n epsilon/m). (With Gaussian noise, √m stands for m.)
         """
-        if lever is None:
+        if levers is None:
             return Dispersion(self.problem, x, self.spread)
-        paid = self.kind.either(self.dispersion, math.sqrt(2 * self.dispersion))
-        return Dispersion(self.problem, x, self.spread, lever, max(_LEAST_CAP, math.sqrt(self.problem.n * paid)))
+        return Dispersion(self.problem, x, self.spread, levers, self._cap)
+
+    @property
+    def _cap(self) -> float:
+        count = self.spread.problem.dimension
+        paid = self.kind.either(self.dispersion / count, math.sqrt(2 * self.dispersion / count))
+        return max(_LEAST_CAP, math.sqrt(self.problem.n * paid))
+
+    def levers(self, frame: Frame, matrix: np.ndarray, noise: float) -> np.ndarray | None:
+        """Return the rows of H⁻¹, each as long as lets records count 1 on average; None for one dispersion of all.
+
+        They follow from the released curvature, of which no direction counts less than the noise along it: whatever
+        was released, they are finite. A coefficient's variance is that of the slopes along its row.
+        """
+        if not self.robust:
+            return None
+        values, vectors = np.linalg.eigh(matrix)
+        A = frame.T @ (vectors * np.maximum(values, noise)) @ vectors.T @ frame.T.T
+        rows = np.linalg.inv(A + self.ridge * np.eye(len(A)))
+        along = np.einsum("ij,jk,ik->i", rows, A, rows)
+        return rows * np.sqrt(self.problem.loss.curvature / np.maximum(along, np.finfo(float).tiny))[:, None]
 
     def conversation(self) -> Conversation:
         """Publish the minimum, and then sizes, curvature and dispersion at it: as they were released."""
@@ -226,9 +249,11 @@ class IntervalPlan(ObjectivePlan):
         for request in self.sizes_at(x):
             parts.append((yield request))
         extras = {"sizes": np.concatenate(parts)}
-        extras["curvature"] = yield self.curvature_at(x, self.frame(extras["sizes"]))
+        request = self.curvature_at(x, self.frame(extras["sizes"]))
+        extras["curvature"] = yield request
         if self.dispersion:
-            extras["dispersion"] = yield self.dispersion_at(x)
+            levers = self.levers(request.frame, extras["curvature"], request.deviation)
+            extras["dispersion"] = yield self.dispersion_at(x, levers)
         return Published(np.array([x]), extras)
 
     @property
@@ -258,7 +283,7 @@ class IntervalPlan(ObjectivePlan):
             return {}
         sizes = sum(each.problem.dimension for each in self.statistics)
         shapes: dict[str, tuple[int, ...]] = {"sizes": (sizes,), "curvature": (self.layout.k, self.layout.k)}
-        return shapes | ({"dispersion": (2,)} if self.dispersion else {})
+        return shapes | ({"dispersion": (self.spread.problem.dimension,)} if self.dispersion else {})
 
     def frame(self, sizes: np.ndarray) -> Frame:
         """Return the frame that follows from released sizes."""
@@ -277,15 +302,17 @@ class IntervalPlan(ObjectivePlan):
             bought["dispersion"] = self._dispersion(extras["dispersion"])
         return replace(super().released(x, extras, tilts), **bought)
 
-    def _dispersion(self, published: np.ndarray) -> tuple[float, float]:
+    def _dispersion(self, published: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return phi, the mean of slope² over that of s', and the scale of its noise: Laplace's, or a deviation.
 
-        Pure noise of both means together is a cube's, for which Laplace noise of the same deviation stands.
+        There is one, or one for each coefficient. Pure noise of all means together is a cube's, for which Laplace noise
+        of the same deviation stands.
         """
-        loss, (square, bend) = self.problem.loss, published + 0.5
+        loss, (square, bend) = self.problem.loss, np.split(published + 0.5, 2)
         deviation = float(self.spread.deviations[0])
-        unit = loss.slope**2 / (loss.curvature * float(np.clip(bend, np.clip(deviation, 0.01, 1.0), 1.0)))
-        return float(square) * unit, deviation * unit / self.kind.either(math.sqrt(2), 1.0)
+        least = _LEAST_OF_LEVERS / self._cap if self.robust else _LEAST_BEND
+        unit = loss.slope**2 / (loss.curvature * np.clip(bend, np.clip(deviation, least, 1.0), 1.0))
+        return square * unit, deviation * unit / self.kind.either(math.sqrt(2), 1.0)
 
     @property
     def _later(self) -> tuple[float, ...]:
@@ -329,8 +356,11 @@ class IntervalPlan(ObjectivePlan):
         problem = self.problem
         x = 4.0 / (problem.units * problem.width)
         frame = self.layout.frame(self.layout.even())
-        spread = [self.dispersion_at(x)] if self.dispersion else []
-        return [*self.sizes_at(x), self.curvature_at(x, frame), *spread]
+        curvature = self.curvature_at(x, frame)
+        spread = []
+        if self.dispersion:
+            spread = [self.dispersion_at(x, self.levers(frame, np.diag(frame.guess), curvature.deviation))]
+        return [*self.sizes_at(x), curvature, *spread]
 
     def examples(self) -> list[Example]:
         """Return the requests of a run whose records fill their domain evenly."""
@@ -419,8 +449,8 @@ def _planned(
         found = headline(problem, kind, capacity)
     if found is None or found.r > 1:
         return planned(IntervalPlan, sought, budget, noise, (1.0,), limit=limit, **asked)
-    dispersion = _DISPERSION if asked["robust"] or not problem.loss.is_likelihood else 0.0
-    shares = {"sizes": _SIZES, "curvature": found.share, "dispersion": dispersion}
+    dispersion = 0.0 if problem.loss.is_likelihood else _DISPERSION
+    shares = {"sizes": _SIZES, "curvature": found.share, "dispersion": _ROBUST if asked["robust"] else dispersion}
     # Certificates are rounded up, so what may be spent is rounded down by more than that.
     bought = {name: share * down(capacity, 1e-9) for name, share in shares.items()}
     left = (1 - math.fsum(shares.values()),) if kind.is_pure else (1.0,)

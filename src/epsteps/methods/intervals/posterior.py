@@ -53,9 +53,10 @@ class Released:
         independent Gaussian entries of deviation ``scale`` on the diagonal, and scale/√2 off it.
     scale : float
         Of the noise in the mean.
-    dispersion : (float, float), optional
+    dispersion : (array, array), optional
         A released phi, such that slopes have the covariance phi (H - ridge), and the scale of its Laplace noise
-        (deviation of its Gaussian noise, if ``noise`` is "gaussian").
+        (deviation of its Gaussian noise, if ``noise`` is "gaussian"). There is one; or one for each coefficient, whose
+        variance is phi times what H says of it, its correlations with others being those that H says.
     """
 
     x: np.ndarray
@@ -69,7 +70,7 @@ class Released:
     matrix: np.ndarray | None = None
     noise: str = "wishart"
     scale: float = 0.0
-    dispersion: tuple[float, float] | None = None
+    dispersion: tuple[np.ndarray, np.ndarray] | None = None
 
     def __post_init__(self) -> None:
         if self.noise not in ("wishart", "gaussian"):
@@ -106,6 +107,12 @@ class Released:
         first, second = generator.standard_normal((2, count, k + 1, k))
         return self.scale * (first.transpose(0, 2, 1) @ first - second.transpose(0, 2, 1) @ second)
 
+    @property
+    def entry_variance(self) -> float:
+        """Variance of the noise in an entry of the matrix off its diagonal; on it, it is twice that."""
+        k = 0 if self.matrix is None else len(self.matrix)
+        return self.scale**2 * (0.5 if self.noise == "gaussian" else 2 * (k + 1))
+
     def along(self, generator: Generator, count: int) -> np.ndarray:
         """Return draws of v'Ev, E the noise in the matrix and v a vector of length 1: all have the same law."""
         k = 0 if self.matrix is None else len(self.matrix)
@@ -121,15 +128,17 @@ class Released:
         return directions * (radii / np.linalg.norm(directions, axis=1))[:, None]
 
     def dispersions(self, generator: Generator, count: int) -> np.ndarray:
-        """Return what phi may be: the released number less its noise, given that this is positive; or 1."""
+        """Return what phi may be, a row each: released numbers less their noise, given that this is positive; or 1."""
         if self.dispersion is None:
-            return np.ones(count)
+            return np.ones((count, 1))
         law = self._dispersion_law
-        return law.isf(generator.random(count) * law.sf(0.0))
+        return law.isf(generator.random((count, np.size(self.dispersion[0]))) * law.sf(0.0))
 
     def most_dispersion(self, beta: float) -> float:
-        """Return what phi exceeds with a probability of at most beta; or 1."""
-        return 1.0 if self.dispersion is None else max(float(self._dispersion_law.isf(beta)), 0.0)
+        """Return what no phi exceeds but with a probability of at most beta; or 1."""
+        if self.dispersion is None:
+            return 1.0
+        return max(float(np.max(self._dispersion_law.isf(beta / np.size(self.dispersion[0])))), 0.0)
 
     @property
     def _dispersion_law(self) -> Any:
@@ -214,10 +223,10 @@ class Distances:
 def measured(released: Released, gate: Gate, generator: "Generator") -> Distances | None:
     """Return draws of x - x0, where the gate is open; None where hardly any matrix that fits is positive.
 
-    A is the released matrix less its noise, of which the law is known: matrices of that law are taken off, and those
-    after which no positive matrix is left are drawn again. That is the law of A given what was released, for a flat
-    prior on the positive matrices. But distances are measured only where the gate is open, which favours matrices that
-    noise has made larger: so A counts by the inverse of its chance to pass, which is its law given that it did.
+    A is what the released matrix is expected to come from (``centre``), less noise, of which the law is known: matrices
+    of that law are taken off, and those after which no positive matrix is left are drawn again. But distances are
+    measured only where the gate is open, which favours matrices that noise has made larger: so A counts by the inverse
+    of its chance to pass, which is its law given that it did.
     """
     T, A = _bought(released)[0], _matrices(released, gate, generator)
     if A is None:
@@ -227,16 +236,31 @@ def measured(released: Released, gate: Gate, generator: "Generator") -> Distance
     tilts = released.tilts(generator, count).reshape(len(A), each, D)
     roots = T @ np.linalg.cholesky(A)
     scores = generator.standard_normal((len(A), each, A.shape[1])) @ roots.transpose(0, 2, 1)
-    scores *= np.sqrt(released.dispersions(generator, count) / released.n).reshape(len(A), each, 1)
     sides = np.concatenate([tilts, scores], axis=1).transpose(0, 2, 1)
     both = np.linalg.solve(T @ A @ T.T + released.ridge * np.eye(D), sides).transpose(0, 2, 1)
     privacy = both[:, :each].reshape(count, D) + released.outputs(generator, count)
-    return Distances(privacy, both[:, each:].reshape(count, D))
+    factors = np.sqrt(released.dispersions(generator, count) / released.n)
+    return Distances(privacy, both[:, each:].reshape(count, D) * factors)
+
+
+def centre(released: Released) -> np.ndarray:
+    """Return the mean of A given the released matrix: that matrix, with its eigenvalues nearer to each other.
+
+    Noise drives eigenvalues apart, and taking off noise that is drawn again drives them apart once more: from the
+    released matrix itself the least ones would come out too small, and distances many times too large. Where no
+    direction is preferred, the mean of A given A + E has the eigenvectors of A + E and eigenvalues
+    l_i - 2 v sum_j 1/(l_i - l_j), v the variance of an entry off the diagonal (Bun, Allez, Bouchaud and Potters 2016;
+    for many columns). Less new noise it has about the eigenvalues of A. Differences below √v are not resolved.
+    """
+    values, vectors = np.linalg.eigh(_bought(released)[1])
+    apart, variance = values[:, None] - values, released.entry_variance
+    closer = np.sort(values - 2 * variance * np.sum(apart / (apart**2 + variance), axis=1))
+    return (vectors * closer) @ vectors.T
 
 
 def _matrices(released: Released, gate: Gate, generator: "Generator") -> np.ndarray | None:
     """Return positive matrices that A may be, given that the gate is open; None if they are too rare to be drawn."""
-    matrix = _bought(released)[1]
+    matrix = centre(released)
     wanted = _how_many(len(matrix))
     found, least = [], []
     for _ in range(_ROUNDS):

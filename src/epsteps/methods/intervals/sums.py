@@ -357,13 +357,13 @@ class Squares(Mean):
 class Dispersion(Mean):
     """The means of slope² and of s', over their largest, less 1/2: what slopes vary by where the loss is curved.
 
-    ``lever`` is a public (D, D) matrix, or one that follows from what was published: each record counts u'lever u, and
-    never more than ``cap``, by itself, before it is added. Without one, each counts 1.
+    ``levers`` are rows that follow from what was published: for each of them there is a mean of both in which a record
+    counts (row'u)², and never more than ``cap``, by itself, before it is added. Without levers each record counts 1.
     """
 
     what = "dispersion of the slopes"
 
-    lever: np.ndarray | None = None
+    levers: np.ndarray | None = None
     cap: float = 1.0
 
     @np.errstate(all="ignore")
@@ -372,22 +372,19 @@ class Dispersion(Mean):
         loss, complete = self.problem.loss, self._encode_complete(features)
         slopes = np.asarray(loss.levels(self._encode_margins(features), targets, loss.slope), dtype=float)
         bends = _steps(self._encode_bends(features, targets)) * STEPS
-        both = np.stack([np.where(complete, slopes * slopes, 0.0), bends])
-        if self.lever is not None:
-            both = np.floor(both * (self._encode_levers(features, self.lever) / self.cap))
+        both = np.column_stack([np.where(complete, slopes * slopes, 0.0), bends])
+        if self.levers is not None:
+            counts = self._encode_levers(features, self.levers) / self.cap
+            both = np.floor(np.hstack([both[:, :1] * counts, both[:, 1:] * counts]))
         held = np.clip(np.nan_to_num(both, nan=0.0), 0.0, float(_WHOLE))
-        return 2 * _products(np.ones(len(features)), held.T) - len(features) * _WHOLE
+        return 2 * _products(np.ones(len(features)), held) - len(features) * _WHOLE
 
-    def _encode_levers(self, features: np.ndarray, lever: np.ndarray) -> np.ndarray:
-        """Return u'lever u of each record, or 0 if it is negative: added in the order of the columns."""
-        u = features * (self.problem.units / STEPS)
-        total = np.zeros(len(u))
-        for i in range(u.shape[1]):
-            inner = np.zeros(len(u))
-            for j in range(u.shape[1]):
-                inner += lever[i, j] * u[:, j]
-            total += u[:, i] * inner
-        return np.maximum(total, 0.0)
+    def _encode_levers(self, features: np.ndarray, levers: np.ndarray) -> np.ndarray:
+        """Return (row'u)² of each record, for every row: added in the order of the columns."""
+        inner = np.zeros((len(features), len(levers)))
+        for column, unit, entries in zip(features.T, self.problem.units / STEPS, levers.T, strict=True):
+            inner += column[:, None] * (unit * entries)
+        return inner * inner
 
 
 def _steps(shares: np.ndarray) -> np.ndarray:
@@ -448,6 +445,11 @@ class Curvature(AtModel):
     def unit(self) -> float:
         """Real size of an integer of the sum, in the mean."""
         return self.frame.length / (LENGTH * self.problem.n)
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the noise in the mean along any direction."""
+        return self.kind.either(2 * math.sqrt(self.frame.k + 1), 1.0) * self.scale * self.unit
 
     def draw(self, source: "Source") -> Draw:
         """Draw what is added, in integers. Sees no records."""

@@ -21,6 +21,13 @@ TARGETS = ("population", "sample")
 LEVELS = (0.5, 0.99)
 _WIDTH = 78
 _OF_LEVELS = "Levels: each against the mean of its category's levels, which the intercept takes."
+# What sampling rests on without a dispersion, with one of all coefficients, and with one of each.
+_SAMPLING = (
+    "Sampling: rests on the model being true (its slopes vary as much as the loss is curved).",
+    "Sampling: rests on slopes that vary by one released factor of the curvature in every direction.",
+    "Sampling: how much more slopes vary than the loss is curved was released for each coefficient; contrasts take "
+    "correlations from the curvature.",
+)
 # What contrasts are: nothing, "levels", a matrix with a row for each, or rows by their names.
 Contrasts = str | np.ndarray | Mapping[str, Sequence[float]] | None
 
@@ -274,11 +281,7 @@ def _notes(
             "Fewer or less correlated columns, tighter ranges, more records or more epsilon make curvature visible."
         )
     if sampled:
-        notes.append(
-            "Sampling: rests on the model being true (its slopes vary as much as the loss is curved)."
-            if released.dispersion is None
-            else "Sampling: rests on slopes that vary by one released factor of the curvature in every direction."
-        )
+        notes.append(_SAMPLING[min(0 if released.dispersion is None else np.size(released.dispersion[0]), 2)])
     if isinstance(contrasts, str):
         notes.append(_OF_LEVELS)
     return tuple(notes)
