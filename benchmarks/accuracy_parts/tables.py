@@ -95,7 +95,7 @@ class Table:
         return es.Squared(1.0)
 
     def task(self, sources: Sources, most: int | None = MOST_RECORDS) -> Task:
-        """Read, encode, split, and cut the table."""
+        """Read, encode and split the table, and cut it to so many records; all of them for None."""
         if self.declared["from"].startswith("npz:"):
             encoding, X, y, X_test, y_test = self._prepared(sources)
         else:
@@ -103,7 +103,8 @@ class Table:
             order = np.random.default_rng(0).permutation(len(targets))
             fitted, tested = np.split(order, [int(0.8 * len(order))])
             X, y, X_test, y_test = features[fitted], targets[fitted], features[tested], targets[tested]
-        arrays = (X[:most], y[:most], X_test[:MOST_TESTS], y_test[:MOST_TESTS])
+        tests = None if most is None else MOST_TESTS
+        arrays = (X[:most], y[:most], X_test[:tests], y_test[:tests])
         return Task(self.name, None, self.loss, REAL_RIDGE, encoding, *map(_floats, arrays))
 
     def _prepared(self, sources: Sources) -> tuple[Any, ...]:
@@ -211,3 +212,14 @@ def roles() -> dict[str, str]:
 def of_role(role: str) -> list[Table]:
     """Return the tables of a role, those with two classes first."""
     return sorted((t for t in tables().values() if roles()[t.name] == role), key=lambda table: KINDS.index(table.kind))
+
+
+def listed(sources: Sources) -> Iterator[str]:
+    """Yield the list as a table: what is public of each."""
+    yield "| table | role | kind | records | features | one-hot blocks | largest norm | why design |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
+    for role in ("design", "judge"):
+        for table in of_role(role):
+            task, why = table.task(sources), table.declared.get("seen", "by its hash" if role == "design" else "")
+            facts = (task.n, task.d, len(task.encoding.one_hot), f"{task.encoding.largest(2):.2f}", why)
+            yield f"| {table.name} | {role} | {table.kind} | " + " | ".join(map(str, facts)) + " |"
