@@ -33,12 +33,13 @@ class Setting:
         return f"T = {self.steps}, clip {self.clip:g}, rate {self.rate:g}/L, {kind}"
 
 
-# Long steps go with short gradients: a run that is clipped to C moves by at most rate C/L at a time.
-RATES = {1.0: (2.0, 8.0, 32.0), 0.3: (2.0, 8.0, 32.0, 128.0), 0.1: (8.0, 32.0, 128.0), 0.03: (32.0, 128.0, 512.0)}
-PAIRS = tuple((clip, rate) for clip, rates in RATES.items() for rate in rates)
+# Long steps go with short gradients: a run that is clipped to C moves by at most rate C/L at a time. On 13 cells of
+# design tables the best of these is within 5 % (geometric mean) of the best of 432, which had more of everything.
+RATES = {1.0: (4, 8), 0.5: (1, 2, 4, 8, 16), 0.25: (8, 32), 0.1: (8, 32, 128), 0.05: (32,)}
+PAIRS = tuple((clip, float(rate)) for clip, rates in RATES.items() for rate in rates)
+STEPS = (10, 30, 300)
 GRID = tuple(
-    Setting(*_, averaged)
-    for _, averaged in product(((steps, *pair) for steps, pair in product((10, 40, 160), PAIRS)), (False, True))
+    Setting(steps, clip, rate, averaged) for steps, (clip, rate), averaged in product(STEPS, PAIRS, (False, True))
 )
 QUICK_GRID = tuple(Setting(steps, *pair) for steps, pair in product((10, 40), ((0.3, 8.0), (0.1, 32.0))))
 

@@ -164,7 +164,8 @@ def measure(options: Namespace) -> Iterator[str]:
     """Measure what the file lacks of what the options ask for, and yield a line of text about each cell."""
     if "judge" in options.sets:
         enter_judgement(options)
-    known, sources = {_key(line) for line in read([options.out])}, Sources(options.data, options.packages)
+    known = {_key(line) for line in read([options.out])}
+    sources = Sources(options.data, options.packages, options.release if "judge" in options.sets else None)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     for table in _chosen(options.sets):
         bench = Bench(table, sources)

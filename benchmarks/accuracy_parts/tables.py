@@ -25,10 +25,11 @@ LIST = Path(__file__).with_name("declared.toml")
 
 @dataclass(frozen=True)
 class Sources:
-    """Where tables are: a folder of prepared ones, and a folder of wheels."""
+    """Where tables are: a folder of prepared ones, and a folder of wheels; and the release that may be judged by them."""
 
     data: Path | None
     packages: Path | None
+    judged_release: str | None = None
 
     def frame(self, source: str) -> pd.DataFrame:
         """Return the table as its package has it."""
@@ -96,6 +97,10 @@ class Table:
 
     def task(self, sources: Sources, most: int | None = MOST_RECORDS) -> Task:
         """Read, encode and split the table, and cut it to so many records; all of them for None."""
+        if roles()[self.name] == "judge" and sources.judged_release is None:
+            raise PermissionError(
+                f"{self.name} is a judge: it is measured once for a release, and not looked at between."
+            )
         if self.declared["from"].startswith("npz:"):
             encoding, X, y, X_test, y_test = self._prepared(sources)
         else:
@@ -220,6 +225,9 @@ def listed(sources: Sources) -> Iterator[str]:
     yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
     for role in ("design", "judge"):
         for table in of_role(role):
-            task, why = table.task(sources), table.declared.get("seen", "by its hash" if role == "design" else "")
+            if role == "judge":
+                yield f"| {table.name} | judge | {table.kind} | | | | | |"
+                continue
+            task, why = table.task(sources), table.declared.get("seen", "by its hash")
             facts = (task.n, task.d, len(task.encoding.one_hot), f"{task.encoding.largest(2):.2f}", why)
-            yield f"| {table.name} | {role} | {table.kind} | " + " | ".join(map(str, facts)) + " |"
+            yield f"| {table.name} | design | {table.kind} | " + " | ".join(map(str, facts)) + " |"
