@@ -25,7 +25,7 @@ LIST = Path(__file__).with_name("declared.toml")
 
 @dataclass(frozen=True)
 class Sources:
-    """Where tables are: a folder of prepared ones, and a folder of wheels; and the release that may be judged by them."""
+    """Where tables are: a folder of prepared ones, and a folder of wheels; and the release that is judged by them."""
 
     data: Path | None
     packages: Path | None
