@@ -41,7 +41,7 @@ STEPS = (10, 30, 300)
 GRID = tuple(
     Setting(steps, clip, rate, averaged) for steps, (clip, rate), averaged in product(STEPS, PAIRS, (False, True))
 )
-QUICK_GRID = tuple(Setting(steps, *pair) for steps, pair in product((10, 40), ((0.3, 8.0), (0.1, 32.0))))
+QUICK_GRID = tuple(Setting(steps, *pair) for steps, pair in product((30, 300), ((0.5, 4.0), (0.25, 8.0))))
 
 
 def best_setting(task: Task, epsilon: float, delta: float, seed: int, grid: Sequence[Setting] = GRID) -> Setting:
