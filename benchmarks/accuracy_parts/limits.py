@@ -29,5 +29,5 @@ def limits(task: Task, epsilon: float, delta: float) -> dict[str, float]:
 
 
 def largest_slope(task: Task) -> float:
-    """Return the largest slope of a record's loss: 1 for the logistic loss, that at the optimum for the squared one."""
+    """Return the largest slope of a record's loss: 1 of a class, that at the optimum for the squared one."""
     return task.loss.slope if task.is_classification else float(task.problem.slope_at(task.objective.minimiser))

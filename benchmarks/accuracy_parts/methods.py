@@ -97,9 +97,7 @@ def clipped(asked: Asked) -> Fitted:
     """Return clipped gradient descent with Gaussian noise, tuned on the measured excess risk."""
     grid = clipped_descent.QUICK_GRID if asked.quick else clipped_descent.GRID
     setting = clipped_descent.best_setting(asked.task, asked.epsilon, asked.delta, asked.seeds[0], grid)
-    rng = np.random.default_rng([asked.seeds[0], 8])
-    x = clipped_descent.descend(asked.task, [setting] * len(asked.seeds), asked.epsilon, asked.delta, rng)
-    return Fitted(x, f"T = {setting.steps}, clip {setting.clip:g}, rate {setting.rate:g}/L")
+    return Fitted(clipped_descent.fresh(asked.task, setting, asked.epsilon, asked.delta, asked.seeds), str(setting))
 
 
 def dp_sgd(asked: Asked) -> Fitted:
@@ -116,6 +114,12 @@ def adassp(asked: Asked) -> Fitted:
     """Return AdaSSP's model."""
     rngs = [np.random.default_rng(seed) for seed in asked.seeds]
     return Fitted(np.stack([adassp_peer.fit(asked.task, asked.epsilon, asked.delta, rng) for rng in rngs], axis=1))
+
+
+def boosted_adassp(asked: Asked) -> Fitted:
+    """Return boosted AdaSSP's model."""
+    rngs = [np.random.default_rng(seed) for seed in asked.seeds]
+    return Fitted(np.stack([adassp_peer.boosted(asked.task, asked.epsilon, asked.delta, rng) for rng in rngs], axis=1))
 
 
 def nesterov_laplace(asked: Asked) -> Fitted:
@@ -184,6 +188,7 @@ METHODS = (
     Method("diffprivlib-fixed", "diffprivlib, ridge as given", "peer", "pure", "final", LOGISTIC, diffprivlib_fixed),
     Method("diffprivlib-linear", "diffprivlib linear, no ridge", "peer", "pure", "final", SQUARED, diffprivlib_linear),
     Method("adassp", "AdaSSP", "peer", "delta", "final", SQUARED, adassp),
+    Method("boosted-adassp", "boosted AdaSSP", "peer", "delta", "final", SQUARED, boosted_adassp),
     Method("clipped-gd", "DP-GD, clipped, tuned", "peer", "delta", "iterates", BOTH, clipped),
     Method("dp-sgd", "DP-SGD, tuned", "peer", "delta", "iterates", BOTH, dp_sgd),
     Method("nesterov-laplace", "epsteps nesterov, Laplace", "ours", "pure", "iterates", BOTH, nesterov_laplace),

@@ -6,6 +6,7 @@ from functools import cached_property
 import numpy as np
 
 import epsteps as es
+from epsteps.auditing.experiments import minimiser
 
 TOLERANCE = 1e-12  # of the gradient's norm
 
@@ -62,3 +63,28 @@ class Objective:
     def excess(self, x: np.ndarray) -> np.ndarray:
         """Return F(x) - F* for each column."""
         return self.value(x) - self.lowest
+
+
+@dataclass(frozen=True, eq=False)
+class SoftmaxObjective:
+    """The same for softmax loss, by the library's own floats and Newton steps."""
+
+    rows: es.Rows
+
+    def hessian(self, x: np.ndarray) -> np.ndarray:
+        """Return the matrix of second derivatives at x."""
+        return self.rows.hessian(x)
+
+    @cached_property
+    def minimiser(self) -> np.ndarray:
+        """The x where F is least."""
+        return minimiser(self.rows)
+
+    @cached_property
+    def lowest(self) -> float:
+        """F at the minimiser."""
+        return float(self.rows.value(self.minimiser))
+
+    def excess(self, x: np.ndarray) -> np.ndarray:
+        """Return F(x) - F* for each column."""
+        return self.rows.value(x) - self.lowest

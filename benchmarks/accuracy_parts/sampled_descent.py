@@ -12,9 +12,10 @@ from itertools import product
 import dp_accounting as accounting
 import numpy as np
 
-from accuracy_parts.clipped_descent import CHOOSING_RUNS
 from accuracy_parts.tasks import Task
 from epsteps.budgets.conversions import gaussian_mu
+
+CHOOSING_RUNS = 3
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from accuracy_parts.tasks import Task
 def scores(task: Task, x: np.ndarray) -> dict[str, np.ndarray]:
     """Return every score of every column."""
     found = {"excess": task.objective.excess(x)}
+    if task.loss.outputs > 1:
+        return found | {"accuracy": guessed(task, x)}
     margins = task.X_test @ x
     return found | (classified(margins, task.y_test) if task.is_classification else regressed(margins, task.y_test))
 
@@ -18,6 +20,13 @@ def classified(margins: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
     right = np.mean((margins >= 0) == (y > 0)[:, None], axis=0)
     losses = np.mean(np.logaddexp(0.0, -y[:, None] * margins), axis=0)
     return {"accuracy": right, "auc": area(margins, y > 0), "log_loss": losses}
+
+
+def guessed(task: Task, x: np.ndarray) -> np.ndarray:
+    """Return the share of test records whose class has the largest of several margins."""
+    blocks = x.reshape(task.loss.outputs, task.d, -1)
+    margins = np.einsum("nd,cdk->nck", task.X_test, blocks, optimize=True)
+    return np.mean(np.argmax(margins, axis=1) == task.y_test[:, None], axis=0)
 
 
 def area(margins: np.ndarray, positive: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ from scipy.special import ndtr
 
 import epsteps as es
 from accuracy_parts.encodings import Encoding, check_norm_bound, from_names, unit_cube
-from accuracy_parts.optimum import Objective
+from accuracy_parts.optimum import Objective, SoftmaxObjective
 
 PAPER_RIDGE = 0.02  # twice the paper's λ = 0.01
 REAL_RIDGE = 0.002  # twice λ = 0.001, fixed before any run
@@ -23,7 +23,7 @@ class Task:
 
     group: str
     data_seed: int | None
-    loss: es.Logistic | es.Squared
+    loss: es.Logistic | es.Squared | es.Softmax
     ridge: float
     encoding: Encoding
     X: np.ndarray
@@ -47,9 +47,24 @@ class Task:
         return self.encoding.d
 
     @property
+    def dimension(self) -> int:
+        """Number of coefficients."""
+        return self.loss.outputs * self.d
+
+    @property
     def is_classification(self) -> bool:
         """Whether targets are classes."""
-        return isinstance(self.loss, es.Logistic)
+        return not isinstance(self.loss, es.Squared)
+
+    @cached_property
+    def X32(self) -> np.ndarray:
+        """The records in single precision, for peers that take hundreds of steps."""
+        return self.X.astype(np.float32)
+
+    @cached_property
+    def norms32(self) -> np.ndarray:
+        """Their Euclidean norms."""
+        return np.linalg.norm(self.X32, axis=1)
 
     @cached_property
     def problem(self) -> es.Problem:
@@ -75,8 +90,10 @@ class Task:
         return es.Rows(self.l1_problem, self.X, self.y)
 
     @cached_property
-    def objective(self) -> Objective:
+    def objective(self) -> Objective | SoftmaxObjective:
         """F, and its minimiser."""
+        if isinstance(self.loss, es.Softmax):
+            return SoftmaxObjective(self.rows)
         return Objective(self.loss, self.ridge, self.X, self.y)
 
 
