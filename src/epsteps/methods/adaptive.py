@@ -1,9 +1,8 @@
 """The plan of a final model that fits its records: sizes are bought first, and what is minimised is chosen by them.
 
 Noise pays for the longest record that the declared domain allows and for the steepest slope of the loss. Real records
-are shorter, and few slopes are steep. For a few percent of epsilon the plan learns how long records are and how many
-there are of each class; then it chooses weights for long records, a cap on slopes, the noise and the ridge, by the
-error that public and bought numbers predict.
+are shorter, and few slopes are steep. For a few percent of epsilon the plan learns how long records are; then it chooses
+weights for long records, a cap on slopes, the noise and the ridge, by the error that public and bought numbers predict.
 """
 
 import math
@@ -20,7 +19,7 @@ from numpy.random import Generator
 from epsteps.budgets import Budget, Cost, Epsilon, Rho, mechanisms
 from epsteps.budgets.costs import Certified
 from epsteps.budgets.mechanisms import Mechanism
-from epsteps.methods.bought import ClassShares, Radius, price, quantile
+from epsteps.methods.bought import Radius, price, quantile
 from epsteps.methods.intervals.table import Intervals
 from epsteps.methods.minimum import LONG, Minimised, Minimum
 from epsteps.methods.objective import ObjectivePlan, Sought, planned
@@ -32,34 +31,26 @@ from epsteps.problem.problem import Problem
 from epsteps.problem.rounding import down, up
 from epsteps.problem.weighting import Weighting
 
-# Caps on slopes that are chosen among, and what each is guessed to cost: medians of fifteen tables. Below 1/2 all of the
-# loss is a line near the model 0, where a large ridge keeps it.
-CAPS = {1.0: 0.0, 0.85: 4e-5, 0.7: 8e-4, 0.5: 8e-3}
+# Caps on slopes that are chosen among; what each is guessed to cost, by fifteen tables; and by how much noise that is
+# smaller by the cap costs more than its square, as there is less curvature. Below 1/2 all of the loss is a line near
+# the model 0, where a large ridge keeps it.
+CAPS = {1.0: (0.0, 1.0), 0.85: (4e-5, 1.02), 0.7: (8e-4, 1.1), 0.5: (0.01, 1.4)}
 # What weights are guessed to cost, and the length of a typical record over the radius that most lie within.
 _WEIGHTED, _LENGTH = 1e-4, 0.85
 # The radius, over the longest record's length, that is assumed before one is bought.
 _GUESSED_RADIUS = 0.7
-# A rare class makes curvature this small at least, relative to the usual one.
-_LEAST_BEND = 0.1
 
 
 @dataclass(frozen=True)
 class Seen(Typical):
-    """A typical problem of which more is known: the length that most records lie within, how rare a class is."""
+    """A typical problem of which the length that most records lie within is known."""
 
     radius: float | None = None
-    rarer: float | None = None
 
     @cached_property
     def curvature(self) -> np.ndarray:
-        """Eigenvalues of A, for records of the length that goes with the radius, and such margins as go with a class.
-
-        The mean of p (1 - p) is at most that of classes that no feature tells apart.
-        """
-        bend = 1.0
-        if self.rarer is not None:
-            bend = min(self.rarer * (1 - self.rarer) / self.problem.loss.typical_curvature, 1.0)
-        return self._declared.curvature * self._shrunk * max(bend, _LEAST_BEND)
+        """Eigenvalues of A, for records of the length that goes with the radius."""
+        return self._declared.curvature * self._shrunk
 
     @cached_property
     def gains(self) -> np.ndarray:
@@ -95,18 +86,11 @@ class WeightedPlan(ObjectivePlan):
         return Minimised(self.problem, self.ridge, self.weighting)
 
 
-@dataclass(frozen=True)
-class Bought:
-    """What was bought of the records: radii by their norm, and the share of the rarer class; None where nothing was."""
-
-    radii: dict[int, float]
-    rarer: float | None = None
-
-    def length(self, problem: Problem) -> float | None:
-        """Return the L2 norm that most records lie within; by the L1 norm it is at most √(|u|_1 |u|_inf)."""
-        if 2 in self.radii or not self.radii:
-            return self.radii.get(2)
-        return min(self.radii[1], math.sqrt(self.radii[1] * float(problem.units.max())))
+def _length(radii: dict[int, float], problem: Problem) -> float | None:
+    """Return the L2 norm that most records lie within; by the L1 norm it is at most √(|u|_1 |u|_inf)."""
+    if 2 in radii or not radii:
+        return radii.get(2)
+    return min(radii[1], math.sqrt(radii[1] * float(problem.units.max())))
 
 
 class Choice(NamedTuple):
@@ -142,7 +126,7 @@ def _rest(budget: Budget, epsilon: float) -> Cost:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AdaptivePlan(Plan):
-    """Objective perturbation, decided but for what bought numbers decide: radii, the classes' shares, then a model.
+    """Objective perturbation, decided but for what bought numbers decide: radii of the records first, then a model.
 
     Formal guarantee: each purchase is epsilon-private at its price (``methods.bought``). Every choice that follows is a
     function of public numbers and of what was bought; whatever it is, the minimum is released by a plan that is
@@ -157,12 +141,12 @@ class AdaptivePlan(Plan):
     norms : tuple of int
         The norms, 1 or 2, of which a radius is bought; none where noise would drown it.
     price : float
-        Epsilon of each radius; 0 where none is bought. The classes' shares cost half as much.
+        Epsilon of each radius; 0 where none is bought.
     rest : float
         Epsilon of the minimum.
     """
 
-    reads = (Minimum, Radius, ClassShares)
+    reads = (Minimum, Radius)
     method = "adaptive objective perturbation"
 
     problem: Problem
@@ -181,19 +165,13 @@ class AdaptivePlan(Plan):
         assert self._declared  # which raises where nothing can be released
         super().__post_init__()
 
-    @property
-    def _has_caps(self) -> bool:
-        """Whether the loss has caps; then the classes' shares are bought, too."""
-        return self.problem.loss.capped(min(CAPS)) is not None
-
     @cached_property
-    def purchases(self) -> tuple[Radius | ClassShares, ...]:
+    def purchases(self) -> tuple[Radius, ...]:
         """The requests that come before the choice."""
         if not self.norms:
             return ()
         share = quantile(self.problem.n, self.price)
-        radii = [Radius(self.problem, norm, self.price, share) for norm in self.norms]
-        return (*radii, *([ClassShares(self.problem, self.price / 2)] if self._has_caps else []))
+        return tuple(Radius(self.problem, norm, self.price, share) for norm in self.norms)
 
     def spending(self, repetitions: int = 1) -> Budget:
         """Return what so many runs cost together, rounded up."""
@@ -206,19 +184,14 @@ class AdaptivePlan(Plan):
             return self.budget.of(Epsilon(epsilon))
         return type(self.budget)(epsilon, self.budget.delta * repetitions)  # pyright: ignore[reportCallIssue]
 
-    def bought(self, published: np.ndarray) -> Bought:
-        """Return what was published of the purchases as what choices go by."""
-        count = len(self.norms)
-        radii = dict(zip(self.norms, published[:count].tolist(), strict=True))
-        return Bought(radii, float(np.min(published[count:])) if len(published) > count else None)
-
-    def chosen(self, bought: Bought) -> Chosen:
+    def chosen(self, radii: Sequence[float]) -> Chosen:
         """Return the plan of the minimum with the smallest predicted error, of all that can be executed.
 
-        It is a function of public and bought numbers. The plan for records that fill their domain, without a cap, was
+        It is a function of public numbers and of the radii that were bought, one for each norm. The plan for records that fill their domain, without a cap, was
         made beforehand: there is always one.
         """
         best: Chosen | None = None
+        bought = dict(zip(self.norms, radii, strict=True))
         for least, _, choice in sorted(self._offers(bought), key=lambda offer: offer[:2]):
             if best is None or least < best.expected:
                 best = self._planned(choice, math.inf if best is None else best.expected) or best
@@ -227,32 +200,32 @@ class AdaptivePlan(Plan):
     @cached_property
     def _declared(self) -> Chosen:
         """The plan for records of which nothing is known but their domain."""
-        found = self._planned(self._choices(Bought({}))[0], math.inf)
+        found = self._planned(self._choices({})[0], math.inf)
         if found is None:
             raise ValueError(f"there is no noise for a minimum with {self.budget}. Use a larger budget.")
         return found
 
-    def _offers(self, bought: Bought) -> Iterator[tuple[float, int, Choice]]:
+    def _offers(self, radii: dict[int, float]) -> Iterator[tuple[float, int, Choice]]:
         """Yield every choice that there is noise for, with a lower bound on what it is predicted to cost."""
-        for place, choice in enumerate(self._choices(bought)):
+        for place, choice in enumerate(self._choices(radii)):
             with suppress(ValueError):
                 yield choice.sought.least_cost(choice.noise, self._left) + choice.bias, place, choice
 
-    def _choices(self, bought: Bought) -> list[Choice]:
+    def _choices(self, radii: dict[int, float]) -> list[Choice]:
         noises: list[tuple[Mechanism, Weighting | None]] = []
         for kind in (Epsilon, Rho) if self.budget.delta else (Epsilon,):
             ball = mechanisms.named(kind.either("l2", "gaussian"))
             noises += [(mechanisms.smallest(self.problem, kind), None), (ball, None)]
-            for norm, radius in bought.radii.items():
+            for norm, radius in radii.items():
                 if norm == 2 or kind.is_pure:
                     mean = 1 - (1 - quantile(self.problem.n, self.price)) / 4
                     noise = ball if norm == 2 else mechanisms.named("laplace")
                     noises.append((noise, Weighting(norm, radius, mean)))
-        typical, choices = Seen(self.problem, bought.length(self.problem), bought.rarer), []
-        for (cap, lost), (noise, weighting) in product(CAPS.items(), noises):
+        typical, choices = Seen(self.problem, _length(radii, self.problem)), []
+        for (cap, (bias, power)), (noise, weighting) in product(CAPS.items(), noises):
             if (loss := self.problem.loss.capped(cap)) is not None:
-                sought = Sought(replace(self.problem, loss=loss), typical, weighting=weighting)
-                choices.append(Choice(noise, sought, lost + (_WEIGHTED if weighting else 0.0)))
+                sought = Sought(replace(self.problem, loss=loss), typical, weighting=weighting, power=power)
+                choices.append(Choice(noise, sought, bias + (_WEIGHTED if weighting else 0.0)))
         return choices
 
     def _planned(self, choice: Choice, limit: float) -> Chosen | None:
@@ -277,19 +250,18 @@ class AdaptivePlan(Plan):
     @cached_property
     def guessed(self) -> Chosen:
         """What is chosen for records of a usual length."""
-        radii = {norm: _GUESSED_RADIUS * self.problem.record_size(norm) for norm in self.norms}
-        return self.chosen(Bought(radii))
+        return self.chosen([_GUESSED_RADIUS * self.problem.record_size(norm) for norm in self.norms])
 
     def conversation(self) -> Conversation:
         """Buy, choose, and publish the minimum, and what was bought besides."""
         answers = []
         for request in self.purchases:
             answers.append((yield request))
-        published = np.concatenate([np.zeros(0), *answers])
-        plan = self.chosen(self.bought(published)).plan
+        radii = np.concatenate([np.zeros(0), *answers])
+        plan = self.chosen(radii.tolist()).plan
         (minimum,) = plan.minima
         x = yield CertifiedMinimum(minimum.goal, minimum.noise, minimum.tilt, plan)
-        return Published(np.array([x]), {"bought": published} if answers else {})
+        return Published(np.array([x]), {"radii": radii} if answers else {})
 
     @property
     def charges(self) -> list[Charge]:
@@ -307,11 +279,11 @@ class AdaptivePlan(Plan):
     @property
     def besides(self) -> dict[str, tuple[int, ...]]:
         """The shape of what is bought."""
-        return {"bought": (len(self.norms) + 2 * self._has_caps,)} if self.norms else {}
+        return {"radii": (len(self.norms),)} if self.norms else {}
 
     def decided(self, extras: dict[str, np.ndarray]) -> WeightedPlan:
         """Return the plan of the minimum that was chosen in a run that published this."""
-        return self.chosen(self.bought(extras.get("bought", np.zeros(0)))).plan
+        return self.chosen(extras.get("radii", np.zeros(0)).tolist()).plan
 
     def intervals(
         self,
@@ -340,8 +312,7 @@ class AdaptivePlan(Plan):
         """Lines of the plan's page."""
         prices = math.fsum(request.costs[0].amount for request in self.purchases)
         named = " and ".join(f"L{norm}" for norm in self.norms)
-        shares = ", and the classes' shares" * self._has_caps
-        bought = f"a radius that most records lie within ({named} norm){shares}, for epsilon {prices:.3g} in all"
+        bought = f"a radius that most records lie within ({named} norm), for epsilon {prices:.3g} in all"
         return {
             "Problem": notation.problem_fact(self.problem, self.problem.ridge),
             "Bought": bought if self.norms else "nothing: noise would drown it at this n and budget",
@@ -376,13 +347,12 @@ def plan_adaptive(problem: Problem, budget: Budget) -> AdaptivePlan:
     >>> problem = es.Problem(es.Logistic(), es.Box(0, 1), ridge=0.001, n=50_000, d=20)
     >>> plan = plan_adaptive(problem, es.Pure(1.0))
     >>> plan.norms, round(plan.price, 4), round(plan.rest, 4)
-    ((1, 2), 0.005, 0.9875)
+    ((1, 2), 0.005, 0.99)
     """
     limits.require_solvable(problem)
     capacity = budget.amount if budget.delta else budget.capacity(Epsilon)
     norms, each = _affordable(problem.n, capacity, ((2,),) if budget.delta else ((1, 2), (1,)))
-    classes = 0.5 if problem.loss.capped(min(CAPS)) is not None else 0.0
-    rest = down(capacity - up(each * (len(norms) + bool(norms) * classes)), 1e-9)
+    rest = down(capacity - up(each * len(norms)), 1e-9)
     return AdaptivePlan(problem, budget, norms, each, rest)
 
 

@@ -350,12 +350,15 @@ class Sought:
         What the minimum is expected to cost in the declared objective, without noise and a larger ridge.
     weighting : Weighting, optional
         What long records count.
+    power : float
+        What noise costs more than the typical problem has it.
     """
 
     problem: Problem
     typical: Typical
     lost: float = 0.0
     weighting: Weighting | None = None
+    power: float = 1.0
 
     @classmethod
     def of(cls, problem: Problem, instead_of: str) -> "Sought":
@@ -394,7 +397,7 @@ class Sought:
 
     def noise(self, noise: Mechanism, larger: np.ndarray | float) -> np.ndarray:
         """Return what noise of scale 1 on the sum costs with a ridge, or with each of several."""
-        power = self.typical.gradient_power(noise) / (self.problem.n * self.bend) ** 2
+        power = self.power * self.typical.gradient_power(noise) / (self.problem.n * self.bend) ** 2
         return self.typical.noise(power, np.asarray(larger) / self.bend)
 
     def least_cost(self, noise: Mechanism, budget: Budget) -> float:

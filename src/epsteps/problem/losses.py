@@ -449,8 +449,8 @@ class CappedLogistic(Loss, name="CappedLogistic", proved=True):
 
     @property
     def typical_curvature(self) -> float:
-        """Return the logistic loss's times the fourth root of the cap, which fits real tables; half of the largest."""
-        return min(self.cap**0.25 / 8, self.curvature / 2)
+        """Return the logistic loss's, or half of the largest: few records are beyond the kink of a cap above 1/2."""
+        return min(0.125, self.curvature / 2)
 
     @property
     def typical_dispersion(self) -> float:
