@@ -159,7 +159,7 @@ class AdaptivePlan(Plan):
         limits.require_solvable(self.problem)
         validate.positive("rest", self.rest)
         if len(set(self.norms)) < len(self.norms) or bool(self.norms) is not (self.price > 0):
-            raise ValueError(f"radii of different norms are bought, each at a price, got {self.norms} at {self.price}.")
+            raise ValueError(f"radii are of different norms, each at a price, got {self.norms} at {self.price!r}.")
         for request in self.purchases:
             request.require_drawable()
         assert self._declared  # which raises where nothing can be released
@@ -187,8 +187,8 @@ class AdaptivePlan(Plan):
     def chosen(self, radii: Sequence[float]) -> Chosen:
         """Return the plan of the minimum with the smallest predicted error, of all that can be executed.
 
-        It is a function of public numbers and of the radii that were bought, one for each norm. The plan for records that fill their domain, without a cap, was
-        made beforehand: there is always one.
+        It is a function of public numbers and of the radii that were bought, one for each norm. The plan for records
+        that fill their domain, without a cap, was made beforehand: there is always one.
         """
         best: Chosen | None = None
         bought = dict(zip(self.norms, radii, strict=True))
