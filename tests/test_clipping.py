@@ -19,7 +19,7 @@ from epsteps.problem.losses import PseudoHuber, SmoothedHinge, Softmax
 
 LOSSES = [
     es.Logistic(),
-    es.CappedLogistic(cap=0.3),
+    es.CappedLogistic(cap=0.7),
     es.Squared(bound=1.5),
     PseudoHuber(bound=1.5, c=0.6),
     SmoothedHinge(width=0.2),

@@ -534,8 +534,8 @@ class HalfExponential(Loss, name="HalfExponential", proved=True):
 
     @property
     def typical_curvature(self) -> float:
-        """Return a third more than the logistic loss's, as on real tables."""
-        return 1 / 6
+        """Return 1.6 times the logistic loss's: on real tables it was 1.3 to 1.6 times, and 2 times at margin 0."""
+        return 0.2
 
     @property
     def typical_dispersion(self) -> float:
