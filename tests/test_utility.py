@@ -156,6 +156,16 @@ def test_steps_of_the_paper_are_expected_to_do_no_worse_than_their_theorem(metho
                 assert utility.bound is None or utility.expected <= utility.bound
 
 
+@pytest.mark.parametrize("method", [es.nesterov, es.multistage, es.restarted_nesterov], ids=named)
+def test_a_typical_problem_chooses_the_best_number_of_steps(method):
+    """By trying all of them; steps of stages change on the way, which once was overlooked."""
+    problem, budget = es.Problem(es.Logistic(), es.Box(0, 1), ridge=0.1, n=500, d=3), es.Pure(4.0)
+    chosen = es.plan(problem, budget, method, objective="typical", max_iterations=40)
+    tried = [es.plan(problem, budget, method, objective="typical", iterations=T) for T in range(1, 41)]
+    assert chosen.utility.expected == pytest.approx(min(plan.utility.expected for plan in tried), rel=1e-9)
+    assert 1 < chosen.iterations < 40
+
+
 def test_noise_that_feeds_itself_is_foreseen():
     """Squared loss without clipping has slopes, and so noise, that grow with the point: long runs diverge."""
     rng = np.random.default_rng(6)
@@ -428,6 +438,16 @@ def test_the_required_number_of_records_is_the_smallest(monkeypatch):
         assert len(made) <= 40
         at, below = (es.plan(replace(QUESTION, n=n), budget, release="final").utility for n in (found, found - 1))
         assert at.expected <= 0.02 < below.expected
+
+
+def test_a_margin_asks_for_less():
+    for required in (es.required_epsilon, es.required_n):
+        assert required(QUESTION, error=0.05, margin=2.0) == required(QUESTION, error=0.025)
+    for wrong in ({"verdict": "useful"}, {"error": 0.05, "proved": True}, {"width": 0.1}):
+        with pytest.raises(ValueError, match="a margin is for an error that is expected"):
+            es.required_epsilon(QUESTION, margin=2.0, **wrong)
+    with pytest.raises(ValueError, match="margin must be"):
+        es.required_n(QUESTION, error=0.05, margin=0.0)
 
 
 def test_a_verdict_and_a_proof_are_required_too():

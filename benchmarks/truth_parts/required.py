@@ -50,11 +50,12 @@ class Question:
     kind: str
     share: float
     wanted: str
+    margin: float
 
     @property
     def key(self) -> tuple[Any, ...]:
         """What names the question."""
-        return (self.path.stem, self.loss, self.release, self.kind, self.share, self.wanted)
+        return (self.path.stem, self.loss, self.release, self.kind, self.share, self.wanted, self.margin)
 
     def tried(self, end: float) -> dict[str, Any] | None:
         """Return the answer and what it measures, or None if time is over."""
@@ -89,7 +90,7 @@ class Question:
 
     def _required(self, problem: es.Problem, error: float) -> tuple[es.Problem, Any, float]:
         """Return the problem and the budget of the answer, and the answer."""
-        options: dict[str, Any] = {"error": error, "release": self.release}
+        options: dict[str, Any] = {"error": error, "release": self.release, "margin": self.margin}
         delta = {"delta": DELTA} if self.kind == "approximate" else {}
         if self.wanted == "epsilon":
             amount = es.required_epsilon(problem, **options, **delta, rho=self.kind == "concentrated")
@@ -107,12 +108,12 @@ class Question:
         return es.Concentrated(amount)
 
 
-def _questions(folder: Path) -> Iterator[Question]:
+def _questions(folder: Path, margin: float) -> Iterator[Question]:
     for name, loss, release, kind in ASKED:
         if (path := folder / f"{name}.npz").exists():
             for share in NUMBER_SHARES if loss in ("squared", "huber") else SHARES:
                 for wanted in ("epsilon", "n"):
-                    yield Question(path, loss, release, kind, share, wanted)
+                    yield Question(path, loss, release, kind, share, wanted, margin)
         else:
             print(f"{name}: missing, left out")
 
@@ -121,7 +122,7 @@ def measure(options: Namespace) -> None:
     """Answer every question that the file does not hold, and add what was found to it."""
     known = {_key(row) for row in read(options.out)}
     end = time.monotonic() + 60 * options.minutes
-    asked = [question for question in _questions(options.data) if question.key not in known]
+    asked = [question for question in _questions(options.data, options.margin) if question.key not in known]
     with ProcessPoolExecutor(options.jobs, initializer=os.nice, initargs=(10,)) as pool:
         for future in as_completed([pool.submit(question.tried, end) for question in asked]):
             if (row := future.result()) is not None:
@@ -135,26 +136,29 @@ def read(path: Path) -> list[dict]:
 
 
 def _key(row: dict) -> tuple[Any, ...]:
-    return tuple(row[name] for name in ("set", "loss", "release", "kind", "share", "wanted"))
+    return tuple(row[name] for name in ("set", "loss", "release", "kind", "share", "wanted", "margin"))
 
 
 def markdown(rows: list[dict]) -> str:
     """Return the table, and how many answers were right."""
     rows = sorted(rows, key=lambda row: [repr(part) for part in _key(row)])
-    ran = [row for row in rows if "measured" in row and row["measured"] < row["zero"]]
-    near = sum(abs(row["measured"] / row["error"] - 1) <= TOLERANCE for row in ran)
-    kept = sum(row["measured"] <= (1 + TOLERANCE) * row["error"] for row in ran)
-    lines = [
-        f"Of {len(ran)} answers that were tried, {kept} reach the error (at most {TOLERANCE:.0%} above it), {near} are "
-        f"within {TOLERANCE:.0%} of it; mean of {RUNS} fits at the answer.",
+    lines = [f"Mean of {RUNS} fits at the answer.", ""]
+    for margin in sorted({row["margin"] for row in rows}):
+        ran = [row for row in rows if row["margin"] == margin and "measured" in row and row["measured"] < row["zero"]]
+        near = sum(abs(row["measured"] / row["error"] - 1) <= TOLERANCE for row in ran)
+        kept = sum(row["measured"] <= (1 + TOLERANCE) * row["error"] for row in ran)
+        lines.append(
+            f"- margin {margin:g}: of {len(ran)} answers that were tried, {kept} reach the error (at most "
+            f"{TOLERANCE:.0%} above it), {near} are within {TOLERANCE:.0%} of it."
+        )
+    lines += [
         "",
-        "| table | loss | release | budget | asked | error | answer | measured | standard error | measured / asked |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| table | loss | release | budget | asked | margin | error | answer | measured | se | over error |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for row in rows:
-        begin = (
-            f"| {row['set']} | {row['loss']} | {row['release']} | {row['kind']} | {row['wanted']} | {row['error']:.3g} "
-        )
+        names = (row[name] for name in ("set", "loss", "release", "kind", "wanted"))
+        begin = f"| {' | '.join(names)} | {row['margin']:g} | {row['error']:.3g} "
         answer = f"{row['answer']:.4g}" if "answer" in row else "none"
         if "refused" in row:
             lines.append(f"{begin}| {answer} | {row['refused'][:60]} | | |")

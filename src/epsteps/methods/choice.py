@@ -274,6 +274,7 @@ def required_epsilon(
     width: float | None = None,
     level: float = 0.95,
     proved: bool = False,
+    margin: float = 1.0,
     delta: float | None = None,
     rho: bool = False,
     method: Method | str = "auto",
@@ -299,6 +300,9 @@ def required_epsilon(
     proved : bool
         Ask for the bound that is proved, ``utility.bound`` (of steps whose number is chosen by it, ``plan.error``), in
         the place of the error that is expected.
+    margin : float
+        Ask for so many times less than the error. What is expected is about as often below what will be measured as
+        above it, and mostly within a factor of 2: with 2, few tables miss the error (see ``docs/inference.md``).
     delta : float, optional
         Makes the budget (epsilon, delta) instead of pure.
     rho : bool
@@ -316,7 +320,7 @@ def required_epsilon(
     """
     if rho and delta is not None:
         raise ValueError(f"a budget of rho has no delta. Leave one of them out, got delta={delta!r}.")
-    goal = _Goal(error, verdict, width, level, proved, method, release, options)
+    goal = _Goal(error, verdict, width, level, proved, margin, method, release, options)
     goal.require_effort(problem)
 
     def reached(amount: float) -> float:
@@ -339,6 +343,7 @@ def required_n(
     width: float | None = None,
     level: float = 0.95,
     proved: bool = False,
+    margin: float = 1.0,
     epsilon: float = 1.0,
     delta: float | None = None,
     rho: float | None = None,
@@ -360,7 +365,7 @@ def required_n(
     budget: Budget = Pure(epsilon) if delta is None else Approximate(epsilon, delta)
     if rho is not None:
         budget = Concentrated(rho)
-    goal = _Goal(error, verdict, width, level, proved, method, release, options)
+    goal = _Goal(error, verdict, width, level, proved, margin, method, release, options)
     goal.require_effort(problem)
 
     def reached(n: float) -> float:
@@ -386,6 +391,7 @@ class _Goal:
     width: float | None
     level: float
     proved: bool
+    margin: float
     method: Method | str
     release: str | None
     options: dict[str, Any]
@@ -397,6 +403,9 @@ class _Goal:
             validate.choice("verdict", self.verdict, VERDICTS[:2])
         else:
             validate.positive("error" if self.width is None else "width", self.limit)
+        validate.positive("margin", self.margin)
+        if (self.proved or self.error is None) and self.margin != 1:
+            raise ValueError(f"a margin is for an error that is expected. Leave it out, got {self.margin!r}.")
         if self.proved and self.error is None:
             raise ValueError("verdicts and widths are about what is expected. Use proved=True with error=...")
 
@@ -431,7 +440,7 @@ class _Goal:
         promised = made.proved_error if self.proved else made.utility.expected
         if promised is None:
             raise UnreachableError(f"nothing is {'proved' if self.proved else 'predicted'} of {made.method} here.")
-        return promised - self.limit
+        return promised - self.limit / self.margin
 
     def __str__(self) -> str:
         said = f"an error of {self.error!r}" if self.error is not None else f"the verdict {self.verdict!r}"
