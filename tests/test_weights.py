@@ -17,6 +17,7 @@ from scipy.sparse import csr_array
 from test_solver import decimal, exact_slopes, labelled, length
 
 import epsteps as es
+from epsteps.auditing.minima import crowds_of, log_ratio, recovered_tilts
 from epsteps.budgets import mechanisms
 from epsteps.data import sources, stream
 from epsteps.data.chunks import Chunk
@@ -403,6 +404,19 @@ def replay_weighted_minima(seed):
 
 def test_replays_of_weighted_minima_cost_what_is_claimed():
     replay_weighted_minima(0)
+
+
+def test_audits_attack_the_weighted_sum():
+    """Crowds move most of the sensitivity, and no released minimum has a larger log-ratio than its group costs."""
+    problem = es.Problem(es.Logistic(), es.Ball(1.0, norm=np.inf), ridge=0.1, n=40, d=2)
+    plan = weighted_plan(problem, es.Pure(1.0), "l2", Weighting(2, 0.4 * problem.record_size(2), 0.6))
+    crowd = next(crowds_of(plan))
+    assert 0.8 < crowd.share <= 1
+    minima = es.run(crowd.audited, crowd.rows(0), seed=0, repetitions=30, anyway=True).path[0]
+    ratios = np.abs(log_ratio(crowd, 0, minima)) / (crowd.replaced * plan.costs[0])
+    assert 0.3 < np.max(ratios) <= 1
+    tilts = recovered_tilts(crowd, 0, minima) / plan.scales[0]
+    assert 1.0 < np.mean(np.linalg.norm(tilts, axis=0)) < 4.0  # of noise in two dimensions: 2
 
 
 @pytest.mark.parametrize(("mechanism", "norm"), [("laplace", 2), ("linf", 2), ("hull", 1), ("l2", 1), ("gaussian", 1)])

@@ -19,16 +19,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from epsteps.auditing.worst_case import loss_gradients, loss_hessian
+from epsteps.auditing.worst_case import counted, loss_gradients, loss_hessian
 from epsteps.budgets import Budget, Cost, Epsilon, Rho
 from epsteps.budgets.mechanisms import Mechanism
-from epsteps.data.chunks import Chunk
 from epsteps.methods.minima import minimum_radius
 from epsteps.methods.minimum import Minimised, Minimum
 from epsteps.noise import Source
 from epsteps.noise.samplers import checked_shape
 from epsteps.plans.requests import Draw, Gradient, Records, Request
-from epsteps.problem.grid import STEPS
 from epsteps.problem.sampling import Sampling
 from epsteps.problem.shapes import Shape
 from epsteps.running import taps
@@ -361,7 +359,7 @@ def _gradient(request: Minimum, records: Records, x: np.ndarray) -> np.ndarray:
     objective = request.goal.objective
     sums = []
     for rows, targets in records.blocks():
-        weights, rows = _counted(objective, rows)
+        weights, rows = _checked(objective, rows)
         sums.append(np.sum(loss_gradients(records.problem, x, rows, targets) * weights, axis=1))
     return np.sum(sums, axis=0) + objective.n * objective.ridge * x
 
@@ -371,29 +369,24 @@ def _log_volume(request: Minimum, records: Records, x: np.ndarray) -> float:
     objective = request.goal.objective
     sums = []
     for rows, targets in records.blocks():
-        weights, rows = _counted(objective, rows)
+        weights, rows = _checked(objective, rows)
         sums.append(loss_hessian(records.problem, x, rows, targets, weights))
     return float(np.linalg.slogdet(np.sum(sums, axis=0) + objective.n * objective.ridge * np.eye(len(x)))[1])
 
 
-def _counted(objective: Minimised, rows: np.ndarray) -> tuple[np.ndarray | float, np.ndarray]:
-    """Return what records count in the sum, and the records as they are in it: shortened where they are long.
+def _checked(objective: Minimised, rows: np.ndarray) -> tuple[np.ndarray | float, np.ndarray]:
+    """Return what records count, and the records as they are in the sum; raise where that is more than is paid for.
 
-    Raise where weights are not what makes the sensitivity, by lengths that are computed here.
+    By lengths that are computed here: weights are what makes the sensitivity.
     """
-    weighting, measure = objective.weighting, objective.measure
-    if weighting is None or measure is None:
-        return 1.0, rows
-    integers = np.rint(rows * (STEPS / objective.problem.units[: rows.shape[1]]))
-    sums = Chunk(integers, np.zeros(len(rows))).row_sums(measure.factors, measure.most, measure.norm)
-    counted = measure.shares(sums)
-    lengths = np.linalg.norm(rows, ord=weighting.norm, axis=1)
-    too_long = counted.weights * lengths > weighting.radius * _ROUNDING
-    if weighting.norm == 2:
-        too_long |= counted.shortening * lengths > 2 * weighting.radius * _ROUNDING
-    if np.any(too_long):
-        raise ReplayError("a record counts more than the radius of the weighting allows.")
-    return counted.weights / weighting.mean, rows * counted.shortening[:, None]
+    weights, shortened = counted(objective, rows)
+    if (weighting := objective.weighting) is not None:
+        lengths = np.linalg.norm(rows, ord=weighting.norm, axis=1)
+        longest = np.linalg.norm(shortened, axis=1).max() if weighting.norm == 2 else 0.0
+        most = np.max(weights * lengths) * weighting.mean
+        if max(most, longest / 2) > weighting.radius * _ROUNDING:
+            raise ReplayError("a record counts more than the radius of the weighting allows.")
+    return weights, shortened
 
 
 def _check_solver(request: Minimum, records: Records, tilt: np.ndarray | float, minimum: np.ndarray) -> None:

@@ -19,18 +19,19 @@ from epsteps.auditing import attacks as intervals
 from epsteps.auditing.report import Audit, StepBound
 from epsteps.auditing.steps import independence
 from epsteps.auditing.worst_case import (
+    counted,
     extreme_features,
     extreme_targets,
     far_point,
+    loss_gradients,
     loss_hessian,
     noise_norm,
-    record_gradients,
     with_intercept,
 )
 from epsteps.budgets.corners import GAUSSIAN, composed
 from epsteps.data.rows import Rows
 from epsteps.methods import ObjectivePlan, OutputPlan, minima
-from epsteps.problem.problem import Problem
+from epsteps.methods.minimum import Minimised
 from epsteps.running.run import run
 
 # Larger crowds would hold the minimum farther out, but take too long.
@@ -84,12 +85,12 @@ class Crowd(Generic[_P]):
 
 def crowds_of(plan: _P, spread: int = 1) -> Iterator[Crowd[_P]]:
     """Yield datasets that differ much at their minima, by the share of the sensitivity; every ``spread``-th of them."""
-    if missing := [name for name in ("minimised", "noise", "ridge", "tolerance") if not hasattr(plan, name)]:
+    if missing := [name for name in ("objective", "noise", "ridge", "tolerance") if not hasattr(plan, name)]:
         raise TypeError(f"{plan.method} has no {', '.join(missing)}: minima of it are not audited. Use a replay.")
     replaced = _group(plan)
     candidates = sorted(_candidates(plan), key=lambda candidate: -candidate[0])
     for share, x, features, targets in candidates[: spread * _TRIES : spread]:
-        crowd = _holding(plan.minimised, x, features, targets, replaced)
+        crowd = _holding(plan.objective, x, features, targets, replaced)
         if crowd is not None:
             others, labels, counts = crowd
             everyone, everything = np.concatenate([features, others]), np.concatenate([targets, labels])
@@ -109,14 +110,29 @@ def _candidates(
 ) -> Iterator[tuple[float, np.ndarray, np.ndarray, np.ndarray]]:
     """Yield pairs of records at points, each with the share of the sensitivity that it attains there."""
     problem, labels = plan.problem, extreme_targets(plan.problem)
-    ends = extreme_features(problem)[:_ENDS]
-    declared = problem.sensitivity(plan.noise.norm)
+    ends = _ends(plan.objective)[:_ENDS]
+    declared = plan.objective.sensitivity(plan.noise.norm)
     for pair in _pairs(ends):
         for targets in (labels[[0, 0]], labels[[0, 1]]):
-            for x in _points(plan.minimised, pair, still):
-                gradients = record_gradients(problem, x, pair, targets)
+            for x in _points(plan.objective, pair, still):
+                gradients = _gradients(plan.objective, x, pair, targets)
                 moved = float(noise_norm(plan.noise, problem, gradients[:, 1] - gradients[:, 0]))
                 yield moved / declared, x, pair, targets
+
+
+def _ends(objective: Minimised) -> np.ndarray:
+    """Return records at the ends of the domain, or as long as they may be before they are shortened."""
+    ends, weighting = extreme_features(objective.problem), objective.weighting
+    if weighting is None:
+        return ends
+    lengths = np.linalg.norm(with_intercept(objective.problem, ends), ord=weighting.norm, axis=1)
+    return ends * np.minimum(1, 1.9 * weighting.radius / lengths)[:, None]
+
+
+def _gradients(objective: Minimised, x: np.ndarray, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Return the gradient of each record's part of the sum, one in each column: its weight included."""
+    weights, rows = counted(objective, with_intercept(objective.problem, features))
+    return loss_gradients(objective.problem, x, rows, objective.loss.encode(targets)) * weights
 
 
 def _pairs(ends: np.ndarray) -> Iterator[np.ndarray]:
@@ -128,31 +144,32 @@ def _pairs(ends: np.ndarray) -> Iterator[np.ndarray]:
                 yield (1 - lean) * ends[[i, j]] + lean * ends[k]
 
 
-def _points(problem: Problem, pair: np.ndarray, still: bool) -> Iterator[np.ndarray]:
+def _points(objective: Minimised, pair: np.ndarray, still: bool) -> Iterator[np.ndarray]:
     """Yield points where the pair has large margins, as far as the largest crowd can hold a minimum."""
     if still:
-        yield np.zeros(problem.dimension)
+        yield np.zeros(objective.dimension)
         return
-    farthest = np.sqrt(_PULL * _MOST_RECORDS / (problem.n * problem.ridge))
+    farthest = np.sqrt(_PULL * _MOST_RECORDS / (objective.n * objective.ridge))
     for signs in ((-1, -1), (-1, 1), (1, -1), (1, 1)):
-        direction = far_point(problem, pair, np.array(signs, dtype=float))
+        direction = far_point(objective.problem, pair, np.array(signs, dtype=float))
         length = float(np.linalg.norm(direction))
         yield from (margin * direction for margin in _MARGINS if margin * length <= farthest)
 
 
 def _holding(
-    problem: Problem, x: np.ndarray, pair: np.ndarray, targets: np.ndarray, replaced: int
+    objective: Minimised, x: np.ndarray, pair: np.ndarray, targets: np.ndarray, replaced: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """Return the smallest crowd whose gradients balance the ridge and half of either dataset's at x, if one is small.
 
     What it is short of after rounding the counts moves the minimum by little.
     """
-    pull = problem.n * problem.ridge * x + replaced * record_gradients(problem, x, pair, targets).mean(axis=1)
-    ends, labels = extreme_features(problem), extreme_targets(problem)
+    problem = objective.problem
+    pull = objective.n * objective.ridge * x + replaced * _gradients(objective, x, pair, targets).mean(axis=1)
+    ends, labels = _ends(objective), extreme_targets(problem)
     scaled = problem.domain.project(np.concatenate([size * ends for size in _SIZES]))
     features = np.repeat(scaled, len(labels), axis=0)
     own = np.tile(labels, len(scaled))
-    gradients = record_gradients(problem, x, features, own)
+    gradients = _gradients(objective, x, features, own)
     size = np.abs(gradients).max()
     balance = {"A_eq": gradients / size, "b_eq": -pull / size, "bounds": (0, None), "method": "highs"}
     from scipy.optimize import linprog
@@ -180,17 +197,29 @@ def log_ratio(crowd: Crowd[ObjectivePlan], number: int, x: np.ndarray) -> np.nda
 
 def recovered_tilts(crowd: Crowd[ObjectivePlan], which: int, x: np.ndarray) -> np.ndarray:
     """Return the tilts that lead to these minima on one of the datasets."""
-    plan, data = crowd.audited, crowd.rows(which)
-    return -plan.problem.n * (data.gradient(x) + (plan.ridge - plan.problem.ridge) * x)
+    plan, objective = crowd.audited, crowd.audited.objective
+    if objective.weighting is None:
+        return -plan.problem.n * (crowd.rows(which).gradient(x) + (plan.ridge - plan.problem.ridge) * x)
+    (weights, rows), targets = _distinct(crowd)
+    copies = weights * crowd.copies(which)
+    pulls = [loss_gradients(plan.problem, point, rows, targets) @ copies for point in x.T]
+    return -np.stack(pulls, axis=1) - objective.n * objective.ridge * x
 
 
 def _log_volumes(crowd: Crowd[ObjectivePlan], which: int, x: np.ndarray) -> np.ndarray:
     """Return ln det of the second derivatives at each column of x, from the distinct records and their counts."""
     plan, problem = crowd.audited, crowd.audited.problem
-    rows = with_intercept(problem, problem.domain.project(crowd.features))
-    targets, ridge = problem.loss.encode(crowd.targets), problem.n * plan.ridge * np.eye(problem.dimension)
-    hessians = (ridge + loss_hessian(problem, point, rows, targets, crowd.copies(which)) for point in x.T)
+    (weights, rows), targets = _distinct(crowd)
+    ridge, copies = problem.n * plan.ridge * np.eye(problem.dimension), weights * crowd.copies(which)
+    hessians = (ridge + loss_hessian(problem, point, rows, targets, copies) for point in x.T)
     return np.array([float(np.linalg.slogdet(hessian)[1]) for hessian in hessians])
+
+
+def _distinct(crowd: Crowd) -> tuple[tuple[np.ndarray | float, np.ndarray], np.ndarray]:
+    """Return what each distinct record counts, the records as they are in the sum, and their targets."""
+    problem = crowd.audited.problem
+    rows = with_intercept(problem, problem.domain.project(crowd.features))
+    return counted(crowd.audited.objective, rows), problem.loss.encode(crowd.targets)
 
 
 @dataclass(frozen=True, eq=False)

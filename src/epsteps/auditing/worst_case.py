@@ -11,7 +11,10 @@ import numpy as np
 from scipy.linalg import hadamard
 
 from epsteps.budgets.mechanisms import Mechanism
+from epsteps.data.chunks import Chunk
 from epsteps.methods import StepsPlan
+from epsteps.methods.minimum import Minimised
+from epsteps.problem.grid import STEPS
 from epsteps.problem.problem import Problem
 
 # Records lean by this share of their size toward another, so that a point can have large margins with both.
@@ -175,6 +178,17 @@ def loss_hessian(
         return (rows.T * (counts * loss.second(margins[:, 0], targets))) @ rows
     bends = np.reshape(counts, (-1, 1, 1)) * loss.second(margins, targets[:, None])
     return np.einsum("nab,ni,nj->aibj", bends, rows, rows).reshape((problem.dimension,) * 2)
+
+
+def counted(objective: Minimised, rows: np.ndarray) -> tuple[np.ndarray | float, np.ndarray]:
+    """Return what records count in the sum that is minimised, and the records as they are in it: maybe shortened."""
+    measure = objective.measure
+    if measure is None:
+        return 1.0, rows
+    integers = np.rint(rows * (STEPS / objective.problem.units[: rows.shape[1]]))
+    sums = Chunk(integers, np.zeros(len(rows))).row_sums(measure.factors, measure.most, measure.norm)
+    weights, shortening = measure.shares(sums)
+    return weights / objective.mean, rows * shortening[:, None]
 
 
 def _pair(plan: Noised, x: np.ndarray, features: np.ndarray, targets: np.ndarray) -> Pair | None:
