@@ -107,7 +107,7 @@ def plan(
             "Use release='final', or method='sequential'."
         )
     _require_known(options, name)
-    return made if made and not options else _PLANNERS[name](problem, budget, **options)
+    return made or _PLANNERS[name](problem, budget, **options)
 
 
 def options_of(method: Method | str) -> tuple[str, ...]:
@@ -128,19 +128,20 @@ def _require_known(options: dict[str, Any], method: Method | str) -> None:
 
 
 def _chosen(problem: Problem, budget: Budget, release: str, options: dict[str, Any]) -> tuple[str, Plan | None]:
-    """Return the method that "auto" stands for, and its plan without options where the choice took one.
+    """Return the method that "auto" stands for, and its plan where the choice took one.
 
-    Of the methods that cover the problem and take these options it is the one whose model is expected to be best.
+    Of the methods that cover the problem and take these options it is the one whose model is expected to be best. What
+    only methods take that publish more than is asked for is refused, as an option of the first.
     """
     every = _candidates(problem, release)
-    names = [name for name in every if set(options) <= set(options_of(name))] or every
-    if len(names) == 1:
-        return names[0], None
+    names = [name for name in every if set(options) <= set(options_of(name))]
+    if not any(METHODS[name] == METHODS[every[0]] for name in names):
+        return every[0], None
     plans: list[tuple[str, Plan]] = []
     refusals: list[ValueError] = []
     for name in names:
         try:
-            plans.append((name, _PLANNERS[name](problem, budget)))
+            plans.append((name, _PLANNERS[name](problem, budget, **options)))
         except ValueError as refusal:  # of one method: the others may still cover the problem
             refusals.append(refusal)
     if not plans:

@@ -8,6 +8,7 @@ moves it nearer to the true one. Off the diagonal it is shrunk where noise domin
 import math
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, eigh
@@ -272,9 +273,9 @@ def definite(matrix: np.ndarray, least: float, largest: float = np.inf) -> Defin
     LAPACK's fast algorithm may fail to converge, which would be an exception after the charge, and its plain one too.
     The row sums of absolute values then stand for them: as a diagonal they are no flatter than the matrix (Gershgorin).
     """
-    for driver in ("evd", "ev"):
+    for eigen in (np.linalg.eigh, partial(eigh, driver="ev", check_finite=False)):
         with suppress(np.linalg.LinAlgError):
-            values, vectors = eigh(matrix, driver=driver, check_finite=False)
+            values, vectors = eigen(matrix)
             return Definite(np.clip(values, least, largest), vectors)
     return Definite(np.clip(np.abs(matrix).sum(axis=0), least, largest), np.eye(len(matrix)))
 
