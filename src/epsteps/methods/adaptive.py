@@ -1,8 +1,9 @@
 """The plan of a final model that fits its records: sizes are bought first, and what is minimised is chosen by them.
 
 Noise pays for the longest record that the declared domain allows and for the steepest slope of the loss. Real records
-are shorter, and few slopes are steep. For a few percent of epsilon the plan learns how long records are; then it chooses
-weights for long records, a cap on slopes, the noise and the ridge, by the error that public and bought numbers predict.
+are shorter, and few slopes are steep. For a few percent of epsilon the plan learns how long records are; then it
+chooses weights for long records, a cap on slopes, the noise and the ridge, by the error that public and bought numbers
+predict.
 """
 
 import math
@@ -232,7 +233,7 @@ class AdaptivePlan(Plan):
         """Return a plan for this choice with its predicted error; None where there is none below the limit."""
         noise, sought, bias = choice
         with suppress(ValueError):
-            weights = {"weighting": sought.weighting}
+            weights: dict[str, Any] = {"weighting": sought.weighting}
             plan = planned(WeightedPlan, sought, self._left, noise, (1.0,), limit=limit - bias, **weights)
             if plan is not None:
                 cost = sought.bias(plan.ridge) + plan.scales[0] ** 2 * sought.noise(noise, plan.ridge)
