@@ -96,9 +96,9 @@ def test_no_record_counts_more_than_the_radius_allows_in_fractions(name, norm, s
     for row, weight, short in zip(integers.tolist(), weights.tolist(), shortening.tolist(), strict=True):
         entries = [Fraction(entry) * unit / STEPS for entry, unit in zip(row, units, strict=True)]
         power = sum(entry**2 for entry in entries) if norm == 2 else sum(map(abs, entries)) ** 2
-        assert Fraction(weight) ** 2 * power <= radius**2
+        assert Fraction(weight * short) ** 2 * power <= radius**2
         usual = min(1.0, float(radius) / math.sqrt(max(power, 1e-100)))
-        assert weight >= usual * (1 - 2e-3) - 2.0**-19
+        assert weight >= max(usual, 0.5 * (norm == 2)) * (1 - 2e-3) - 2.0**-19
         assert norm == 2 or short == 1
         if norm == 2:
             assert Fraction(short) ** 2 * power <= 4 * radius**2
@@ -151,8 +151,8 @@ def weighted_value(objective, features, targets, x):
     """Return n F(x), by lengths and losses in plain floats."""
     weighting = objective.weighting
     lengths = np.linalg.norm(features, ord=weighting.norm, axis=1)
-    v = np.minimum(1, weighting.radius / np.maximum(lengths, 1e-300)) / weighting.mean
     s = np.minimum(1, 2 * weighting.radius / np.maximum(lengths, 1e-300)) if weighting.norm == 2 else 1.0
+    v = np.minimum(1, weighting.radius / np.maximum(s * lengths, 1e-300)) / weighting.mean
     losses = np.logaddexp(0, -targets * s * (features @ x))
     return v @ losses + objective.n * objective.ridge / 2 * x @ x
 

@@ -381,8 +381,8 @@ def _checked(objective: Minimised, rows: np.ndarray) -> tuple[np.ndarray | float
     """
     weights, shortened = counted(objective, rows)
     if (weighting := objective.weighting) is not None:
-        lengths = np.linalg.norm(rows, ord=weighting.norm, axis=1)
-        longest = np.linalg.norm(shortened, axis=1).max() if weighting.norm == 2 else 0.0
+        lengths = np.linalg.norm(shortened, ord=weighting.norm, axis=1)
+        longest = lengths.max() if weighting.norm == 2 else 0.0
         most = np.max(weights * lengths) * weighting.mean
         if max(most, longest / 2) > weighting.radius * _ROUNDING:
             raise ReplayError("a record counts more than the radius of the weighting allows.")

@@ -42,7 +42,7 @@ class Shares(NamedTuple):
 
 @dataclass(frozen=True)
 class Weighting:
-    """A record u counts with the weight v = min(1, radius/|u|)/mean, and is not longer than 2 radius in the L2 norm.
+    """A record s u counts with the weight v = min(1, radius/|s u|)/mean; s shortens it to 2 radius in the L2 norm.
 
     The sum that is minimised is ``sum of v_i loss(s_i u_i'x, y_i)``: s = min(1, 2 radius/|u|) shortens longer records
     for norm 2, for the sake of second derivatives, and is 1 for norm 1. Weights that depend on a record's features
@@ -60,7 +60,7 @@ class Weighting:
     radius : float
         Length up to which records count in full, in the units of the problem's features.
     mean : float
-        About the mean of min(1, radius/|u|), within (0, 1]: weights are divided by it, so that the sum of the losses
+        About the mean of min(1, radius/|s u|), within (0, 1]: weights are divided by it, so that the sum of the losses
         has about its old size against the ridge. Any number is valid.
 
     >>> import epsteps as es
@@ -94,7 +94,7 @@ class Weighting:
     def square(self, problem: "Problem") -> float:
         """Bound v |s u|_2², rounded up.
 
-        For norm 2 it is at most |v u| |s u| <= S min(2 radius, B), where B is the longest record's length; for norm 1
+        For norm 2 it is at most |v s u| |s u| <= S min(2 radius, B), where B is the longest record's length; for norm 1
         at most |v u|_1 |u|_inf <= S u_max, where u_max is the largest entry of a record, and at most B²/mean.
         """
         longest = problem.record_size(2)
@@ -132,8 +132,9 @@ class Measure:
 
     A share floor(2^20 r/max(l, r))/2^20, for l the length in steps and r a radius in steps, moved inward by 2^-50, is
     at most min(1, radius/|u|): between them five operations are rounded (a root, a sum, two quotients and a product),
-    by 2^-53 each, all of them as IEEE 754 demands and in this order. So weight x |u| <= radius, and shortening x |u| <=
-    2 radius, exactly. Rows of any length have a share: nothing here is infinite or divides by 0.
+    by 2^-53 each, all of them as IEEE 754 demands and in this order. So share x |u| <= radius, and shortening x |u| <=
+    2 radius, exactly. For norm 2 the weight is the share, or 1/2 where that is less: then weight x shortening x |u| <=
+    radius by the second. Rows of any length have a share: nothing here is infinite or divides by 0.
 
     Parameters
     ----------
@@ -160,7 +161,7 @@ class Measure:
         lengths = (np.sqrt(sums) if self.norm == 2 else sums) + self.slack
         if self.norm == 1:
             return Shares(_share(self.radius, lengths), np.ones(len(lengths)))
-        return Shares(_share(self.radius, lengths), _share(2 * self.radius, lengths))
+        return Shares(np.maximum(_share(self.radius, lengths), 0.5), _share(2 * self.radius, lengths))
 
 
 def _share(radius: float, lengths: np.ndarray) -> np.ndarray:
