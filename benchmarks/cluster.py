@@ -29,7 +29,7 @@ from epsteps.data import cluster, engine
 from epsteps.data.cluster import parts
 from epsteps.data.cluster.workers import FAN
 from epsteps.data.engine import ArrayEngine
-from epsteps.methods.smoothness import SmoothnessPlan
+from epsteps.methods.bought import SmoothnessPlan
 from epsteps.problem.grid import Grid
 from epsteps.running.passes import Digits, Slopes
 

@@ -24,8 +24,8 @@ from epsteps.auditing.steps import Design
 from epsteps.auditing.worst_case import worst_pair
 from epsteps.cli import app
 from epsteps.methods import plan_objective
+from epsteps.methods.bought import SmoothnessPlan
 from epsteps.methods.minimum import Minimum
-from epsteps.methods.smoothness import SmoothnessPlan
 from epsteps.noise import SAMPLERS, Source
 from epsteps.problem.losses import PseudoHuber, SmoothedHinge, Softmax
 from epsteps.problem.shapes import Nuclear

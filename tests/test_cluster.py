@@ -24,8 +24,8 @@ from epsteps.data.cluster import workers
 from epsteps.data.cluster.workers import Question, Runs
 from epsteps.data.dense import DenseEngine
 from epsteps.data.engine import SelfTestError
+from epsteps.methods.bought import SmoothnessPlan
 from epsteps.methods.minimum import Minimised
-from epsteps.methods.smoothness import SmoothnessPlan
 from epsteps.problem import grid
 from epsteps.problem.grid import Grid
 from epsteps.problem.losses import Softmax

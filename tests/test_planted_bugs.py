@@ -150,13 +150,13 @@ from epsteps.data.engine import require_exact
 from epsteps.methods import ObjectivePlan, OutputPlan, minima, objective, plan_objective
 from epsteps.methods import curvature as designs
 from epsteps.methods import minimum as minimised
+from epsteps.methods.bought import Eigenvalue
 from epsteps.methods.curvature.sums import ColumnMeans, SecondMoment
 from epsteps.methods.intervals import plan as interval_plans
 from epsteps.methods.intervals import sums
 from epsteps.methods.intervals import sums as frames
 from epsteps.methods.intervals.plan import IntervalPlan
 from epsteps.methods.minimum import Minimised, Minimum, Tilt
-from epsteps.methods.smoothness import Eigenvalue
 from epsteps.methods.statistics import SecondMoments
 from epsteps.noise import SAMPLERS, Source, gaussian, matrices
 from epsteps.plans import notation

@@ -25,7 +25,7 @@ from epsteps.data.chunks import Chunk
 from epsteps.data.dense import DenseEngine
 from epsteps.data.sources import read_table
 from epsteps.methods import choice
-from epsteps.methods.smoothness import SmoothnessPlan
+from epsteps.methods.bought import SmoothnessPlan
 from epsteps.problem.grid import ROWS_PER_INT64, Grid
 
 LOSSES = [es.Logistic(), es.Squared(bound=1.5)]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 import epsteps as es
-from epsteps.methods.smoothness import SmoothnessPlan
+from epsteps.methods.bought import SmoothnessPlan
 
 BUDGET = es.Pure(1.0)
 STEPS = 8

@@ -11,9 +11,9 @@ from epsteps.budgets import Approximate, Concentrated, Expense, Pure
 from epsteps.data.rows import Rows, check
 from epsteps.ledger import BudgetExceededError, Ledger, LedgerError
 from epsteps.methods import CurvaturePlan, IntervalPlan, ObjectivePlan, OutputPlan, StatisticsPlan, StepsPlan, plan
+from epsteps.methods.bought import SmoothnessEstimate
 from epsteps.methods.choice import UnreachableError, required_epsilon, required_n
 from epsteps.methods.intervals.table import Intervals
-from epsteps.methods.smoothness import SmoothnessEstimate
 from epsteps.plans.notation import PlanFormatError
 from epsteps.plans.plan import Charge, OverspentError, Plan, Published
 from epsteps.plans.requests import Gradient, Sum

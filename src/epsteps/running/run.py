@@ -16,8 +16,8 @@ from epsteps.budgets.mechanisms import Mechanism
 from epsteps.data.chunks import Blocks, watching
 from epsteps.data.rows import Rows
 from epsteps.ledger.books import Account
+from epsteps.methods.bought import SmoothnessEstimate, SmoothnessPlan
 from epsteps.methods.intervals.table import Contrasts, Intervals
-from epsteps.methods.smoothness import SmoothnessEstimate, SmoothnessPlan
 from epsteps.noise import Source
 from epsteps.noise.bits import public_generator
 from epsteps.plans.plan import Conversation, OverspentError, Plan, Published

@@ -1,5 +1,8 @@
-"""A declaration of tabular data: what makes a bounded matrix of it without a look at the data."""
+"""A declaration of tabular data: what makes a bounded matrix of it without a look at the data; and its TOML."""
 
+import json
+import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,9 +14,22 @@ import numpy as np
 from epsteps.data.values import shown
 from epsteps.problem.box import Box
 from epsteps.problem.losses import Logistic, Softmax, Squared
-from epsteps.tables import notation
-from epsteps.tables.columns import WORDS, Category, Column, ColumnCheck, Numeric, checked_text, empty, key_of, numbers
+from epsteps.tables.columns import (
+    WORDS,
+    Category,
+    Column,
+    ColumnCheck,
+    Label,
+    Numeric,
+    checked_text,
+    empty,
+    key_of,
+    numbers,
+)
 from epsteps.tables.files import array_of, columns_of, hint, names_of, read_columns
+
+
+DRAFTED = "drafted_from_data"
 
 
 @dataclass(frozen=True)
@@ -178,21 +194,21 @@ class Schema:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the schema as values that JSON can hold; the order of its columns is part of it."""
-        return notation.to_dict(self.columns, self.target)
+        return to_dict(self.columns, self.target)
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> "Schema":
         """Return the schema that ``to_dict`` wrote."""
-        return Schema(*notation.from_dict(values))
+        return Schema(*from_dict(values))
 
     def to_toml(self) -> str:
         """Return the schema as TOML."""
-        return notation.to_toml(self.columns, self.target)
+        return to_toml(self.columns, self.target)
 
     @staticmethod
     def from_toml(text: str) -> "Schema":
         """Return the schema that TOML declares. A draft that was read from data is refused."""
-        return Schema(*notation.from_toml(text))
+        return Schema(*from_toml(text))
 
     @staticmethod
     def read(path: str | Path) -> "Schema":
@@ -247,7 +263,7 @@ _WARNING = f"""\
 # only if they are public knowledge: the questions of a form, a codebook, the laws of nature. Replace each of them by
 # what you would have written without this data (ages from 0 to 120, not from 17 to 90), delete the columns that you do
 # not need, and then remove this line:
-{notation.DRAFTED} = true
+{DRAFTED} = true
 """
 
 
@@ -265,7 +281,7 @@ def draft(source: Any, *, target: str | None = None, delimiter: str = ",") -> st
         raise ValueError("there is no table with named columns to draft a schema of.")
     if target is not None and target not in table:
         raise ValueError(f"there is no column {target!r} for the target{hint(target, table)}")
-    lines = [_WARNING, '# target = "the column to predict"' if target is None else notation.target_line(target), ""]
+    lines = [_WARNING, '# target = "the column to predict"' if target is None else target_line(target), ""]
     for name, column in table.items():
         lines += [*_drafted(checked_text("a column's name", name), column, name == target), ""]
     return "\n".join(lines)
@@ -279,17 +295,17 @@ def _drafted(name: str, column: np.ndarray, is_target: bool) -> list[str]:
     known = values[np.isfinite(values)]
     keys = _distinct(found)
     if len(keys) < 2:
-        return [f"# {notation.heading(name)} left out: it has fewer than two different values."]
+        return [f"# {heading(name)} left out: it has fewer than two different values."]
     if len(keys) > 2 and len(known) >= _NUMERIC_SHARE * len(found) and known.min() < known.max():
         missing |= len(known) < len(found) and not is_target
         return _lines(name, Numeric(float(known.min()), float(known.max()), missing), "range")
     if len(keys) > _MOST_CATEGORIES:
-        return [f"# {notation.heading(name)} left out: it has {len(keys)} different values, too many for categories."]
+        return [f"# {heading(name)} left out: it has {len(keys)} different values, too many for categories."]
     return _lines(name, Category(keys, missing), "categories")
 
 
 def _lines(name: str, column: Column, what: str) -> list[str]:
-    return [f"{notation.heading(name)}  # {what} READ FROM THE DATA: replace", *notation.lines_of(column)]
+    return [f"{heading(name)}  # {what} READ FROM THE DATA: replace", *lines_of(column)]
 
 
 def _distinct(column: np.ndarray) -> list[Any]:
@@ -308,3 +324,123 @@ def _blank(column: np.ndarray) -> np.ndarray:
     """Mark the cells that are empty, or a text that says so."""
     words = [isinstance(cell, str) and cell.strip().lower() in _MISSING for cell in column.tolist()]
     return empty(column) | np.array(words, dtype=bool)
+
+
+_KINDS: dict[str, tuple[type[Column], tuple[str, ...]]] = {
+    "numeric": (Numeric, ("low", "high")),
+    "category": (Category, ("values",)),
+}
+_LINE = 100
+
+
+def to_dict(columns: Mapping[str, Column], target: str | None) -> dict[str, Any]:
+    """Return the declaration as values that JSON can hold. The order of the columns is part of it."""
+    described = {name: column.described() for name, column in columns.items()}
+    return ({} if target is None else {"target": target}) | {"columns": described}
+
+
+def from_dict(values: Any) -> tuple[dict[str, Column], str | None]:
+    """Return columns and target from such values, or raise with what is wrong with them."""
+    if not isinstance(values, Mapping):
+        raise TypeError(f"a schema must be a table with columns, got {values!r}.")
+    _require_keys("the schema", values, ("columns",), ("target", DRAFTED))
+    _refuse_draft(values.get(DRAFTED, False))
+    columns = values["columns"]
+    if not isinstance(columns, Mapping):
+        raise TypeError(f"columns must be a table with one entry for each column, got {columns!r}.")
+    return {name: _column(name, column) for name, column in columns.items()}, values.get("target")
+
+
+def to_toml(columns: Mapping[str, Column], target: str | None) -> str:
+    """Return the declaration as TOML."""
+    lines = [] if target is None else [target_line(target), ""]
+    for name, column in columns.items():
+        lines += [heading(name), *lines_of(column), ""]
+    return "\n".join(lines)
+
+
+def from_toml(text: str) -> tuple[dict[str, Column], str | None]:
+    """Return columns and target from TOML, or raise with what is wrong with it."""
+    try:
+        values = tomllib.loads(text)
+    except ValueError as error:  # TOMLDecodeError is one, and Python refuses integers of thousands of digits itself
+        raise ValueError(f"the schema is not valid TOML: {error}.") from None
+    except RecursionError:
+        raise ValueError("the schema is not valid TOML that this program reads: it is nested too deeply.") from None
+    return from_dict(values)
+
+
+def target_line(target: str) -> str:
+    """Return the line that names the target."""
+    return f"target = {_quoted(target)}"
+
+
+def heading(name: str) -> str:
+    """Return the line that begins a column."""
+    return f"[columns.{name if re.fullmatch('[A-Za-z0-9_-]+', name) else _quoted(name)}]"
+
+
+def lines_of(column: Column) -> list[str]:
+    """Return the lines below it."""
+    return [f"{key} = {_written(value)}" for key, value in column.described().items()]
+
+
+def _column(name: Any, values: Any) -> Column:
+    where = f"column {name!r}"
+    if not isinstance(values, Mapping):
+        raise TypeError(f"{where} must be a table with a type, got {values!r}.")
+    kind = values.get("type")
+    if not isinstance(kind, str) or kind not in _KINDS:
+        options = " or ".join(map(repr, _KINDS))
+        guess = hint(kind, _KINDS) if isinstance(kind, str) else "."
+        got = f"got {kind!r}" if "type" in values else "and there is none"
+        raise ValueError(f"{where}: type must be {options}, {got}{guess}")
+    make, required = _KINDS[kind]
+    _require_keys(where, values, ("type", *required), ("missing",))
+    try:
+        return make(**{key: value for key, value in values.items() if key != "type"})
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"{where}: {error}") from None
+    except OverflowError as error:
+        raise ValueError(f"{where}: a number is too large: {error}.") from None
+
+
+def _require_keys(where: str, values: Mapping[Any, Any], required: tuple[str, ...], optional: tuple[str, ...]) -> None:
+    allowed = (*required, *optional)
+    for key in values:
+        if key not in allowed:
+            known = ", ".join(key for key in allowed if key != DRAFTED)
+            raise ValueError(f"{where} has an unknown key {key!r}{hint(str(key), allowed)} It may have {known}.")
+    for key in required:
+        if key not in values:
+            raise ValueError(f"{where} has no {key}: add it.")
+
+
+def _refuse_draft(drafted: Any) -> None:
+    if drafted is not False:
+        raise ValueError(
+            f"this schema was drafted from the data ({DRAFTED} = {json.dumps(drafted, default=str)}): its ranges and "
+            f"categories tell about the records, and a guarantee needs public ones. Replace each by what is known "
+            f"without this data, then remove the line {DRAFTED}, or set it to false."
+        )
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, list):
+        items = [_written(item) for item in value]
+        line = f"[{', '.join(items)}]"
+        return line if len(line) <= _LINE else "[\n" + "".join(f"    {item},\n" for item in items) + "]"
+    return _scalar(value)
+
+
+def _scalar(value: Label) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return _quoted(value)
+    return str(int(value)) if abs(value) < 2**53 and value == int(value) else repr(value)
+
+
+def _quoted(text: str) -> str:
+    """Return TOML's basic string: JSON's, but for one character that TOML wants escaped."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -21,16 +21,18 @@ from epsteps.methods.curvature.covariance import (
     statistics_of,
     whitening_of,
 )
-from epsteps.methods.curvature.division import (
+from epsteps.methods.curvature.model import (
     LEAST_SHARE,
     Division,
+    Model,
     UndrawableError,
     divide,
     needed_error,
     predicted_excess,
     require_drawable,
+    surrogate_of,
+    typical_curvature,
 )
-from epsteps.methods.curvature.model import Model, surrogate_of, typical_curvature
 
 __all__ = [
     "CONSTANT",
