@@ -28,7 +28,6 @@ from epsteps.tables.columns import (
 )
 from epsteps.tables.files import array_of, columns_of, hint, names_of, read_columns
 
-
 DRAFTED = "drafted_from_data"
 
 
