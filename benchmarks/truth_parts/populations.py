@@ -257,9 +257,9 @@ BESIDE = [Cell("beside", "logistic", "uniform", 2, 0.0, n, MU_ONE, seed=20) for 
 PUBLISHED_WIDTHS = {1000: 3.0, 10_000: 1.36, 100_000: 1.07}
 CELLS = [*_grid(), *FRESH, *BROKEN, *BESIDE]
 # Where planted bugs must be found: a cell whose intervals are measured, with a ridge that counts; and one in which
-# columns go together, so that what the matrix's noise hides decides. There the least curvature is less than one
-# deviation of its noise, and still nine times the ridge: who takes noise for curvature is wrong by as much.
+# columns go together, so that what the matrix's noise hides decides. There the least curvature is half of a
+# deviation of its noise, and many times the ridge: who takes noise for curvature is wrong by as much.
 PLANTED = [
     Cell("planted", "logistic", "uniform", 3, 0.6, 30_000, 1.0, ridge=0.02, seed=30),
-    Cell("planted", "logistic", "uniform", 2, 0.95, 10_000, 0.3, seed=33),
+    Cell("planted", "logistic", "uniform", 2, 0.98, 1000, 10.0, seed=33),
 ]
