@@ -1,0 +1,128 @@
+"""The adaptive plan: radii are bought, and what is minimised is chosen by them; whatever they are, the budget holds."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+
+import epsteps as es
+from epsteps.methods.adaptive import CertifiedMinimum
+from epsteps.plans.plan import OverspentError
+
+BUDGETS = {"pure": es.Pure(1.0), "approximate": es.Approximate(1.0, 1e-6), "concentrated": es.Concentrated(0.1)}
+LOSSES = {"logistic": es.Logistic(), "softmax": es.Softmax(), "huber": es.PseudoHuber(), "hinge": es.SmoothedHinge()}
+
+
+def problem_of(loss=None, *, n=20_000, d=12, ridge=1e-3, domain=None):
+    return es.Problem(loss or es.Logistic(), domain or es.Box(-1, 1), ridge=ridge, n=n, d=d)
+
+
+def short_records(problem, seed=0):
+    """Return records a twentieth as long as the domain allows, and labels that a logistic model draws."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (problem.n, problem.d)) * 0.05
+    chance = 1 / (1 + np.exp(-X @ np.linspace(-60, 60, problem.d)))
+    return X, np.where(rng.random(problem.n) < chance, 1, -1)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_whatever_is_bought_the_minimum_keeps_within_the_rest(budget, loss):
+    """For radii of all sizes: the plan that is chosen spends no more than is left, and can be executed."""
+    plan = es.plan(problem_of(LOSSES[loss], n=5_000, d=4), BUDGETS[budget], "adaptive")
+    assert plan.norms
+    assert plan.spent <= plan.budget.amount
+    left = plan.budget.of(es.budgets.Epsilon(plan.rest)) if not plan.budget.delta else es.Approximate(plan.rest, 1e-6)
+    for cells in itertools.product((0, 3, 17, 48), repeat=len(plan.norms)):
+        radii = [request.radii[cell] for request, cell in zip(plan.purchases, cells, strict=True)]
+        chosen = plan.chosen(radii).plan
+        assert chosen.spending().amount <= left.amount
+        chosen.require_executable()
+        assert chosen.budget == left
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_what_is_charged_is_the_sum_of_what_is_released(budget):
+    plan = es.plan(problem_of(), BUDGETS[budget], "adaptive")
+    costs = [charge.cost.amount for charge in plan.charges]
+    assert len(costs) == len(plan.norms) + 1 == plan.requests
+    total = plan.budget.of(es.budgets.Epsilon(sum(costs))).amount if not plan.budget.delta else sum(costs)
+    assert plan.spent == pytest.approx(total, rel=1e-9)
+    assert es.Plan.from_json(plan.to_json()) == plan
+
+
+def test_a_plan_whose_numbers_were_edited_is_refused():
+    plan = es.plan(problem_of(), es.Pure(1.0), "adaptive")
+    for name, value in {"rest": 1.0, "price": 0.2, "norms": [1, 1], "price ": None}.items():
+        content = json.loads(plan.to_json())
+        content[name.strip()] = 0.0 if value is None else value
+        with pytest.raises(ValueError, match=r"\w"):
+            es.Plan.from_json(json.dumps(content))
+
+
+def test_a_choice_that_costs_more_than_the_rest_is_stopped_before_anything_is_drawn(monkeypatch):
+    """The loop's meter holds what a chosen plan is certified for against what was charged."""
+    problem = problem_of(n=3_000, d=3)
+    plan, more = (es.plan(problem, es.Pure(epsilon), "adaptive") for epsilon in (1.0, 1.1))
+    monkeypatch.setattr(type(plan), "chosen", lambda self, radii: type(more).guessed.func(more))
+    drawn = []
+    monkeypatch.setattr(CertifiedMinimum, "draw", lambda self, source: drawn.append(self))
+    with pytest.raises(OverspentError, match="more than is left"):
+        es.run(plan, es.Rows(problem, *short_records(problem)), seed=1)
+    assert not drawn
+
+
+@pytest.mark.parametrize("budget", [es.Pure(0.5), es.Approximate(0.5, 1e-6)], ids=["pure", "approximate"])
+def test_short_records_need_less_noise(budget):
+    """The mean of 12 seeded fits is far below that of the declared domain's plan (a tenth of it, measured)."""
+    problem = problem_of(ridge=1e-4)
+    rows = es.Rows(problem, *short_records(problem))
+    best = rows.value(es.run(es.plan(problem, es.Pure(1e6), "objective"), rows, seed=0).x)
+    errors = {}
+    for method in ("objective", "adaptive"):
+        plan = es.plan(problem, budget, method)
+        runs = [es.run(plan, rows, seed=seed) for seed in range(12)]
+        errors[method] = np.mean([rows.value(run.x) - best for run in runs])
+        if method == "adaptive":
+            chosen = [plan.decided(run.extras) for run in runs]
+            assert all(each.weighting is not None for each in chosen)
+            assert all(each.weighting.radius < 0.2 * problem.record_size(each.weighting.norm) for each in chosen)
+    assert errors["adaptive"] < 0.5 * errors["objective"]
+
+
+def test_nothing_is_bought_that_noise_would_drown():
+    plan = es.plan(problem_of(n=100), es.Pure(0.1), "adaptive")
+    assert plan.norms == ()
+    assert plan.price == 0
+    run = es.run(plan, es.Rows(plan.problem, *short_records(plan.problem)), seed=0)
+    assert run.extras == {}
+    assert len(plan.charges) == 1
+
+
+def test_a_run_publishes_what_it_bought_and_charges_it(tmp_path):
+    problem = problem_of(n=4_000, d=3)
+    plan = es.plan(problem, es.Pure(1.0), "adaptive")
+    ledger = es.Ledger(tmp_path / "ledger.db")
+    account = ledger.create("people", es.Pure(1.0))
+    run = es.run(plan, es.Rows(problem, *short_records(problem)), ledger=account, anyway=True)
+    assert account.spent == pytest.approx(plan.spent)
+    assert set(run.extras["radii"].tolist()) <= {float(r) for request in plan.purchases for r in request.radii}
+    assert run.path.shape == (1, 3)
+    assert run.intervals().level == 0.95
+    several = es.run(plan, es.Rows(problem, *short_records(problem)), seed=0, repetitions=3)
+    assert several.path.shape == (1, 3, 3)
+    assert several.extras["radii"].shape == (2, 3)
+
+
+def test_auto_takes_it_where_it_is_expected_to_be_better():
+    problem = problem_of(es.Logistic(), n=2_000, d=30)
+    plans = {name: es.plan(problem, es.Pure(1.0), name) for name in ("adaptive", "objective")}
+    assert plans["adaptive"].utility.expected < plans["objective"].utility.expected
+    assert es.plan(problem, es.Pure(1.0), release="final").method == plans["adaptive"].method
+
+
+def test_the_page_says_what_is_bought_and_what_is_chosen():
+    text = str(es.plan(problem_of(), es.Approximate(1.0, 1e-6), "adaptive"))
+    assert "a radius that most records lie within (L2 norm)" in " ".join(text.split())
+    assert "weights for long records, a cap on slopes, noise and ridge" in " ".join(text.split())
