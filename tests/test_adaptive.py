@@ -64,8 +64,9 @@ def test_a_plan_whose_numbers_were_edited_is_refused():
 def test_a_choice_that_costs_more_than_the_rest_is_stopped_before_anything_is_drawn(monkeypatch):
     """The loop's meter holds what a chosen plan is certified for against what was charged."""
     problem = problem_of(n=3_000, d=3)
-    plan, more = (es.plan(problem, es.Pure(epsilon), "adaptive") for epsilon in (1.0, 1.1))
-    monkeypatch.setattr(type(plan), "chosen", lambda self, radii: type(more).guessed.func(more))
+    plan = es.plan(problem, es.Pure(1.0), "adaptive")
+    more = es.plan(problem, es.Pure(1.1), "adaptive").guessed
+    monkeypatch.setattr(type(plan), "chosen", lambda self, radii: more)
     drawn = []
     monkeypatch.setattr(CertifiedMinimum, "draw", lambda self, source: drawn.append(self))
     with pytest.raises(OverspentError, match="more than is left"):
@@ -104,9 +105,10 @@ def test_a_run_publishes_what_it_bought_and_charges_it(tmp_path):
     problem = problem_of(n=4_000, d=3)
     plan = es.plan(problem, es.Pure(1.0), "adaptive")
     ledger = es.Ledger(tmp_path / "ledger.db")
-    account = ledger.create("people", es.Pure(1.0))
+    ledger.create("people", es.Pure(1.0))
+    account = ledger.account("people")
     run = es.run(plan, es.Rows(problem, *short_records(problem)), ledger=account, anyway=True)
-    assert account.spent == pytest.approx(plan.spent)
+    assert ledger.spent("people") == pytest.approx(plan.spent)
     assert set(run.extras["radii"].tolist()) <= {float(r) for request in plan.purchases for r in request.radii}
     assert run.path.shape == (1, 3)
     assert run.intervals().level == 0.95

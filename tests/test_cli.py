@@ -132,7 +132,7 @@ def test_plan_prints_a_table_and_json(tmp_path):
 def test_plan_finds_epsilon_for_a_target_error():
     result = call("plan", "--n", 100_000, "--d", 20, "--target-error", 0.05, "--json")
     plan = es.Plan.from_json(result.output)
-    assert plan.method == "objective perturbation"
+    assert plan.method == "adaptive objective perturbation"
     assert plan.utility.expected <= 0.05
     assert plan.utility.expected == pytest.approx(0.05, rel=1e-3)
 
@@ -182,7 +182,7 @@ def test_plan_takes_every_kind_of_budget(arguments, budget, mechanism):
             ["--target-error", "1e-12", "--max-iterations", "9", "--method", "nesterov", "--proved"],
             "no epsilon promises an error of 1e-12",
         ),
-        (["--target-error", "0.1", "--max-iterations", "9"], "method 'objective' has no option 'max_iterations'"),
+        (["--target-error", "0.1", "--max-iterations", "9"], "method 'adaptive' has no option 'max_iterations'"),
     ],
 )
 def test_bad_arguments_give_one_line(arguments, message):

@@ -27,9 +27,9 @@ def test_publishing_less_is_never_expected_to_be_worse(budget):
 
 
 def test_a_final_model_is_chosen_among_all_that_publish_more():
-    """Where a Jacobian costs more than noise, many steps with a delta are expected to be better than one minimum."""
+    """Where a budget of rho covers no Gaussian tilt, many steps are expected to be better than one minimum."""
     problem = es.Problem(es.SmoothedHinge(), es.Box(0, 1), ridge=1e-6, n=100_000, d=20)
-    budget = es.Approximate(0.3, 1e-5)
+    budget = es.Concentrated(0.1)
     chosen, minimum = es.plan(problem, budget, release="final"), es.plan(problem, budget, "objective")
     assert chosen.method == "nesterov"
     assert chosen.utility.expected < minimum.utility.expected

@@ -26,7 +26,7 @@ class Outside(es.PseudoHuber):
     """A loss that no engine has code for."""
 
 
-MINIMA = {"objective", "output", "sequential"}
+MINIMA = {"adaptive", "objective", "output", "sequential"}
 # What each loss can be released by, besides steps.
 RELEASES = {
     es.Logistic(): MINIMA | {"curvature", "descent"},

@@ -8,7 +8,7 @@ import pytest
 
 import epsteps as es
 from epsteps.estimators import PrivateRidge
-from epsteps.plans.utility import Typical, held_bias
+from epsteps.plans.utility import Typical, clip_bias, held_bias
 
 PROBLEMS = {
     "box": es.Problem(es.Squared(1.0), es.Box(0, 1), ridge=0.002, n=5000, d=10, intercept=True),
@@ -97,7 +97,7 @@ def test_clipped_steps_are_expected_to_lose_what_their_share_costs():
     for clip in (0.1, 0.4):
         problem = replace(PROBLEMS["ball"], clip=clip * 0.5)
         plan = es.plan(problem, es.Pure(1.0), es.nesterov, iterations=5)
-        assert plan.substitution == pytest.approx(held_bias(0.5, clip * 0.5))
+        assert plan.substitution == pytest.approx(clip_bias(0.5, clip * 0.5))
 
 
 @pytest.mark.parametrize("delta", [None, 1e-6])

@@ -256,10 +256,10 @@ def test_fits_and_scores_never_share_a_record_and_come_after_the_charge(monkeypa
     ("model", "grid", "times"),
     [
         (LOGISTIC, {"ridge": [1e-3, 0.1, 1.0], "method": ["objective", "output", es.gd]}, 1),
-        (RIDGE, {"ridge": [1e-3, 1.0], "method": ["statistics", "objective"]}, 2),  # whose loss is another
+        (RIDGE, {"ridge": [1e-3, 1.0], "method": ["statistics", "objective"]}, 1),  # whose loss is another
         (LOGISTIC, {"bounds": [(0, 1), (0, 2), ([0, 0, 0], [1, 1, 1])], "ridge": [1e-3, 1.0]}, 2),
         (LOGISTIC, {"intercept": [False, True]}, 2),
-        (HUBER, {"transition": [0.1, 0.3], "ridge": [1e-3, 1.0]}, 2),
+        (HUBER, {"transition": [0.1, 0.3], "ridge": [1e-3, 1.0]}, 1),
     ],
     ids=["ridge and method", "regression", "bounds", "intercept", "loss"],
 )

@@ -538,20 +538,15 @@ def test_labels_may_be_texts(method):
 
 
 def test_the_minimum_of_another_function_is_not_read():
-    """The loss of the records, and their clip, must be those that the noise was scaled for."""
+    """Records must be those that noise was scaled for; what is minimised is the plan's own, whatever theirs is."""
     problem = es.Problem(es.Logistic(), es.Ball(1), ridge=0.1, n=20, d=2)
     plan, X, y = es.plan(problem, es.Pure(1.0), "output"), np.ones((20, 2)), np.ones(20)
-    for other in (
-        replace(problem, clip=0.1),
-        replace(problem, loss=es.SmoothedHinge()),
-        replace(problem, domain=es.Ball(2)),
-    ):
-        with pytest.raises(ValueError, match="the minimum is that of"):
-            Tilted(plan.objective, es.Rows(other, X, y), np.zeros(2))
-    tilted = Tilted(plan.objective, es.Rows(replace(problem, ridge=0.02, smoothness=0.5), X, y), np.zeros(2))
+    with pytest.raises(ValueError, match="the minimum is that of"):
+        Tilted(plan.objective, es.Rows(replace(problem, domain=es.Ball(2)), X, y), np.zeros(2))
     same = Tilted(plan.objective, es.Rows(problem, X, y), np.zeros(2))
-    difference = (grid_minimum(tilted, plan.goal) - grid_minimum(same, plan.goal)).astype(float) * plan.step
-    assert np.linalg.norm(difference) <= 2 * plan.objective.radius(plan.tolerance)
+    for changes in ({"clip": 0.1}, {"loss": es.SmoothedHinge()}, {"ridge": 0.02, "smoothness": 0.5}):
+        tilted = Tilted(plan.objective, es.Rows(replace(problem, **changes), X, y), np.zeros(2))
+        assert np.array_equal(grid_minimum(tilted, plan.goal), grid_minimum(same, plan.goal))
 
 
 def test_noise_in_many_dimensions_needs_more_room_in_its_integers():

@@ -360,7 +360,7 @@ def _gradient(request: Minimum, records: Records, x: np.ndarray) -> np.ndarray:
     sums = []
     for rows, targets in records.blocks():
         weights, rows = _checked(objective, rows)
-        sums.append(np.sum(loss_gradients(records.problem, x, rows, targets) * weights, axis=1))
+        sums.append(np.sum(loss_gradients(objective.problem, x, rows, targets) * weights, axis=1))
     return np.sum(sums, axis=0) + objective.n * objective.ridge * x
 
 
@@ -370,7 +370,7 @@ def _log_volume(request: Minimum, records: Records, x: np.ndarray) -> float:
     sums = []
     for rows, targets in records.blocks():
         weights, rows = _checked(objective, rows)
-        sums.append(loss_hessian(records.problem, x, rows, targets, weights))
+        sums.append(loss_hessian(objective.problem, x, rows, targets, weights))
     return float(np.linalg.slogdet(np.sum(sums, axis=0) + objective.n * objective.ridge * np.eye(len(x)))[1])
 
 
@@ -441,7 +441,7 @@ def _check_charges(events: Sequence[Event]) -> None:
 
 def _check_request(number: int, request: Request, loss: Spent) -> None:
     """Raise if a release moved by more than its request says that it costs: one cost for each column, or for all."""
-    stated = [cost.ratio for cost in request.costs if cost.is_pure == loss.kind.is_pure]
+    stated = [cost.ratio for cost in request.noise_costs if cost.is_pure == loss.kind.is_pure]
     if not stated:
         raise ReplayError(f"release {number} moved in {loss.kind.unit}, but {type(request).__name__} costs none of it.")
     limits = np.asarray(loss.kind.amount_of(np.array(stated)))

@@ -2,6 +2,7 @@
 
 import inspect
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +35,9 @@ def plans() -> dict[str, es.Plan]:
             options = {"max_iterations": 4} if "max_iterations" in options_of(method) else {}
             problem = SQUARED if method == "statistics" else LOGISTIC
             found[f"{method} {name}"] = es.plan(problem, budget, method, **options)
+        adaptive: Any = es.plan(LARGER, budget, "adaptive")
+        found[f"adaptive with radii {name}"] = adaptive
+        found[f"weighted {name}"] = adaptive.chosen([0.3 * request.radii[0] for request in adaptive.purchases]).plan
         found[f"intervals {name}"] = es.plan(LARGER, budget, "objective", intervals=0.95)
         found[f"intervals for few records {name}"] = es.plan(LOGISTIC, budget, "objective", intervals=0.9)
     found["intervals Gaussian"] = es.plan(

@@ -33,9 +33,9 @@ def fit(
     delta: float | None = Option(None, help="Makes the budget (epsilon, delta) instead of pure epsilon."),
     ridge: float = Option(1e-4, help="Ridge: mean loss + ridge/2 |x|^2, for features scaled to [0, 1]."),
     release: Literal["final", "iterates"] = Option("final", help="Publish the model alone, or every point on the way."),
-    method: Literal["auto", "objective", "output", "statistics", "sequential", "curvature", "descent"] = Option(
-        "auto", help="auto is the most accurate one for the release."
-    ),
+    method: Literal[
+        "auto", "adaptive", "objective", "output", "statistics", "sequential", "curvature", "descent"
+    ] = Option("auto", help="auto is the most accurate one for the release."),
     intervals: common.Intervals = None,
     robust: common.Robust = False,
     ledger: Path | None = Option(None, help="Charge this ledger before noise is drawn; see epsteps ledger."),

@@ -20,7 +20,7 @@ from epsteps.methods.choice import METHODS
 
 PlanMethod = Literal[
     "nesterov", "gd", "heavy-ball", "multistage", "restarted-nesterov",
-    "auto", "objective", "output", "statistics", "sequential", "curvature", "descent",
+    "auto", "adaptive", "objective", "output", "statistics", "sequential", "curvature", "descent",
 ]  # fmt: skip
 # What the options of steps say where nothing is asked of them.
 _DEFAULTS = {

@@ -345,7 +345,7 @@ class Shared:
         declared = model._declared(problem.d)
         for known, engine, rows in self._known:
             if known.scales_as(declared) and engine == model.engine and problem.same_records(rows.problem):
-                return rows.restated(problem)
+                return rows
         self._known.append((declared, model.engine, model._rows(problem, self.X, model.comparable(self.y))))
         return self._known[-1][-1]
 

@@ -121,11 +121,13 @@ class CertifiedMinimum(Minimum):
     @cached_property
     def costs(self) -> tuple[Cost, ...]:
         """What the plan spends, computed from its scales: epsilon, at the delta of its budget if that has one."""
-        return (_rest(self.plan.budget, self.plan.spending().amount),)
+        plan = self.plan
+        return (Certified(plan.spent) if plan.budget.delta else Epsilon(up(math.fsum(plan.costs))),)
 
-
-def _rest(budget: Budget, epsilon: float) -> Cost:
-    return Certified(epsilon) if budget.delta else Epsilon(epsilon)
+    @property
+    def noise_costs(self) -> tuple[Cost, ...]:
+        """What the tilt and the noise on the output cost."""
+        return self.plan.minima[0].costs
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -271,8 +273,9 @@ class AdaptivePlan(Plan):
     def charges(self) -> list[Charge]:
         """What is released, in order; the noise of the last is that for records of a usual length."""
         plan = self.guessed.plan
+        cost = Certified(self.rest) if self.budget.delta else Epsilon(self.rest)
         noise = f"tilt: {plan.mechanism}, or what is chosen; output: l2"
-        minimum = Charge("minimum of tilted objective", _rest(self.budget, self.rest), plan.scales[0], noise)
+        minimum = Charge("minimum of tilted objective", cost, plan.scales[0], noise)
         return [*(request.charge for request in self.purchases), minimum]
 
     @property

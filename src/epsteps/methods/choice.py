@@ -41,7 +41,7 @@ _RIDGE_STEP, _LARGEST_RIDGE = 4.0, 4.0
 _CLIP_SHARE = 0.4
 # What the first of two minima may get of the budget. Where epsilons add, the less the better for their mean, down to
 # where it no longer pays for its own Jacobian; where mu² adds, halves compose best.
-_PURE_FIRST, _GAUSSIAN_FIRST = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5), (0.5,)
+_PURE_FIRST, _GAUSSIAN_FIRST = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5), (0.5,)
 
 
 @overload
@@ -124,7 +124,7 @@ def _require_known(options: dict[str, Any], method: Method | str) -> None:
             name = method if isinstance(method, str) else method.__name__
             if option in ("intervals", "robust"):
                 raise TypeError(f"method {name!r} gives no intervals: use method='objective' for them.")
-            raise TypeError(f"method {name!r} has no option {option!r}: it takes {', '.join(known)}.")
+            raise TypeError(f"method {name!r} has no option {option!r}: it takes {', '.join(known) or 'none'}.")
 
 
 def _chosen(problem: Problem, budget: Budget, release: str, options: dict[str, Any]) -> tuple[str, Plan | None]:

@@ -77,6 +77,11 @@ class Request:
         """What the answer costs, computed from what will be executed."""
         raise NotImplementedError
 
+    @property
+    def noise_costs(self) -> tuple[Cost, ...]:
+        """What the noise by itself costs: the same, unless the answer is paid for as part of a whole."""
+        return self.costs
+
     @staticmethod
     def prepare(records: Records) -> None:
         """Read the records as such requests will: what cannot be read fails here, before anything is charged."""

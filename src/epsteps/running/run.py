@@ -158,7 +158,7 @@ def run(
     """
     if not plan.problem.same_records(data.problem):
         raise ValueError(f"the plan is for {plan.problem}, but the records are for {data.problem}.")
-    if (plan.problem.loss, plan.problem.clip) != (data.problem.loss, data.problem.clip):
+    if any(kind.has_slopes for kind in plan.reads):
         data = data.restated(plan.problem)
     copies = 1 if repetitions is None else validate.integer("repetitions", repetitions)
     limits.require_path(plan.problem, plan.points, copies)

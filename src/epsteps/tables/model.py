@@ -207,7 +207,7 @@ def require_measurable(plan: Plan, schema: Schema) -> None:
     is; a record whose value is known has no level there, and would count as 0.
     """
     names = [name for name, column in schema.features.items() if getattr(column, "missing", False)]
-    if plan.besides and names:
+    if "curvature" in plan.besides and names:
         raise ValueError(
             f"intervals are not measured with columns that have missing=True, here {', '.join(names)}. Declare them "
             "without it (what is missing then counts as the lower end), or leave intervals out: nothing was charged."
