@@ -16,6 +16,8 @@ import numpy as np
 from scipy.special import expit
 
 import epsteps as es
+from epsteps.auditing.worst_case import counted
+from epsteps.methods.minimum import Minimised
 from epsteps.noise import Source
 from epsteps.running import taps
 from fits_parts.child import measured
@@ -77,14 +79,16 @@ class Minima:
             return np.nan
         request, draw, found = self.heard
         x = found.astype(float) * request.goal.step
-        return gradient_norm(X, y, request.goal.objective.ridge, x, np.asarray(request.tilt_of(draw), dtype=float))
+        return gradient_norm(X, y, request.goal.objective, x, np.asarray(request.tilt_of(draw), dtype=float))
 
 
-def gradient_norm(X: np.ndarray, y: np.ndarray, ridge: float, x: np.ndarray, tilt: np.ndarray | float = 0.0) -> float:
-    total = tilt + len(y) * ridge * x
+def gradient_norm(X: np.ndarray, y: np.ndarray, objective: Any, x: np.ndarray, tilt: np.ndarray | float = 0.0) -> float:
+    """Return that of an objective over n, its weights and its cap on slopes included."""
+    total = tilt + len(y) * objective.ridge * x
     for start in range(0, len(y), _ROWS):  # float32 records become float64 part by part
-        part, labels = X[start : start + _ROWS].astype(float), y[start : start + _ROWS]
-        total = total - part.T @ (labels * expit(-labels * (part @ x)))
+        labels = y[start : start + _ROWS]
+        weights, part = counted(objective, X[start : start + _ROWS].astype(float))
+        total = total + part.T @ (weights * objective.loss.derivative(part @ x, labels))
     return float(np.linalg.norm(total)) / len(y)
 
 
@@ -118,12 +122,14 @@ def peer(folder: str, tol: float, ridge: float, kind: str | None = None) -> dict
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # where floats end before the tolerance
         model, costs = fitted(lambda: LogisticRegression(solver="lbfgs", **options).fit(X, y))
-    return costs | {"gradient": gradient_norm(X, y, ridge, model.coef_[0].astype(float))}
+    objective = Minimised(problem_of(*X.shape), ridge)
+    return costs | {"gradient": gradient_norm(X, y, objective, model.coef_[0].astype(float))}
 
 
 def ways(folder: str, plan: Any, engines: tuple[str, ...], threads: int, kind: str | None = None) -> dict:
     """Return every way to fit the records of a folder, each in a process of its own."""
-    tightest, call = plan.tolerance / plan.problem.n / np.sqrt(plan.problem.d), partial(measured, threads=threads)
+    minimum = plan.of_the_minimum
+    tightest, call = minimum.tolerance / plan.problem.n / np.sqrt(plan.problem.d), partial(measured, threads=threads)
     found = {
         f"{name}, {engine}": partial(call, "dense:ours", folder=folder, release=release, engine=engine)
         for name, release in RELEASES.items()
@@ -131,7 +137,7 @@ def ways(folder: str, plan: Any, engines: tuple[str, ...], threads: int, kind: s
     }
     through = {"folder": folder, "release": "final", "engine": engines[0], "estimator": True}
     found[f"final, {engines[0]}, estimator"] = partial(call, "dense:ours", **through)
-    asked = {"folder": folder, "ridge": plan.ridge, "kind": kind}
+    asked = {"folder": folder, "ridge": minimum.ridge, "kind": kind}
     found[PEER] = partial(call, "dense:peer", tol=float(tightest), **asked)
     found["scikit-learn, its tol 1e-4"] = partial(call, "dense:peer", tol=1e-4, **asked)
     return found
@@ -156,7 +162,7 @@ def measure(shapes: Sequence[tuple[int, int]], threads: Sequence[int], rounds: i
                 for name, costs in found.items():
                     add(sheet, (n, d), count, name, costs, found[PEER])
         sheet.notes = [
-            f"The plan's solver stops at a gradient of {plan.tolerance / n:.1e} n. Where scikit-learn's is above it, "
+            f"The plan's solver stops at a gradient of {plan.of_the_minimum.tolerance / n:.1e} n. Where scikit-learn's is above it, "
             "scikit-learn has stopped for lack of progress, and gets no nearer.",
             "Ratios are of CPU seconds with one thread, of wall seconds with two; of second fits, from raw arrays.",
         ]
