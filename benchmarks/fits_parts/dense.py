@@ -162,8 +162,8 @@ def measure(shapes: Sequence[tuple[int, int]], threads: Sequence[int], rounds: i
                 for name, costs in found.items():
                     add(sheet, (n, d), count, name, costs, found[PEER])
         sheet.notes = [
-            f"The plan's solver stops at a gradient of {plan.of_the_minimum.tolerance / n:.1e} n. Where scikit-learn's is above it, "
-            "scikit-learn has stopped for lack of progress, and gets no nearer.",
+            f"The plan's solver stops at a gradient of {plan.of_the_minimum.tolerance / n:.1e} n. Where that of "
+            "scikit-learn is above it, scikit-learn has stopped for lack of progress, and gets no nearer.",
             "Ratios are of CPU seconds with one thread, of wall seconds with two; of second fits, from raw arrays.",
         ]
         yield sheet

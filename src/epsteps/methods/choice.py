@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from inspect import Parameter, signature
 from typing import Any, overload
 
@@ -12,7 +11,7 @@ from epsteps.budgets import Approximate, Budget, Concentrated, Pure, mechanisms
 from epsteps.methods.adaptive import plan_adaptive
 from epsteps.methods.curvature.plan import plan_curvature
 from epsteps.methods.intervals.plan import plan_intervals
-from epsteps.methods.objective import ObjectivePlan, candidates, plan_objective
+from epsteps.methods.objective import ObjectivePlan, candidates, least_cost, plan_objective
 from epsteps.methods.output import plan_output
 from epsteps.methods.statistics import plan_statistics
 from epsteps.methods.steps import StepsPlan, plan_steps, typical_error
@@ -184,10 +183,12 @@ def _plan_sequential(
         return plan_objective(problem, budget, mechanism=mechanism, shares=shares)
     best: ObjectivePlan | None = None
     for noise in candidates(problem, budget, mechanism):
-        planned = partial(plan_objective, problem, budget, mechanism=noise.name)
-        if best is None or planned().predicted < best.predicted:  # two are no better than one with all of the budget
-            plans = [planned(shares=(first, 1 - first)) for first in noise.kind.either(_PURE_FIRST, _GAUSSIAN_FIRST)]
-            best = min([*([best] if best else []), *plans], key=lambda plan: plan.predicted)
+        for first in noise.kind.either(_PURE_FIRST, _GAUSSIAN_FIRST):
+            # Of two minima the mean is at best as good as one of so much of the budget.
+            whole = noise.kind.either(math.hypot(first, 1 - first), 1.0)
+            if best is None or least_cost(problem, noise, budget, whole) < best.predicted:
+                found = plan_objective(problem, budget, mechanism=noise.name, shares=(first, 1 - first))
+                best = found if best is None or found.predicted < best.predicted else best
     assert best is not None
     return best
 

@@ -400,10 +400,10 @@ class Sought:
         power = self.power * self.typical.gradient_power(noise) / (self.problem.n * self.bend) ** 2
         return self.typical.noise(power, np.asarray(larger) / self.bend)
 
-    def least_cost(self, noise: Mechanism, budget: Budget) -> float:
-        """Bound from below what a tilt of the whole budget is predicted to cost: no Jacobian is counted."""
+    def least_cost(self, noise: Mechanism, budget: Budget, share: float = 1.0) -> float:
+        """Bound from below what a tilt of this share of the budget is predicted to cost: no Jacobian is counted."""
         most = budget.capacity(Epsilon) if noise.kind.is_pure else up(gaussian_mu(budget.amount, budget.delta), 1e-6)
-        square = (self.least.sensitivity(noise.norm) / most) ** 2
+        square = (self.least.sensitivity(noise.norm) / (most * share)) ** 2
         return float(np.min(self.bias(self.ridges) + square * self.noise(noise, self.ridges))) * (1 - 1e-9)
 
 
@@ -464,6 +464,12 @@ def stand_ins(problem: Problem) -> tuple[list[Loss], str]:
     """Return losses that can be minimised, and the name of the problem's own where they take its place, if they do."""
     losses = list(dict.fromkeys(problem.loss.stand_in(share) for share in _HELD_SHARES))
     return losses, "" if problem.loss in losses else type(problem.loss).__name__
+
+
+def least_cost(problem: Problem, noise: Mechanism, budget: Budget, share: float) -> float:
+    """Bound from below what a minimum for this share of the budget is predicted to cost, whichever loss it is of."""
+    losses, instead_of = stand_ins(problem)
+    return min(Sought.of(replace(problem, loss=loss), instead_of).least_cost(noise, budget, share) for loss in losses)
 
 
 def candidates(problem: Problem, budget: Budget, mechanism: str) -> list[Mechanism]:
