@@ -234,7 +234,7 @@ def slow_solver(plan, rows):
     """Return a solver that comes from afar in small steps around, so that the first point taken is just good enough."""
     rng = np.random.default_rng(0)
 
-    def polished(self, _):
+    def polished(self, *_):
         minimum = exact_minimum(plan, rows, [exactly(part) for part in self.tilted.tilt])
         near = np.array([float(entry) for entry in minimum])
         hessian = plan.problem.n * passes.hessian(rows, self.goal.objective, near, None)

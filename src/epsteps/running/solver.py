@@ -34,6 +34,8 @@ _LARGEST_COUPLED, _MATRIX_WORK, _MATRIX_NUMBERS = 500, 2**33, 2**26
 
 # Precisions of gradients, coarsest first: the next one may be off by so much of the last one's length.
 _LADDER, _NEXT_ERROR = (ROUGH, MIDDLE, FINE), 0.2
+# What a tilt's first step may gain, by the curvature where it begins, before the tilt is followed on the sample.
+_FAR = 0.05
 # A gradient that is expected to be off by so many tolerances at most is likely to be the last: it is made fine enough.
 _LAST = 4
 
@@ -134,16 +136,31 @@ class Start:
     @cached_property
     def point(self) -> np.ndarray:
         """Nearly the minimum of the sample, without a tilt."""
-        n, dimension, reach = self.objective.n, self.objective.dimension, self.objective.reach(0.0)
-        tilted = Tilted(self.objective, self.data, np.zeros(dimension))
+        start = np.zeros(self.objective.dimension)
+        return self._found(start, start, self.rough_metric(start))
+
+    def near(self, tilt: np.ndarray) -> tuple[np.ndarray, Metric]:
+        """Return where the search for a tilted minimum begins, and the curvature there, roughly.
+
+        A tilt that leads far away, where the curvature is another one, is followed on the sample first.
+        """
+        pull = (tilt / self.objective.n).astype(float)
+        if float(pull @ self.metric.solve(pull)) <= _FAR:
+            return self.point, self.metric
+        point = self._found(self.point, tilt, self.metric)
+        return point, self.rough_metric(point)
+
+    def _found(self, start: np.ndarray, tilt: np.ndarray, metric: Metric) -> np.ndarray:
+        """Return nearly the tilted minimum of the sample, from a point on; that point if the search does not end."""
+        n, reach = self.objective.n, self.objective.reach(float(np.linalg.norm(tilt)))
+        tilted = Tilted(self.objective, self.data, tilt)
 
         def look(x: np.ndarray, far: float) -> View:
             x = _within(x, reach)
             return View(x, (tilted.certified(x, MIDDLE, self.rows).gradient / n).astype(float), False)
 
-        error = dimension / (n if self.rows is None else len(self.rows))  # the sample's own, about
-        start = np.zeros(dimension)
-        found = quasi_newton(look, start, self.rough_metric(start), self.rough_metric, error / 10, _SAMPLE_STEPS)
+        error = self.objective.dimension / (n if self.rows is None else len(self.rows))  # the sample's own, about
+        found = quasi_newton(look, start, metric, self.rough_metric, error / 10, _SAMPLE_STEPS)
         return start if found is None else found.x
 
     @cached_property
@@ -258,7 +275,7 @@ def grid_minimum(tilted: Tilted, goal: Goal, start: Start | None = None) -> np.n
     if not tilted.objective == goal.objective == start.objective:
         raise ValueError(f"a search must have one objective, got {tilted.objective} for {goal.objective}.")
     search = _Search(tilted, goal, start)
-    minimum, steps = search.polished(start.point), 0
+    minimum, steps = search.polished(*start.near(tilted.tilt)), 0
     point = np.zeros(goal.objective.dimension, dtype=np.longdouble)
     while minimum is None:
         gradient = search.gradient(point, goal.tolerance / 8)
@@ -268,7 +285,7 @@ def grid_minimum(tilted: Tilted, goal: Goal, start: Start | None = None) -> np.n
             point = np.rint(point - gradient.gradient / (np.longdouble(goal.smoothness) * goal.step))
             steps += 1
             if steps & (steps - 1) == 0:
-                minimum = search.polished((point * goal.step).astype(float))
+                minimum = search.polished((point * goal.step).astype(float), start.metric)
     return np.array([int(entry) for entry in minimum], dtype=object)
 
 
@@ -299,9 +316,9 @@ class _Search:
             gradient = self.tilted.certified(x, precision)
         return gradient
 
-    def polished(self, x: np.ndarray) -> np.ndarray | None:
+    def polished(self, x: np.ndarray, metric: Metric) -> np.ndarray | None:
         """Return the point that the quasi-Newton method leads to from x; None if it does not get there."""
-        found = quasi_newton(self._look, x, self.start.metric, self.start.fine_metric, 0.0, _STEPS)
+        found = quasi_newton(self._look, x, metric, self.start.fine_metric, 0.0, _STEPS)
         return None if found is None or not found.is_good else np.rint(found.x / self.goal.step)
 
     def _look(self, x: np.ndarray, far: float) -> View:
