@@ -48,7 +48,7 @@ def test_a_plan_spends_its_budget_and_hardly_less(budget, domain):
 
 
 def test_a_plan_that_spends_more_or_was_edited_is_refused():
-    plan = es.plan(BOX, es.Pure(1.0), release="final")
+    plan = es.plan(BOX, es.Pure(1.0), "objective")
     for field, factor in (("scales", 0.999), ("output_scales", 0.9)):
         smaller = tuple(factor * scale for scale in getattr(plan, field))
         with pytest.raises(es.OverspentError, match="more than its budget"):
@@ -89,7 +89,7 @@ def test_the_error_is_that_of_one_noisy_gradient_with_the_whole_budget():
     rows = es.Rows(problem, *positive_records(problem))
     best = minimum(rows)
     for budget in (es.Pure(1.0), es.Approximate(2.0, 1e-6)):
-        plan = es.plan(problem, budget, release="final")
+        plan = es.plan(problem, budget, "objective")
         covariance, units = plan.noise.covariance(problem)
         full = covariance.matrix
         full = np.outer(units, units) * full * plan.scales[0] ** 2 / problem.n**2
@@ -154,7 +154,7 @@ def test_records_of_every_kind_lead_within_the_tolerance(source, tmp_path):
     problem = es.Problem(es.Logistic(), es.Ball(1), ridge=0.05, n=3000, d=3)
     X, y = records(problem)
     X = (3 * X).astype(np.float32)
-    plan = es.plan(problem, es.Pure(1.0), release="final")
+    plan = es.plan(problem, es.Pure(1.0), "objective")
     given = {"float32": X, "sparse": csr_array(X), "memmap": tmp_path / "X.npy"}[source]
     np.save(tmp_path / "X.npy", X)
     found = es.run(plan, es.Rows(problem, given, y), seed=1).x

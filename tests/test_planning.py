@@ -324,7 +324,7 @@ def test_descent_clips_squared_loss_by_its_declared_numbers():
 @pytest.mark.parametrize(("ridge", "raised"), [(0.1, False), (1e-6, True)])
 def test_a_page_says_that_the_ridge_was_raised_only_where_it_was(ridge, raised):
     problem = es.Problem(es.Logistic(), es.Box(0, 1), ridge=ridge, n=1000, d=3)
-    plan = es.plan(problem, es.Pure(1.0), release="final")
+    plan = es.plan(problem, es.Pure(1.0), "objective")
     assert (plan.ridge > problem.ridge, "raised to" in str(plan)) == (raised, raised)
 
 

@@ -255,7 +255,7 @@ def test_whatever_was_published_is_written(data):
     shape = (data.draw(st.integers(1, 3)), plan.problem.loss.outputs, plan.problem.width)
     drawn = data.draw(st.lists(st.sampled_from(EXTREMES), min_size=int(np.prod(shape)), max_size=int(np.prod(shape))))
     points = centred(held(np.reshape(drawn, shape)))
-    model = tables.Model(schema, plan, points, False)
+    model = tables.Model(schema, plan, points, False, {name: np.ones(size) for name, size in plan.besides.items()})
     content, page = written(model, scores=tables.score(model, table_of(kind, 20, seed=2)))
     assert tables.model_from_dict(content).plan == plan
     assert page.endswith("</html>\n")

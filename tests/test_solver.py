@@ -310,7 +310,7 @@ def test_descent_on_the_grid_ends_by_itself_within_the_theorems_steps(loss, monk
     problem = es.Problem(loss, es.Ball(1), ridge=1.0, n=40, d=2)
     plan = es.plan(problem, es.Pure(1.0), "output")
     goal, right = plan.goal, solving._Search.gradient
-    monkeypatch.setattr(solving._Search, "polished", lambda self, x: None)
+    monkeypatch.setattr(solving._Search, "polished", lambda self, *_: None)
 
     def gradient(self, point, far):
         taken.append(point)

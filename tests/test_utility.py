@@ -456,7 +456,7 @@ def test_a_verdict_and_a_proof_are_required_too():
     assert es.plan(QUESTION, es.Pure(0.99 * epsilon), release="final").utility.verdict == "marginal"
     assert es.required_epsilon(QUESTION, verdict="marginal") < epsilon
     proved = es.required_epsilon(QUESTION, error=0.05, proved=True)
-    assert es.plan(QUESTION, es.Pure(proved), release="final").utility.bound <= 0.05
+    assert es.plan(QUESTION, es.Pure(proved), "objective").utility.bound <= 0.05
     assert proved > es.required_epsilon(QUESTION, error=0.05)
     steps = es.required_epsilon(QUESTION, error=0.11, proved=True, method=es.nesterov)
     assert es.plan(QUESTION, es.Pure(steps)).error <= 0.11

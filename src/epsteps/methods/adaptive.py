@@ -168,7 +168,7 @@ class AdaptivePlan(Plan):
             raise ValueError(f"radii are of different norms, each at a price, got {self.norms} at {self.price!r}.")
         for request in self.purchases:
             request.require_drawable()
-        assert self._declared  # which raises where nothing can be released
+        self._declared  # noqa: B018 - it raises where nothing can be released
         super().__post_init__()
 
     @cached_property
@@ -334,7 +334,7 @@ class AdaptivePlan(Plan):
             "Problem": notation.problem_fact(self.problem, self.problem.ridge),
             "Bought": bought if self.norms else "nothing: noise would drown it at this n and budget",
             "Chosen": "weights for long records, a cap on slopes, noise and ridge, by the error that public and bought "
-            f"numbers predict; for records of a usual length {_described(self.guessed.plan)}",
+            f"numbers predict; for records of a usual length {_described(self.guessed.plan, self.problem.loss.slope)}",
             "Published": "what is bought, and the minimum, once; the solver's iterates and its time stay private",
         }
 
@@ -344,13 +344,18 @@ class AdaptivePlan(Plan):
 
     def require_executable(self) -> None:
         """Raise unless the solver is certain to meet its tolerance on this machine, whatever is chosen."""
+        if float(np.finfo(np.longdouble).eps) > LONG:
+            raise ValueError(
+                "what an adaptive plan chooses is made for long doubles of 64 bits, which this machine has not. Use "
+                "method='objective'."
+            )
         self._declared.plan.require_executable()
 
 
-def _described(plan: WeightedPlan) -> str:
-    """Return what a plan minimises, in words."""
+def _described(plan: WeightedPlan, slope: float) -> str:
+    """Return what a plan minimises in the place of a loss with this largest slope, in words."""
     parts = [f"{plan.mechanism} noise", f"a ridge of {plan.ridge:.3g}"]
-    if plan.problem.loss.slope < 1 and hasattr(plan.problem.loss, "cap"):
+    if plan.problem.loss.slope < slope:
         parts.append(f"slopes up to {plan.problem.loss.slope:g}")
     if plan.weighting is not None:
         parts.append(f"less weight beyond the L{plan.weighting.norm} norm {plan.weighting.radius:.3g}")

@@ -9,7 +9,7 @@ and ``quantile`` buys no radius that noise would drown, and knows n and epsilon 
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import ndtri
@@ -99,8 +99,6 @@ class Radius(Sum):
     share : float
         The share of the records, in (0, 1): as ``quantile`` says.
     """
-
-    has_slopes: ClassVar[bool] = False
 
     problem: Problem
     norm: int
@@ -194,8 +192,6 @@ class ClassShares(Sum):
     Formal guarantee: epsilon-DP. Of two classes the second one's records are counted: a replaced record moves that by
     at most 1. Of more, each one's are: a replaced record moves two counts by at most 1 each.
     """
-
-    has_slopes: ClassVar[bool] = False
 
     problem: Problem
     epsilon: float

@@ -301,7 +301,8 @@ def required_epsilon(
         a tenth less.
     proved : bool
         Ask for the bound that is proved, ``utility.bound`` (of steps whose number is chosen by it, ``plan.error``), in
-        the place of the error that is expected.
+        the place of the error that is expected. Where the recommended plan has none, "objective" takes its place, or
+        "sequential" where everything is published.
     margin : float
         Ask for so many times less than the error. What is expected is about as often below what will be measured as
         above it, and mostly within a factor of 2: with 2, few tables miss the error (see ``docs/inference.md``).
@@ -439,6 +440,8 @@ class _Goal:
         if self.width is not None:
             half = made.guessed_half_width
             return math.inf if half is None else half - self.width
+        if self.proved and self.method == "auto" and made.proved_error is None:
+            made = plan(problem, budget, "objective" if self.release != "iterates" else "sequential", **options)
         promised = made.proved_error if self.proved else made.utility.expected
         if promised is None:
             raise UnreachableError(f"nothing is {'proved' if self.proved else 'predicted'} of {made.method} here.")

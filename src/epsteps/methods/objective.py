@@ -92,7 +92,7 @@ class ObjectivePlan(OfMinimum, Plan):
 
     def __post_init__(self) -> None:
         saturation_of(self.problem.loss)
-        assert self.objective  # which refuses what has no minimum to protect
+        self.objective  # noqa: B018 - it refuses what has no minimum to protect
         limits.require_solvable(self.problem)
         validate.positive("tolerance", self.tolerance)
         for name in ("scales", "output_scales"):

@@ -256,6 +256,8 @@ class Sum(Request):
     (``block``), what bounds the sum's sensitivity, and which noise that costs what.
     """
 
+    has_slopes: ClassVar[bool] = False
+
     @staticmethod
     def prepare(records: Records) -> None:
         """Round the records."""
