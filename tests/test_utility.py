@@ -95,7 +95,11 @@ def rising(answers):
     return faults, sum(len(found) for _, found in answers)
 
 
-@pytest.mark.parametrize(("method", "release"), METHODS, ids=named)
+@pytest.mark.parametrize(
+    ("method", "release"),
+    [pytest.param(*each, marks=[pytest.mark.slow] if each[0] == "sequential" else []) for each in METHODS],
+    ids=named,
+)
 def test_more_budget_and_more_records_never_make_the_expected_error_larger(method, release):
     faults, seen = rising(rows(method, release))
     assert not faults

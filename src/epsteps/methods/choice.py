@@ -72,11 +72,12 @@ def plan(
     method : callable or str, optional
         ``gd``, ``heavy_ball``, ``nesterov`` (the default), ``multistage`` or ``restarted_nesterov`` for the steps of
         the paper, with the options of ``methods.steps.plan_steps``. Or the name of a method that makes its own
-        choices: "objective" (objective perturbation), "output" (noise on the minimum), "statistics" (noisy sufficient
-        statistics, for squared loss); "sequential" (two tilted minima, both published), "curvature" (a private
-        second moment, then three gradients), "descent" (Nesterov's method with noise of the domain's shape, scaled at
-        each point); or "auto", which is the default where ``release`` is given. "objective" takes ``intervals=0.95``,
-        which buys what intervals for the coefficients need, and ``robust=True`` with it.
+        choices: "adaptive" (objective perturbation fitted to bought sizes of the records), "objective" (without such),
+        "output" (noise on the minimum), "statistics" (noisy sufficient statistics, for squared loss); "sequential" (two
+        tilted minima, both published), "curvature" (a private second moment, then three gradients), "descent"
+        (Nesterov's method with noise of the domain's shape, scaled at each point); or "auto", which is the default
+        where ``release`` is given. "objective" takes ``intervals=0.95``, which buys what intervals for the coefficients
+        need, and ``robust=True`` with it.
     release : "final" or "iterates", optional
         What is published: the last model alone, or every point that is released along the way. The less, the more
         accurate: "auto" chooses among more methods for the former. What stays private then is on the plan's page: of
@@ -87,7 +88,7 @@ def plan(
     >>> import epsteps as es
     >>> problem = es.Problem(es.Logistic(), es.Box(0, 1), ridge=0.02, n=100_000, d=20)
     >>> es.plan(problem, es.Pure(1.0), release="final").method
-    'objective perturbation'
+    'adaptive objective perturbation'
     """
     if release is not None:
         validate.choice("release", release, RELEASES)
