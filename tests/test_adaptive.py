@@ -2,12 +2,16 @@
 
 import itertools
 import json
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
 import epsteps as es
+from epsteps.budgets import mechanisms
+from epsteps.budgets.costs import Certified
 from epsteps.methods.adaptive import CertifiedMinimum
+from epsteps.methods.bought import Radius
 from epsteps.plans.plan import OverspentError
 
 BUDGETS = {"pure": es.Pure(1.0), "approximate": es.Approximate(1.0, 1e-6), "concentrated": es.Concentrated(0.1)}
@@ -128,3 +132,37 @@ def test_the_page_says_what_is_bought_and_what_is_chosen():
     text = str(es.plan(problem_of(), es.Approximate(1.0, 1e-6), "adaptive"))
     assert "a radius that most records lie within (L2 norm)" in " ".join(text.split())
     assert "weights for long records, a cap on slopes, noise and ridge" in " ".join(text.split())
+
+
+def test_releases_that_are_certified_for_a_delta_are_not_added_up_to_one_of_it():
+    """Two of them have that chance each: a plan from outside that asks for two is not certified by their sum."""
+    for budget in BUDGETS.values():
+        with pytest.raises(ValueError, match=r"delta|Gaussian"):
+            budget.spending(np.zeros(0), Certified, [0.4, 0.4])
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Sly(es.Plan):
+    """A method from outside that asks for what it does not say, after something harmless about the same problem."""
+
+    problem: es.Problem
+    budget: es.Pure
+    method = "sly"
+    reads = (Radius,)
+
+    @property
+    def charges(self):
+        return [es.Charge(name, es.budgets.Epsilon(0.5), 1.0, "laplace") for name in ("radius", "gradient")]
+
+    def conversation(self):
+        yield Radius(self.problem, 2, 0.5, 0.9)
+        gradient = yield es.Gradient.at(self.problem, mechanisms.named("laplace"), np.zeros(self.problem.d), 0.5)
+        return es.Published(gradient[None])
+
+
+def test_slopes_are_those_that_noise_is_scaled_for_whatever_was_asked_before():
+    """Noise for clipped gradients, and records whose gradients are not clipped."""
+    declared = problem_of(n=500, d=3)
+    plan = Sly(replace(declared, clip=1e-3), es.Pure(1.1))
+    with pytest.raises(ValueError, match="the records are read as"):
+        es.run(plan, es.Rows(declared, *short_records(declared)), seed=1, arithmetic="exact")

@@ -353,6 +353,8 @@ class Approximate(Budget):
         P(S) = ∫ P(do) P(S_o|o) <= ∫ P(do) min(1, e^ε P'(S_o|o)) + δ <= e^(e + ε) P'(S) + δ, however the steps depend
         on o. Gaussian expenses are √(2 rho)-Gaussian-DP, and so are the steps for every o: their rhos add.
         """
+        if kind not in self.kinds:  # each release that is certified for a delta has that chance of its own
+            raise ValueError(f"costs in {kind.unit} do not compose to one delta: {self} covers one such release.")
         if kind is Rho:
             epsilon = gaussian_epsilon(up(math.sqrt(2 * total(expenses, costs)), 2.0**-50), self.delta)
         else:

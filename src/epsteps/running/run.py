@@ -332,8 +332,8 @@ class Answers:
         self._reader, self._meter, self._source, self._saved, self._on_step = reader, meter, source, saved, on_step
         self._known = [] if saved is None else saved.answers()
         self._last: np.ndarray | None = None
-        # The problem that the records were last found to be read as: steps ask with one and the same.
-        self._required: Problem | None = None
+        # What the records were last found to be read as, and whether that held for slopes: steps ask with the same.
+        self._required: tuple[Problem | None, bool] = (None, False)
         self._count = 0
 
     def hold(self, conversation: Conversation) -> Published:
@@ -354,9 +354,10 @@ class Answers:
     def _answer(self, request: Request) -> np.ndarray:
         number, self._count = self._count, self._count + 1
         self._meter.spend(request.costs)
-        if request.problem is not self._required:
+        problem, with_slopes = self._required
+        if request.problem is not problem or request.has_slopes > with_slopes:
             self._reader.require(request)
-            self._required = request.problem
+            self._required = (request.problem, request.has_slopes)
         if number < len(self._known):
             if request.step is None and self._source.seeded:
                 request.draw(self._source)  # so that later draws follow it as they did
