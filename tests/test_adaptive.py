@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import epsteps as es
 from epsteps.budgets import mechanisms
 from epsteps.budgets.costs import Certified
+from epsteps.methods import adaptive
 from epsteps.methods.adaptive import CertifiedMinimum
 from epsteps.methods.bought import Radius
 from epsteps.plans.plan import OverspentError
@@ -166,3 +168,14 @@ def test_slopes_are_those_that_noise_is_scaled_for_whatever_was_asked_before():
     plan = Sly(replace(declared, clip=1e-3), es.Pure(1.1))
     with pytest.raises(ValueError, match="the records are read as"):
         es.run(plan, es.Rows(declared, *short_records(declared)), seed=1, arithmetic="exact")
+
+
+def test_no_choice_is_left_out_because_it_cannot_be_planned(monkeypatch):
+    """What raises there would be passed over, as it runs after the charge: here it is an error."""
+    monkeypatch.setattr(adaptive, "suppress", lambda *_: nullcontext())
+    domains = [(es.Ball(0.8, norm=1), 3), (es.Ball(3.0), 2), (es.Box(0, 2, one_hot=[(1, 3)]), 4)]
+    budgets = [kind(amount) for amount in (1e-7, 1.0, 1e7) for kind in (es.Pure, lambda e: es.Approximate(e, 1e-6))]
+    for (domain, d), loss, budget, n in itertools.product(domains, LOSSES.values(), budgets, (12, 10**6)):
+        plan = es.plan(problem_of(loss, n=n, d=d, domain=domain), budget, "adaptive")
+        for share in (1.0, 2.0**-6):
+            plan.chosen([share * request.radii[0] for request in plan.purchases])

@@ -212,10 +212,9 @@ class AdaptivePlan(Plan):
         return found
 
     def _offers(self, radii: dict[int, float]) -> Iterator[tuple[float, int, Choice]]:
-        """Yield every choice that there is noise for, with a lower bound on what it is predicted to cost."""
+        """Yield every choice, with a lower bound on what it is predicted to cost."""
         for place, choice in enumerate(self._choices(radii)):
-            with suppress(ValueError):
-                yield choice.sought.least_cost(choice.noise, self._left) + choice.bias, place, choice
+            yield choice.sought.least_cost(choice.noise, self._left) + choice.bias, place, choice
 
     def _choices(self, radii: dict[int, float]) -> list[Choice]:
         noises: list[tuple[Mechanism, Weighting | None]] = []
@@ -237,6 +236,7 @@ class AdaptivePlan(Plan):
     def _planned(self, choice: Choice, limit: float) -> Chosen | None:
         """Return a plan for this choice with its predicted error; None where there is none below the limit."""
         noise, sought, bias = choice
+        # No choice is known that cannot be planned (tests look for one); but this runs after the charge.
         with suppress(ValueError):
             weights: dict[str, Any] = {"weighting": sought.weighting}
             plan = planned(WeightedPlan, sought, self._left, noise, (1.0,), limit=limit - bias, **weights)

@@ -307,16 +307,8 @@ class Loss(ABC):
 
 
 @dataclass(frozen=True)
-class Logistic(Loss, name="Logistic", kernel="logistic", proved=True):
-    """Logistic loss ``ln(1 + exp(-z m))`` for two declared classes, encoded as z = -1 and z = +1.
-
-    A label that equals neither class counts as the first one.
-
-    >>> Logistic(classes=("no", "yes")).encode(np.array(["yes", "no", "maybe"]))
-    array([ 1., -1., -1.])
-    """
-
-    is_likelihood: ClassVar[bool] = True
+class TwoClasses(Loss):
+    """A loss of two declared classes, encoded as z = -1 and z = +1; a label that equals neither counts as the first."""
 
     classes: tuple[object, object] = (-1, 1)
 
@@ -327,6 +319,19 @@ class Logistic(Loss, name="Logistic", kernel="logistic", proved=True):
     def targets(self) -> Labels:
         """The two classes."""
         return Labels(self.classes)
+
+
+@dataclass(frozen=True)
+class Logistic(TwoClasses, name="Logistic", kernel="logistic", proved=True):
+    """Logistic loss ``ln(1 + exp(-z m))`` for two declared classes, encoded as z = -1 and z = +1.
+
+    A label that equals neither class counts as the first one.
+
+    >>> Logistic(classes=("no", "yes")).encode(np.array(["yes", "no", "maybe"]))
+    array([ 1., -1., -1.])
+    """
+
+    is_likelihood: ClassVar[bool] = True
 
     @property
     def slope(self) -> float:
@@ -398,7 +403,7 @@ class Logistic(Loss, name="Logistic", kernel="logistic", proved=True):
 
 
 @dataclass(frozen=True)
-class CappedLogistic(Loss, name="CappedLogistic", proved=True):
+class CappedLogistic(TwoClasses, name="CappedLogistic", proved=True):
     """Logistic loss whose slope is capped: ``ln(1 + exp(-z m))`` where that falls by at most the cap, and then a line.
 
     The noise that protects its minimum is smaller by the cap. What that costs is a bias: records that are far on their
@@ -417,19 +422,13 @@ class CappedLogistic(Loss, name="CappedLogistic", proved=True):
     (0.2, 0.16)
     """
 
-    classes: tuple[object, object] = (-1, 1)
     cap: float = 0.5
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "classes", different(self.classes, 2, 2))
+        super().__post_init__()
         object.__setattr__(self, "cap", validate.positive("cap", self.cap))
         if not SIZES[0] <= self.cap <= 1:
             raise ValueError(f"cap must lie between {SIZES[0]:g} and 1, the slope of logistic loss, got {self.cap!r}.")
-
-    @property
-    def targets(self) -> Labels:
-        """The two classes."""
-        return Labels(self.classes)
 
     @property
     def slope(self) -> float:
@@ -496,7 +495,7 @@ class CappedLogistic(Loss, name="CappedLogistic", proved=True):
 
 
 @dataclass(frozen=True)
-class HalfExponential(Loss, name="HalfExponential", proved=True):
+class HalfExponential(TwoClasses, name="HalfExponential", proved=True):
     """The loss ``exp(-z m)`` of records on their right side, and ``1 - z m`` of others.
 
     Of all convex losses with slopes of at most 1 whose minimum over the population is at the logarithm of the classes'
@@ -506,16 +505,6 @@ class HalfExponential(Loss, name="HalfExponential", proved=True):
     >>> HalfExponential().total(np.array([0.0, -2.0]), np.ones(2))
     np.float64(4.0)
     """
-
-    classes: tuple[object, object] = (-1, 1)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "classes", different(self.classes, 2, 2))
-
-    @property
-    def targets(self) -> Labels:
-        """The two classes."""
-        return Labels(self.classes)
 
     @property
     def slope(self) -> float:
@@ -572,7 +561,7 @@ class HalfExponential(Loss, name="HalfExponential", proved=True):
 
 
 @dataclass(frozen=True)
-class SmoothedHinge(Loss, name="SmoothedHinge", proved=True):
+class SmoothedHinge(TwoClasses, name="SmoothedHinge", proved=True):
     """Hinge loss with a smooth corner, ``w ln(1 + exp((1 - z m)/w))``: of a support vector machine that has a gradient.
 
     It lies between the hinge ``max(0, 1 - z m)`` and that plus w ln 2 (Lee, Mangasarian 2001). A label that equals
@@ -590,17 +579,11 @@ class SmoothedHinge(Loss, name="SmoothedHinge", proved=True):
     (1.0, 0.5)
     """
 
-    classes: tuple[object, object] = (-1, 1)
     width: float = 0.5
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "classes", different(self.classes, 2, 2))
+        super().__post_init__()
         object.__setattr__(self, "width", validate.size("width", self.width, *SIZES))
-
-    @property
-    def targets(self) -> Labels:
-        """The two classes."""
-        return Labels(self.classes)
 
     @property
     def slope(self) -> float:
