@@ -1,8 +1,9 @@
 """How accurate private models are, by us and by others: `python benchmarks/accuracy.py PART ...`.
 
 Parts: sets (the tables of the standing benchmark, and which are design and which judge), cells (one line for one run of
-the default or a peer on them), report (of such lines, by what is asked of a release), methods (every method, on the
-paper's problem and on a folder of datasets, with pictures). What was measured is kept and not measured again. Every
+the default or a peer on them), report (of such lines, by what is asked of a release), untuned (the best rule of clipped
+descent without a setting per table), methods (every method, on the paper's problem and on a folder of datasets, with
+pictures). What was measured is kept and not measured again. Every
 number is from seeded experiments that look at the records: nothing here is private.
 """
 
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from accuracy_parts import cells, figures, report, standing, tables, verdicts
+from accuracy_parts import cells, figures, report, standing, tables, untuned, verdicts
 from accuracy_parts.methods import METHODS, Method, UnavailableError
 from rich.console import Console
 from threadpoolctl import threadpool_limits
@@ -67,6 +68,10 @@ def arguments() -> argparse.Namespace:
     part.add_argument("--against-commit", help="which, if it holds several")
     part.add_argument("--role", choices=("design", "judge"), help="only these tables")
     part.add_argument("--out", type=Path, help="file for the tables, as Markdown")
+    part = parts.add_parser("untuned", help="how much of the tuned peer is its tuning: minutes")
+    part.add_argument("lines", type=Path, nargs="+", help="files of JSON lines with the tuned peer")
+    part.add_argument("--processes", type=int, default=os.cpu_count())
+    _sources(part)
     part = parts.add_parser("methods", help="measure every method on a folder of datasets: hours")
     _methods(part)
     return parser.parse_args()
@@ -143,6 +148,9 @@ def main() -> None:
             print(text)
             if options.out is not None:
                 options.out.write_text(text + "\n")
+        case "untuned":
+            for line in untuned.measure(options):
+                print(line)
         case "methods":
             every_method(options)
 
