@@ -51,6 +51,9 @@ format: $(VENV)/dev.stamp
 clean:
 	rm -rf .venv .venv-* results
 
+# Byte code is made where it is needed, and not for all of what is installed: minutes of a fresh set-up.
+export PIP_NO_COMPILE := 1
+
 $(VENV)/pip.stamp:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "epsteps needs Python 3.11 or newer; use make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)

@@ -562,7 +562,7 @@ def hostile(rng, d: int, size: float) -> np.ndarray:
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("d", [1, 2, 5, 60, 300])
+@pytest.mark.parametrize("d", [1, 2, 5, 60, pytest.param(300, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("loss", "kind"), list(itertools.product((es.Logistic(), es.Squared(1e3)), KINDS)))
 def test_whatever_is_released_the_path_is_finite_and_stays_where_the_minimum_may_lie(loss, kind, d):
     """Everything after the releases, with numbers of every size in their place: no exception and no warning."""

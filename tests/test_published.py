@@ -191,7 +191,7 @@ def test_tables_have_the_documented_columns(tmp_path):
         assert np.all(np.isfinite([float(row[-1]) for row in rows[1:]]))
 
 
-@pytest.mark.parametrize("as_published", [True, False])
+@pytest.mark.parametrize("as_published", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_pictures_are_written(tmp_path, as_published):
     pytest.importorskip("matplotlib")
     paths = quadratic_demo.draw(tmp_path, as_published)

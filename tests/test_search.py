@@ -197,8 +197,8 @@ def test_a_useful_candidate_is_found():
     X, y = classification()
     grid = {"ridge": [1e-2, 1e6]}
     search = PrivateSearch(LOGISTIC, grid, epsilon=3.0, trials=20)
-    found = [clone(search).set_params(random_state=seed).fit(X, y).best_params_["ridge"] for seed in range(20)]
-    assert found.count(1e-2) >= 16
+    found = [clone(search).set_params(random_state=seed).fit(X, y).best_params_["ridge"] for seed in range(10)]
+    assert found.count(1e-2) >= 7
 
 
 @pytest.fixture

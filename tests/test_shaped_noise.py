@@ -371,7 +371,7 @@ def test_without_a_common_part_tilted_noise_is_gaussian():
 def test_one_wishart_difference_is_a_rounded_laplace_variable():
     """Of scale 2c: a Wishart variable of two degrees of freedom is exponential with mean 2c."""
     source, c = Source(19), 1.5
-    sample = np.array([source.shaped(Nuclear(1), c)[0, 0] for _ in range(3000)])
+    sample = np.array([source.shaped(Nuclear(1), c)[0, 0] for _ in range(1500)])
     k = np.arange(-80, 81)
 
     def pvalue(factor):
@@ -385,7 +385,7 @@ def test_one_wishart_difference_is_a_rounded_laplace_variable():
 def test_wishart_differences_agree_with_scipy(c):
     """Entries, traces, largest eigenvalues and the spread of eigenvalues, against sums of outer products in floats."""
     k, source = 3, Source(20)
-    ours = np.array([source.shaped(Nuclear(k), c).astype(float) for _ in range(700)]) / c
+    ours = np.array([source.shaped(Nuclear(k), c).astype(float) for _ in range(400)]) / c
     theirs = stats.wishart(k + 1, np.eye(k)).rvs(8000, random_state=np.random.default_rng(21))
     theirs = theirs[:4000] - theirs[4000:]
     assert np.all(ours == ours.transpose(0, 2, 1))

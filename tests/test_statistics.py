@@ -311,7 +311,7 @@ def test_a_run_publishes_the_model_and_its_moments_and_charges_first(tmp_path):
 @pytest.mark.parametrize(
     "budget", [es.Pure(1e-7), es.Pure(800.0), es.Concentrated(1e-16), es.Approximate(0.5, 1e-6)], ids=str
 )
-@pytest.mark.parametrize(("d", "n", "ridge"), [(1, 2, 0.0), (5, 2, 1e-12), (5, 10**9, 0.1), (200, 2, 1e6)])
+@pytest.mark.parametrize(("d", "n", "ridge"), [(1, 2, 0.0), (5, 2, 1e-12), (5, 10**9, 0.1), (60, 2, 1e6)])
 def test_whatever_is_released_the_model_is_finite_and_no_longer_than_the_ridge_allows(budget, d, n, ridge):
     """Symmetric matrices of every size and rank in place of the noisy sums: no exception and no warning."""
     domain = es.Box(np.full(d, -1e-6), np.geomspace(1e-6, 1e6, d), one_hot=[])

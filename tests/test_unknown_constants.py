@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from conftest import records, small_problem
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -123,6 +123,7 @@ def test_bad_estimates_are_refused():
         es.estimate_smoothness(rows, es.Approximate(1.0, 1e-6))
 
 
+@settings(max_examples=40)
 @given(st.floats(0.02, 0.9), st.floats(0.2, 1.0), st.integers(1, 120), st.integers(0, 10**6))
 def test_restarts_stay_below_their_bound_on_quadratics(mu, c, T, seed):
     """Momenta for larger guesses of mu are covered by certificates, joined at the restarts."""
