@@ -209,8 +209,7 @@ class ObjectivePlan(OfMinimum, Plan):
     @property
     def weights(self) -> np.ndarray:
         """What each published minimum counts in their mean: its precision."""
-        precision = np.array(self.scales) ** -2.0
-        return precision / precision.sum()
+        return _weights(self.scales)
 
     @property
     def charges(self) -> list[Charge]:
@@ -421,7 +420,7 @@ def composed_corners(
 # Share of a release's epsilon that hides the solver's tolerance.
 _OUTPUT_SHARE = 0.005
 # How much of the predicted error the noise on the output may add: little, and no less than rounding allows.
-_WASTE, _MOST_WASTE = 1e-4, 1e-2
+_WASTE, _MOST_WASTE = 1e-3, 1e-2
 # What predictions assume of the size of the solution, for rounding errors. Never privacy.
 _SOLUTION_SIZE = 10.0
 # What scales are multiplied by until the certificate holds: hardly ever more than the first.
@@ -704,11 +703,17 @@ def _shared_mu(
 
 
 def _tolerance(minimised: Minimised, noise: Mechanism, scales: Sequence[float], outputs: Sequence[float]) -> float:
-    """Return the gradient norm at which the solver stops: as small as pays, and as large as precision needs."""
+    """Return the gradient norm at which the solver stops: as small as pays, and as large as precision needs.
+
+    What is lost is counted in the mean of the releases: their noise on the outputs against their tilts.
+    """
     problem, scale, output = minimised.problem, max(scales), max(outputs)
-    energy = 2 * float(noise.half_power(scale, problem))
+    covariance, units = noise.covariance(problem)
+    weights = _weights(scales)
+    root = covariance.root_trace(units) * math.sqrt(weights**2 @ np.square(scales))
+    joint = 1 / math.sqrt(weights**2 @ np.square(outputs) ** -1)
     wanted, most = (
-        minima.gradient_tolerance(energy, minimised.dimension, output, minimised.ridge, minimised.L, waste)
+        minima.gradient_tolerance(root, minimised.dimension, joint, minimised.ridge, minimised.trace, waste)
         for waste in (_WASTE, _MOST_WASTE)
     )
     cell = scale * 2.0**-35 * float(np.linalg.norm(np.maximum(problem.units, 1.0)))
@@ -718,3 +723,9 @@ def _tolerance(minimised: Minimised, noise: Mechanism, scales: Sequence[float], 
     # A scale may still grow a little until the certificate holds.
     needed = least_tolerance(minimised, 1.01 * tilt_length(minimised, noise, scale), finest)
     return max(wanted, min(usual, most), needed, 8 * cell)
+
+
+def _weights(scales: Sequence[float]) -> np.ndarray:
+    """Return what each of several minima counts in their mean: its precision."""
+    precision = np.array(scales) ** -2.0
+    return precision / precision.sum()
