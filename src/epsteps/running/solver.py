@@ -32,8 +32,9 @@ _MATRIX_PASSES, _LARGEST_MATRIX = 8, 2_500
 # second derivatives of its records.
 _LARGEST_COUPLED, _MATRIX_WORK, _MATRIX_NUMBERS = 500, 2**33, 2**26
 
-# Precisions of gradients, coarsest first: the next one may be off by so much of the last one's length.
-_LADDER, _NEXT_ERROR = (ROUGH, MIDDLE, FINE), 0.2
+# Precisions of gradients, coarsest first: the next one may be off by so much of the last one's length. A step makes a
+# gradient shorter by a factor of 30 or so: one that is off by more than it is long would have to be computed again.
+_LADDER, _NEXT_ERROR = (ROUGH, MIDDLE, FINE), 0.01
 # What a tilt's first step may gain, by the curvature where it begins, before the tilt is followed on the sample.
 _FAR = 0.05
 # A gradient that is expected to be off by so many tolerances at most is likely to be the last: it is made fine enough.
