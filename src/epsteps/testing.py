@@ -478,11 +478,14 @@ def _check_losses(
 
 
 def _checked_together(what: str, charge: Budget, amounts: Sequence[np.ndarray], kinds: Sequence[type[Cost]]) -> float:
-    """Return what these amounts are together; of two kinds, at a delta, the epsilons of both are added."""
-    spent = 0.0
+    """Return what these amounts are together; of two kinds, the epsilons are added to what the others have at delta."""
+    spent, of_two = 0.0, len(set(kinds)) > 1
     for kind in dict.fromkeys(kinds):
         own = np.concatenate([each for each, of in zip(amounts, kinds, strict=True) if of is kind]).astype(float)
-        spent += charge.spending(own, kind).amount if np.any(own) else 0.0
+        if of_two and kind.is_pure:
+            spent += float(np.sum(own))
+        elif np.any(own):
+            spent += charge.spending(own, kind).amount
     if spent > charge.amount * _ROUNDING:
         raise ReplayError(f"{what} {spent:.6g} together, but only {charge} was charged.")
     return spent
