@@ -237,6 +237,21 @@ def test_tilts_of_two_releases_are_found_to_depend_on_each_other(monkeypatch):
     assert "not independent" in found.violations[-1]
 
 
+@pytest.mark.parametrize("budget", [es.Pure(1.0), es.Approximate(1.0, 1e-5)], ids=str)
+def test_a_first_minimum_for_little_is_audited_by_itself(budget, monkeypatch):
+    plan = es.plan(HEAVY, budget, "sequential", mechanism="gaussian" if budget.delta else "auto")
+    steps: list[int] = []
+    right = es.audit(plan, repetitions=100, on_step=steps.append)
+    assert right.consistent
+    assert len(right.steps) == 2
+    assert sum(steps) == es.auditing.work(plan)
+    assert 0 < right.lower_bound <= right.claimed
+    assert 0 < right.steps[0].lower_bound <= plan.costs[0]
+    if not budget.delta:
+        weaker_tilts(monkeypatch, 1 / 8)
+        assert es.audit(plan, repetitions=100).steps[0].lower_bound > 1.1 * plan.costs[0]
+
+
 # Other releases, on few columns: exact Wishart noise takes milliseconds a draw.
 SMALL_CATEGORY = es.Box((0, 0, 0), (2, 1, 1), one_hot=[(1, 3)])
 RELEASES = {

@@ -327,3 +327,13 @@ def test_softmax_labels_are_encoded_and_unknown_ones_counted():
     np.testing.assert_array_equal(Softmax((0, 5, 7)).encode(np.array([7, 5, 0, np.nan])), [2, 1, 0, 0])
     with pytest.raises(TypeError, match="y must be text"):
         loss.encode(np.array([1, 2]))
+
+
+@pytest.mark.parametrize("classes", [3, 5])
+def test_the_trace_of_second_derivatives_is_bounded_and_the_bound_attained(classes):
+    loss = Softmax(tuple(range(classes)))
+    margins = np.vstack([3 * np.random.default_rng(classes).standard_normal((500, classes)), np.zeros((1, classes))])
+    traces = np.trace(loss.second(margins, np.zeros((501, 1))), axis1=1, axis2=2)
+    assert np.max(traces) <= loss.total_curvature * (1 + 1e-15)
+    assert np.max(traces) == pytest.approx(loss.total_curvature, rel=1e-14)
+    assert Logistic().total_curvature == Logistic().curvature

@@ -580,3 +580,28 @@ def test_the_roof_of_pseudo_huber_is_not_below_its_summit_in_fifty_digits(kappa)
             third = (high - low) / 3
             low, high = (low + third, high) if ratio(low + third) < ratio(high - third) else (low, high - third)
         assert mpmath.mpf(PseudoHuber()._roof(kappa)) >= ratio((low + high) / 2)
+
+
+@pytest.mark.parametrize("d", [1, 2, 7, 30])
+def test_noise_on_the_output_adds_no_more_than_its_part_whatever_the_hessian(d):
+    random, n, epsilon, waste = np.random.default_rng(d), 50, 0.01, 1e-3
+    quotients = []
+    for case in range(40):
+        ridge = 10.0 ** random.uniform(-6, 0)
+        rotation = np.linalg.qr(random.standard_normal((d, d)))[0]
+        loss = 10.0 ** random.uniform(-4, 1, d) * (random.random(d) < (1.0 if case % 2 else 0.3))
+        root = rotation @ np.diag(10.0 ** random.uniform(-2, 2, d)) @ rotation.T
+        if case == 0:  # what Cauchy and Schwarz leave nothing of: a tilt of the shape of the Hessian, and no slack
+            loss, root = np.ones(d), np.eye(d)
+        turn = np.linalg.qr(random.standard_normal((d, d)))[0]
+        hessian = turn @ np.diag(loss + ridge) @ turn.T
+        trace = float(np.trace(hessian)) * (1.0 if case == 0 else 1 + random.random())
+        tolerance = minima.gradient_tolerance(float(np.trace(root)), d, epsilon, ridge, trace, waste)
+        scale = minima.output_scale(minima.minimum_radius(tolerance, n, ridge), epsilon)
+        output = minima.ball_energy(scale, d) / d * float(np.trace(hessian)) / 2
+        tilt = float(np.trace(root @ root @ np.linalg.inv(hessian))) / (2 * n**2)
+        quotients.append(output / tilt / waste)
+    assert max(quotients) <= 1 + 1e-9
+    assert quotients[0] == pytest.approx(1, rel=1e-6)
+    with pytest.raises(ValueError, match="at most trace/d"):
+        minima.gradient_tolerance(1.0, d, epsilon, 1.0, 0.9 * d)

@@ -143,10 +143,11 @@ def test_a_minimum_that_is_not_exact():
     kappa = minima.record_weight(SIZE, N, RIDGE)
     noise = minima.noise_epsilon(0.995, kappa, Sigmoid())
     energy = minima.ball_energy(2 * SIZE / noise, D)
-    tolerance = minima.gradient_tolerance(energy, D, epsilon_out=0.005, ridge=RIDGE, smoothness=0.25 * SIZE**2 + RIDGE)
+    trace = 0.25 * SIZE**2 + D * RIDGE
+    tolerance = minima.gradient_tolerance(math.sqrt(D * energy), D, epsilon_out=0.005, ridge=RIDGE, trace=trace)
     radius = minima.minimum_radius(tolerance, N, RIDGE)
     found = [kappa, noise, energy, tolerance, radius, minima.output_scale(radius, 0.005)]
-    expected = [0.01, 0.995, 33938.53691, 8.953404382e-07, 4.476702191e-10, 1.790680876e-07]
+    expected = [0.01, 0.995, 33938.53691, 5.2641487526e-05, 2.6320743763e-08, 1.0528297505e-05]
     assert found == pytest.approx(expected, rel=CLOSE, abs=0)
 
 

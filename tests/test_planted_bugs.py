@@ -93,6 +93,7 @@
 | targets of statistics not clipped                    | replay_statistics: a release moves too far  |
 | statistics centred by the data                       | replay_statistics: a release moves too far  |
 | expenses, repetitions, all but one minimum uncharged | every_run_is_charged                        |
+| a minimum before a Gaussian tilt not charged         | every_run_is_charged                        |
 | a method asks for more than its plan charged         | replay_outside: the meter refuses           |
 | a meter that counts nothing                          | methods_are_metered                         |
 | a request for other gradients than are read          | replay_runs: the loop refuses, or replay    |
@@ -1208,6 +1209,11 @@ def dearest_release_alone(patch):
     patch.setattr(ObjectivePlan, "spent", property(lambda self: self.spending().amount))
 
 
+def free_before_a_gaussian_tilt(patch):
+    outputs = property(lambda self: math.fsum(request.output_cost for request in self.minima))
+    patch.setattr(ObjectivePlan, "pure_cost", outputs)
+
+
 def free_output(patch):
     patch.setattr(Minimum, "output_cost", 0.0)
 
@@ -1589,6 +1595,11 @@ BUGS = {
     "repetitions of a path not charged": (free_repetitions(es.StepsPlan), laws.every_run_is_charged, "four runs cost"),
     "repetitions of a release not charged": (free_repetitions(OutputPlan), laws.every_run_is_charged, "four runs cost"),
     "only the dearest minimum charged": (dearest_release_alone, laws.every_run_is_charged, "are charged for"),
+    "a minimum before a Gaussian tilt not charged": (
+        free_before_a_gaussian_tilt,
+        laws.every_run_is_charged,
+        "for a minimum of .* before",
+    ),
     "a method asks for more than its plan charged": (greedy_method, replay_outside, ASKS_FOR_MORE),
     "a meter that counts nothing": (deaf_meter, methods_are_metered, "a method that asks for more .* was answered"),
     "a request for other gradients than are read": (

@@ -159,7 +159,7 @@ def test_the_error_of_a_tilted_minimum_is_that_of_its_tilts():
     assert plan.utility.bound >= energy / (2 * 400**2 * plan.ridge)
     single = es.plan(PROBLEM, es.Pure(3.0), "objective", mechanism="l2")
     assert single.ridge == PROBLEM.ridge
-    assert single.utility.bound == pytest.approx(12 * single.scales[0] ** 2 / (2 * 400**2 * 0.5), rel=1e-3)
+    assert single.utility.bound == pytest.approx(12 * single.scales[0] ** 2 / (2 * 400**2 * 0.5), rel=1e-2)
 
 
 def test_a_prediction_counts_the_bias_of_more_ridge_than_was_asked_for():

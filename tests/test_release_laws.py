@@ -460,6 +460,12 @@ def every_run_is_charged(seed):
     for shares in ((1.0,), (0.3, 0.7), (0.2, 0.3, 0.5)):
         plan = plan_objective(problem, es.Pure(1.0), shares=shares)
         assert plan.spent >= math.fsum(plan.costs), f"{plan.spent!r} are charged for {plan.costs!r}"
+    for budget, mechanism in ((es.Pure(1.0), "l2"), (es.Approximate(1.0, 1e-5), "gaussian")):
+        plan = es.plan(problem, budget, "sequential", mechanism=mechanism)
+        alone, first = dataclasses.replace(plan, earlier=()).spent, math.fsum(plan.earlier[0].costs)
+        for spent in (plan.spent, plan.cost.epsilon(1.0, 1e-5) if budget.delta else plan.cost.amount):
+            charged = f"{spent!r} are charged, and {alone!r} without, for a minimum of {first!r} before"
+            assert spent >= alone + 0.999 * first, charged
     expense = es.Expense("bought before", 0.25, "epsilon")
     plan = es.plan(problem, es.Pure(1.0), es.gd, iterations=4, expenses=[expense])
     assert plan.spent >= 0.25 + math.fsum(plan.costs)

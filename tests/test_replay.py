@@ -10,7 +10,7 @@ import pytest
 from conftest import records
 
 import epsteps as es
-from epsteps.budgets import Epsilon, mechanisms
+from epsteps.budgets import Epsilon, Rho, mechanisms
 from epsteps.methods import CurvaturePlan, plan_objective
 from epsteps.problem.losses import PseudoHuber, Softmax
 from epsteps.problem.sampling import Sampling
@@ -150,6 +150,7 @@ def published_fits():
         yield f"{name_of(domain)}-Pure-sequential", published_of(logistic, BUDGETS[0], "sequential")
     ball = problem_of(es.Logistic(), BALLS[1], True)
     yield "Approximate-sequential", published_of(ball, BUDGETS[2], "sequential")
+    yield "Gaussian-sequential", published_of(ball, BUDGETS[2], "sequential", mechanism="gaussian")
     category = problem_of(es.Squared(0.7), BOXES[2], True)
     clipped = dataclasses.replace(category, clip=0.9)
     for budget in BUDGETS:
@@ -212,6 +213,19 @@ def test_a_large_budget_releases_the_second_moment(budget):
 def test_costs_that_add_up_to_more_than_the_charge_are_found():
     with pytest.raises(ReplayError, match=r"the releases are declared as 1\.5 together, but only pure epsilon = 1 was"):
         replay(private, *next(neighbours(PROBLEM)), costs=lambda result: 1.5 * result.plan.costs)
+
+
+def test_epsilons_of_pure_releases_are_added_to_gaussian_ones():
+    """As they were charged: where the costs are declared to be more than that, the replay says so."""
+    problem, fit, costs = FITS["Gaussian-sequential"]
+    pair = next(iter(neighbours(problem)))
+    found = replay(fit, *pair, costs=costs)
+    (charge,), (first, second) = found.charges, found.losses.ravel()
+    assert first > 0
+    assert found.spent == pytest.approx(first + (charge.spending(np.array([second]), Rho).amount if second else 0.0))
+    assert found.spent <= charge.amount
+    with pytest.raises(ReplayError, match=r"the releases are declared as .* together, but only epsilon = "):
+        replay(fit, *pair, costs=[charge.amount, *costs[1:]])
 
 
 def test_a_far_neighbour_uses_most_of_the_sensitivity():

@@ -200,6 +200,20 @@ def test_every_shape_is_a_norm_within_its_cube_and_has_a_sampler(shape):
     assert shape.cell == (0.0 if shape.rounded else shape.cube)
 
 
+@pytest.mark.parametrize("shape", SHAPES, ids=repr)
+def test_the_root_of_a_covariance_is_bounded_from_below_and_not_far(shape):
+    covariance = shape.covariance
+    for units in (np.ones(shape.d), np.random.default_rng(3).uniform(0.2, 5.0, shape.d)):
+        exact = np.sum(np.sqrt(np.linalg.eigvalsh(np.outer(units, units) * covariance.matrix)))
+        assert 0.5 * exact <= covariance.root_trace(units) <= exact * (1 + 1e-12)
+
+
+def test_what_is_common_and_negative_is_left_out_of_a_root():
+    covariance = Covariance(np.array([2.0, 3.0, 1.0]), (0, 1), -0.9)
+    exact = np.sum(np.sqrt(np.linalg.eigvalsh(covariance.matrix)))
+    assert 0.5 * exact <= covariance.root_trace(np.ones(3)) <= exact
+
+
 @pytest.mark.parametrize("shape", [s for s in SHAPES if s.gaussian], ids=repr)
 def test_a_gaussian_gauge_is_that_of_its_covariance(shape):
     """√(Δ'Σ⁻¹Δ), over the coordinates that are drawn: of a matrix those of its upper triangle."""

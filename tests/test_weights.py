@@ -379,7 +379,7 @@ def weighted_plan(problem, budget, mechanism, weighting, ridge=0.3, share=0.5):
     scale = objective.sensitivity(noise.norm) / (share * 0.6)
     tolerance = 4 * max(1e-9, least_tolerance(objective, 1.01 * tilt_length(objective, noise, scale), 2.0**30))
     output = objective.radius(tolerance) * 2 / 0.05
-    return Weighted(problem, budget, mechanism, ridge, (scale,), (output,), tolerance, "", weighting)
+    return Weighted(problem, budget, mechanism, ridge, (scale,), (output,), tolerance, weighting=weighting)
 
 
 REPLAYED = [

@@ -467,18 +467,25 @@ def _check_losses(
             raise ReplayError(f"{len(costs)} releases were declared, but {len(losses)} were made.")
         for number, (loss, cost) in enumerate(zip(losses, costs, strict=True)):
             _check_moved(number, loss, float(cost))
-    kinds = {loss.kind for loss in losses}
-    if len(charges) != 1 or len(kinds) != 1:
+    if len(charges) != 1 or not losses:
         return math.nan
-    kind = kinds.pop()
+    kinds = [loss.kind for loss in losses]
+    if len(set(kinds)) > 1 and not charges[0].delta:
+        return math.nan
     if costs is not None:
-        _checked_together("the releases are declared as", charges[0], np.asarray(costs, dtype=float), kind)
-    moved = np.concatenate([loss.amounts for loss in losses])
-    return _checked_together("the releases moved by", charges[0], moved, kind)
+        _checked_together("the releases are declared as", charges[0], [np.atleast_1d(cost) for cost in costs], kinds)
+    return _checked_together("the releases moved by", charges[0], [loss.amounts for loss in losses], kinds)
 
 
-def _checked_together(what: str, charge: Budget, amounts: np.ndarray, kind: type[Cost]) -> float:
-    spent = charge.spending(amounts, kind).amount if np.any(amounts) else 0.0
+def _checked_together(what: str, charge: Budget, amounts: Sequence[np.ndarray], kinds: Sequence[type[Cost]]) -> float:
+    """Return what these amounts are together; of two kinds, the epsilons are added to what the others have at delta."""
+    spent, of_two = 0.0, len(set(kinds)) > 1
+    for kind in dict.fromkeys(kinds):
+        own = np.concatenate([each for each, of in zip(amounts, kinds, strict=True) if of is kind]).astype(float)
+        if of_two and kind.is_pure:
+            spent += float(np.sum(own))
+        elif np.any(own):
+            spent += charge.spending(own, kind).amount
     if spent > charge.amount * _ROUNDING:
         raise ReplayError(f"{what} {spent:.6g} together, but only {charge} was charged.")
     return spent

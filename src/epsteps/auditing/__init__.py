@@ -103,7 +103,7 @@ def work(plan: Plan) -> int:
     if plan.has_floats:
         return Design(plan).work  # pyright: ignore[reportArgumentType]
     examples = examples_of(plan)
-    tilted = any(map(_is_tilted, examples))
+    tilted = any(map(_is_tilted, examples)) * (1 + len(getattr(plan, "earlier", ())))
     return 2 * tilted + sum(not _is_tilted(example) for example in examples)
 
 

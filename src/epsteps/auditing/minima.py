@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from typing import Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -68,10 +68,7 @@ class Crowd(Generic[_P]):
     @cached_property
     def audited(self) -> _P:
         """The plan for so many records, with the same noise, and the same product of n and ridge."""
-        plan, n = self.plan, int(self.counts.sum()) + self.replaced
-        ratio = plan.problem.n / n
-        problem = replace(plan.problem, n=n, ridge=plan.problem.ridge * ratio)
-        return replace(plan, problem=problem, ridge=plan.ridge * ratio, tolerance=plan.tolerance * (1 - 1e-9))
+        return _restated(self.plan, int(self.counts.sum()) + self.replaced)
 
     def copies(self, which: int) -> np.ndarray:
         """Return how often one of the datasets has each record."""
@@ -81,6 +78,25 @@ class Crowd(Generic[_P]):
         """Return one of the datasets."""
         index = np.repeat(np.arange(len(self.features)), self.copies(which))
         return Rows(self.audited.problem, self.features[index], self.targets[index], engine="numpy")
+
+
+def _restated(plan: _P, n: int) -> _P:
+    """Return the plan for n records, and those before it, with the same noise and the same products of n and ridge."""
+    ratio = plan.problem.n / n
+    problem = replace(plan.problem, n=n, ridge=plan.problem.ridge * ratio)
+    changed: dict[str, Any] = {
+        "problem": problem,
+        "ridge": plan.ridge * ratio,
+        "tolerance": plan.tolerance * (1 - 1e-9),
+    }
+    if before := _earlier(plan):
+        changed["earlier"] = tuple(_restated(each, n) for each in before)
+    return replace(plan, **changed)
+
+
+def _earlier(plan: ObjectivePlan | OutputPlan) -> tuple[ObjectivePlan, ...]:
+    """Return the plans of minima that are published before."""
+    return getattr(plan, "earlier", ())
 
 
 def crowds_of(plan: _P, spread: int = 1) -> Iterator[Crowd[_P]]:
@@ -101,7 +117,8 @@ def crowds_of(plan: _P, spread: int = 1) -> Iterator[Crowd[_P]]:
 
 def _group(plan: ObjectivePlan | OutputPlan) -> int:
     """Return how many records are replaced at once: about as many as are told apart half of the time."""
-    wanted = plan.noise.kind.either(_LOSS, _MU) / float(np.median([charge.cost.amount for charge in plan.charges]))
+    costs = [charge.cost.amount for charge in plan.charges[len(_earlier(plan)) :]]
+    wanted = plan.noise.kind.either(_LOSS, _MU) / float(np.median(costs))
     return max(1, min(round(wanted), _MOST_RECORDS // 4))
 
 
@@ -252,20 +269,13 @@ def audit_tilted(
 
     Minima are released many times on two datasets, and told apart by their exact likelihood ratio, Jacobian included.
     Of pure tilts the counts beyond a threshold bound epsilon. Of Gaussian tilts they bound the mu whose corners, for as
-    many equal records as were replaced, allow such counts.
+    many equal records as were replaced, allow such counts. Minima that come before, for little, are released again by
+    themselves, on datasets that differ in as many records as tell them apart.
     """
-    crowd, runs, kind = next(crowds_of(plan)), repetitions or _RUNS, plan.noise.kind
-    paths = []
-    for which in (0, 1):
-        with threadpool_limits(limits=1, user_api="blas"):
-            paths.append(run(crowd.audited, crowd.rows(which), seed=2 * seed + which, repetitions=runs).path)
-        on_step(1)
-    count = len(plan.scales)
-    steps = []
-    for number in range(count):
-        scores = Scores(*(log_ratio(crowd, number, path[number]) for path in paths))
-        steps.append(_step(crowd, number, scores, (1 - confidence) / count))
-    tilts = np.array([recovered_tilts(crowd, 0, paths[0][number]) for number in range(count)])
+    runs, kind, level = repetitions or _RUNS, plan.noise.kind, (1 - confidence) / len(plan.minima)
+    before = [_audited(part, runs, level, seed, on_step) for part in plan.earlier]
+    own = _audited(plan, runs, level, seed, on_step)
+    steps = [step for part in (*before, own) for step in part.steps]
     return Audit(
         plan=plan,
         unit=kind.either("epsilon", f"epsilon at delta = {plan.budget.delta:g}"),
@@ -273,13 +283,48 @@ def audit_tilted(
         claimed=math.fsum(plan.costs) if kind.is_pure else plan.spending().amount,
         lower_bound=tilted_total(plan, [step.lower_bound for step in steps]),
         steps=tuple(steps),
-        share=crowd.share,
-        independence=independence(tilts, plan.noise.shape(plan.problem)),
+        share=own.crowd.share,
+        independence=_independence(plan, own),
         repetitions=runs,
         confidence=confidence,
         seed=seed,
         assumptions=_assumptions(plan),
     )
+
+
+class _Audited(NamedTuple):
+    """Minima of a plan on the datasets of a crowd, one path for each, and what they say of its own releases."""
+
+    crowd: Crowd[ObjectivePlan]
+    paths: list[np.ndarray]
+    steps: list[StepBound]
+
+
+def _audited(plan: ObjectivePlan, runs: int, level: float, seed: int, on_step: Callable[[int], None]) -> _Audited:
+    """Release the plan's minima on two datasets, and bound what its own cost: not those of plans before it."""
+    crowd, paths = next(crowds_of(plan)), []
+    for which in (0, 1):
+        with threadpool_limits(limits=1, user_api="blas"):
+            paths.append(run(crowd.audited, crowd.rows(which), seed=2 * seed + which, repetitions=runs).path)
+        on_step(1)
+    steps, first = [], len(plan.minima) - len(plan.scales)
+    for number in range(len(plan.scales)):
+        scores = Scores(*(log_ratio(crowd, number, path[first + number]) for path in paths))
+        steps.append(_step(crowd, number, scores, level))
+    return _Audited(crowd, paths, steps)
+
+
+def _independence(plan: ObjectivePlan, found: _Audited) -> float:
+    """Return a p-value for tilts that are independent over releases and, where their shape says so, coordinates."""
+    tilts, path = [], iter(found.paths[0])
+    for part in (*plan.earlier, plan):
+        crowd = replace(found.crowd, plan=part)
+        tilts += [recovered_tilts(crowd, 0, next(path)) for _ in part.scales]
+    own = np.array(tilts[-len(plan.scales) :])
+    value = independence(own, plan.noise.shape(plan.problem))
+    if not plan.earlier:
+        return value
+    return min(1.0, 2 * min(value, intervals.independence(np.array(tilts).reshape(len(tilts), -1))))
 
 
 def _step(crowd: Crowd[ObjectivePlan], number: int, scores: Scores, level: float) -> StepBound:
@@ -295,7 +340,8 @@ def _step(crowd: Crowd[ObjectivePlan], number: int, scores: Scores, level: float
     threshold = max(pilot.thresholds().tolist(), key=promise)
     hits, misses, trials = rest.tails(threshold)
     lower = bound(crowd, hits, misses, trials, level)
-    return StepBound(crowd.plan.costs[number], lower, crowd.replaced, hits, misses, trials)
+    claimed = crowd.plan.costs[len(crowd.plan.costs) - len(crowd.plan.scales) + number]
+    return StepBound(claimed, lower, crowd.replaced, hits, misses, trials)
 
 
 def _epsilon(crowd: Crowd[ObjectivePlan], hits: int, misses: int, trials: int, level: float) -> float:
@@ -311,7 +357,7 @@ def _mu(crowd: Crowd[ObjectivePlan], hits: int, misses: int, trials: int, level:
     k, plan = crowd.replaced, crowd.plan
     epsilons = np.linspace(0.0, max(math.log(max(p, 1e-300) / q), 0.0), 7)[:-1]
     # What the noise on the output may add to every loss.
-    outputs = k * max(plan.output_costs)
+    outputs = k * max(plan.output_costs[-len(plan.scales) :])
 
     def refuted(mu: float) -> bool:
         for epsilon in epsilons:
@@ -320,7 +366,7 @@ def _mu(crowd: Crowd[ObjectivePlan], hits: int, misses: int, trials: int, level:
                 return True
         return False
 
-    low, high = 0.0, 4 * max(plan.costs)
+    low, high = 0.0, 4 * max(plan.costs[-len(plan.scales) :])
     if len(epsilons) == 0 or p <= q or not refuted(1e-6 * high):
         return 0.0
     for _ in range(10):
@@ -333,11 +379,12 @@ def tilted_total(plan: ObjectivePlan, bounds: list[float], later: Sequence[float
     """Return what tilts of at least these costs are together, with later releases of noise that is added."""
     if plan.noise.kind.is_pure:
         return math.fsum([*bounds, *later])
-    mus = [mu for mu in bounds if mu > 0]
+    before = len(plan.minima) - len(plan.scales)
+    mus = [mu for mu in bounds[before:] if mu > 0]
     corners = [minima.best_corners(plan.saturation, plan.kappa, mu, plan.budget.amount).scaled(mu) for mu in mus]
     if any(later):
         corners.append(GAUSSIAN.scaled(math.hypot(*later)))
-    return composed(corners).epsilon(1.0, plan.budget.delta) if corners else 0.0
+    return math.fsum([*bounds[:before], composed(corners).epsilon(1.0, plan.budget.delta) if corners else 0.0])
 
 
 def _assumptions(plan: ObjectivePlan) -> tuple[str, ...]:

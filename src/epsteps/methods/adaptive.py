@@ -79,8 +79,8 @@ class Seen(Typical):
 class WeightedPlan(ObjectivePlan):
     """Objective perturbation of a sum in which long records count less, as its weighting says."""
 
-    readers: ClassVar = {"weighting": notation.weighting_from_dict}
-    writers: ClassVar = {"weighting": notation.weighting_to_dict}
+    readers: ClassVar = ObjectivePlan.readers | {"weighting": notation.weighting_from_dict}
+    writers: ClassVar = ObjectivePlan.writers | {"weighting": notation.weighting_to_dict}
 
     weighting: Weighting | None = None
 

@@ -7,11 +7,11 @@ from inspect import Parameter, signature
 from typing import Any, overload
 
 from epsteps.bounds.steps import Method, nesterov
-from epsteps.budgets import Approximate, Budget, Concentrated, Pure, mechanisms
+from epsteps.budgets import Approximate, Budget, Concentrated, Epsilon, Pure, mechanisms
 from epsteps.methods.adaptive import plan_adaptive
 from epsteps.methods.curvature.plan import plan_curvature
 from epsteps.methods.intervals.plan import plan_intervals
-from epsteps.methods.objective import ObjectivePlan, candidates, least_cost, plan_objective
+from epsteps.methods.objective import ObjectivePlan, plan_objective
 from epsteps.methods.output import plan_output
 from epsteps.methods.statistics import plan_statistics
 from epsteps.methods.steps import StepsPlan, plan_steps, typical_error
@@ -38,9 +38,9 @@ _LARGEST_AMOUNT = 1e14
 _RIDGE_STEP, _LARGEST_RIDGE = 4.0, 4.0
 # Descent on squared loss holds slopes within this share of the targets' bound.
 _CLIP_SHARE = 0.4
-# What the first of two minima may get of the budget. Where epsilons add, the less the better for their mean, down to
-# where it no longer pays for its own Jacobian; where mu² adds, halves compose best.
-_PURE_FIRST, _GAUSSIAN_FIRST = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5), (0.5,)
+# What the first of two minima gets of epsilon: the less, the better the second, which is the model; and what of that
+# hides the solver's tolerance, so that it is soon found.
+_FIRST, _FIRST_SPARED = 0.01, 0.05
 
 
 @overload
@@ -176,22 +176,17 @@ def _has_room_for_moments(problem: Problem) -> bool:
 def _plan_sequential(
     problem: Problem, budget: Budget, *, mechanism: str = "auto", shares: Sequence[float] | None = None
 ) -> ObjectivePlan:
-    """Plan two tilted minima, or as many as there are shares; all are published, and their mean is the model.
+    """Plan two tilted minima, both published: a first one for little, and the model for the rest.
 
-    The noise, and what the first one gets, are those of the smallest expected error.
+    The first is pure and has a ridge of its own, as so little buys little without it. With shares, so many minima of
+    one ridge are published, and their mean is the model.
     """
     if shares is not None:
         return plan_objective(problem, budget, mechanism=mechanism, shares=shares)
-    best: ObjectivePlan | None = None
-    for noise in candidates(problem, budget, mechanism):
-        for first in noise.kind.either(_PURE_FIRST, _GAUSSIAN_FIRST):
-            # Of two minima the mean is at best as good as one of so much of the budget.
-            whole = noise.kind.either(math.hypot(first, 1 - first), 1.0)
-            if best is None or least_cost(problem, noise, budget, whole) < best.predicted:
-                found = plan_objective(problem, budget, mechanism=noise.name, shares=(first, 1 - first))
-                best = found if best is None or found.predicted < best.predicted else best
-    assert best is not None
-    return best
+    named = mechanism in mechanisms.NAMES and mechanisms.named(mechanism).kind.is_pure
+    little = Pure(_FIRST * budget.capacity(Epsilon))
+    first = plan_objective(problem, little, mechanism=mechanism if named else "auto", spared=_FIRST_SPARED)
+    return plan_objective(problem, budget, mechanism=mechanism, earlier=(first,))
 
 
 def _plan_descent(problem: Problem, budget: Budget, **options: Any) -> Plan:

@@ -159,32 +159,37 @@ def is_beyond(mu: float, epsilon: float, delta: float, kappa: float, saturation:
 
 
 def gradient_tolerance(
-    tilt_energy: float, d: int, epsilon_out: float, ridge: float, smoothness: float, waste: float = 1e-4
+    tilt_root: float, d: int, epsilon_out: float, ridge: float, trace: float, waste: float = 1e-3
 ) -> float:
     """Return the norm of the gradient at which a solver may stop.
 
-    √(waste E|b|²/(d (d + 1))) epsilon_out ridge/(2 smoothness): the noise on the output then adds at most the part
-    ``waste`` of what the tilt b costs in the objective, both seen through the largest curvature.
+    tilt_root √(waste/(d + 1)) epsilon_out ridge/(2 trace): the noise on the output then adds at most the part ``waste``
+    of what the tilt costs in the objective, both to second order, for every Hessian H of F with tr H <= ``trace``.
+
+    The noise z has density ~ exp(-|z|_2/s), s = 2 tolerance/(n ridge epsilon_out). It has no direction, and E|z|² = d
+    (d + 1) s², so that it costs E z'Hz/2 = (d + 1) s² tr H/2. A tilt of covariance C moves the minimum by H⁻¹b/n and
+    costs tr(C H⁻¹)/(2 n²). As (tr C^½)² = (tr C^½H^-½ H^½)² <= tr(C H⁻¹) tr H, by Cauchy and Schwarz, the quotient of
+    the two is at most (d + 1) n² s² (tr H)²/(tr C^½)².
 
     Parameters
     ----------
-    tilt_energy : float
-        E|b|², public.
+    tilt_root : float
+        tr C^½ for the covariance C of the tilt, or less: √(d E|b|²) where it has no direction. Public.
     d : int
         Number of coordinates of b.
     epsilon_out : float
         What the noise on the output may cost.
-    ridge, smoothness : float
-        Strong convexity and smoothness of F.
+    ridge, trace : float
+        Strong convexity of F, and a bound on the trace of its second derivatives.
     waste : float
         The part that may be lost.
     """
     validate.integer("d", d)
-    for name, value in (("tilt_energy", tilt_energy), ("epsilon_out", epsilon_out), ("waste", waste)):
+    for name, value in (("tilt_root", tilt_root), ("epsilon_out", epsilon_out), ("waste", waste)):
         validate.positive(name, value)
-    if not 0 < validate.number("ridge", ridge) <= validate.number("smoothness", smoothness):
-        raise ValueError(f"ridge must be positive and at most smoothness={smoothness!r}, got {ridge!r}.")
-    return math.sqrt(waste * tilt_energy / (d * (d + 1))) * epsilon_out * ridge / (2 * smoothness)
+    if not 0 < d * validate.number("ridge", ridge) <= validate.number("trace", trace) * (1 + 1e-12):
+        raise ValueError(f"ridge must be positive and at most trace/d, for trace={trace!r}, got {ridge!r}.")
+    return tilt_root * math.sqrt(waste / (d + 1)) * epsilon_out * ridge / (2 * trace)
 
 
 def minimum_radius(tolerance: float, n: int, ridge: float) -> float:

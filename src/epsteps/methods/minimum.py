@@ -126,6 +126,11 @@ class Minimised:
         return self.loss.curvature * self.square + self.ridge
 
     @property
+    def trace(self) -> float:
+        """Bound the trace of F's second derivatives: total curvature x largest v |s u|_2², and d ridges."""
+        return self.loss.total_curvature * self.square + self.dimension * self.ridge
+
+    @property
     def gradient_size(self) -> float:
         """Largest L2 norm of one record's loss gradient, at any x, its weight included."""
         if self.weighting is None:

@@ -1,10 +1,11 @@
 """The plan of objective perturbation: a model that minimises a tilted objective, and nothing else, is published."""
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.random import Generator
@@ -31,6 +32,7 @@ from epsteps.methods.minimum import (
     saturation_of,
     tilt_length,
 )
+from epsteps.plans import notation
 from epsteps.plans.notation import problem_fact
 from epsteps.plans.plan import Charge, Conversation, OverspentError, Plan, Published
 from epsteps.plans.utility import Typical, Utility, held_bias, least_of, ridge_bias, ridges
@@ -46,12 +48,18 @@ TILT_BITS, _OUTPUT_BITS = 36, 28
 _OUTPUT = KNorm("l2")
 
 
+def _plans_from(contents: Sequence[dict[str, Any]]) -> tuple["ObjectivePlan", ...]:
+    """Read the plans of earlier minima, and check what each certifies."""
+    return tuple(ObjectivePlan.from_json(json.dumps(content)) for content in contents)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class ObjectivePlan(OfMinimum, Plan):
     """Objective perturbation, decided: the published x nearly minimises ``n F(x) + b'x`` for a drawn tilt b.
 
     Only the minimum is published, never the solver's iterates, their number or its time. Of several releases, each with
-    its own tilt, the last model is the mean of all, weighted by their precision.
+    its own tilt, the last model is the mean of all, weighted by their precision. Minima of ``earlier`` plans, each with
+    a ridge and a tolerance of its own, are published before, and are no part of the model.
 
     Formal guarantee: b has the mechanism's law, and costs as ``methods.minima`` says, the Jacobian of x -> b included
     (Chaudhuri, Monteleoni, Sarwate 2011, with the joint bound of that module). What the noise is scaled by and what is
@@ -60,7 +68,7 @@ class ObjectivePlan(OfMinimum, Plan):
     noise of density ~ exp(-|z|_2/output_scale) hides the difference (Iyengar et al. 2019). That it gets there, whatever
     the records, is decided before they are read (``methods.minimum.Goal``). The drawn tilt is an integer multiple of a
     tiny step. Spread evenly over its cell it is the continuous tilt of the theorem, at a cost that is counted, and the
-    solver's tolerance covers the distance.
+    solver's tolerance covers the distance. Earlier minima are pure: their epsilons are added, whatever the later noise.
 
     Parameters
     ----------
@@ -76,7 +84,12 @@ class ObjectivePlan(OfMinimum, Plan):
         Norm of the sum's gradient, tilt included, below which the solver stops.
     instead_of : str
         Name of the loss that was declared, where the problem's takes its place.
+    earlier : tuple of ObjectivePlan
+        Plans of pure minima that are published before, from the same records.
     """
+
+    readers: ClassVar = {"earlier": _plans_from}
+    writers: ClassVar = {"earlier": lambda plans: [notation.written(plan) for plan in plans]}
 
     # Of intervals, where none is asked for.
     usual_level = 0.95
@@ -89,6 +102,7 @@ class ObjectivePlan(OfMinimum, Plan):
     output_scales: tuple[float, ...]
     tolerance: float
     instead_of: str = ""
+    earlier: tuple["ObjectivePlan", ...] = ()
 
     def __post_init__(self) -> None:
         saturation_of(self.problem.loss)
@@ -100,12 +114,16 @@ class ObjectivePlan(OfMinimum, Plan):
         if not len(self.scales) == len(self.output_scales) > 0:
             raise ValueError("scales and output_scales must have one entry for each release, and at least one.")
         mechanisms.require_fit(self.noise, self.problem)
+        for plan in self.earlier:
+            if plan.earlier or not plan.is_pure or not plan.problem.same_records(self.problem):
+                raise ValueError("earlier minima must be pure, with none before them, and of the same records.")
         super().__post_init__()
 
     @property
     def method(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Name of the method, for people."""
-        return "objective perturbation" if len(self.scales) == 1 else "sequential objective perturbation"
+        several = len(self.scales) > 1 or self.earlier
+        return "sequential objective perturbation" if several else "objective perturbation"
 
     @property
     def saturation(self) -> Saturation:
@@ -136,18 +154,20 @@ class ObjectivePlan(OfMinimum, Plan):
         return tuple(tilt_length(self.objective, self.noise, scale) for scale in self.scales)
 
     @cached_property
-    def goals(self) -> tuple[Goal, ...]:
-        """What the solver must find for each release."""
-        return tuple(
+    def minima(self) -> tuple[Minimum, ...]:
+        """The releases, as they are asked for, earlier ones first."""
+        tilts = (Tilt(self.noise, *sizes) for sizes in zip(self.scales, self.tilt_steps, strict=True))
+        goals = (
             Goal(self.objective, step, self.tolerance, output, self.tilt_slack, tilt)
             for step, output, tilt in zip(self.output_steps, self.output_scales, self.tilt_lengths, strict=True)
         )
+        own = (Minimum(goal, _OUTPUT, tilt) for goal, tilt in zip(goals, tilts, strict=True))
+        return (*(request for plan in self.earlier for request in plan.minima), *own)
 
-    @cached_property
-    def minima(self) -> tuple[Minimum, ...]:
-        """The releases, as they are asked for."""
-        tilts = (Tilt(self.noise, *sizes) for sizes in zip(self.scales, self.tilt_steps, strict=True))
-        return tuple(Minimum(goal, _OUTPUT, tilt) for goal, tilt in zip(self.goals, tilts, strict=True))
+    @property
+    def goals(self) -> tuple[Goal, ...]:
+        """What the solver must find for each release."""
+        return tuple(request.goal for request in self.minima)
 
     def require_executable(self, unit: float | None = None) -> None:
         """Raise unless the solver is certain to meet its tolerance, whatever the records; by public numbers alone.
@@ -174,19 +194,23 @@ class ObjectivePlan(OfMinimum, Plan):
 
     @cached_property
     def corners(self) -> Corners:
-        """The Gaussian releases together, outputs apart: what they are composed by."""
+        """The Gaussian releases together, what is pure apart: what they are composed by."""
         if not self.budget.delta:
             raise ValueError(f"Gaussian tilts need an Approximate budget, got {self.budget!r}.")
-        left = self.budget.amount - math.fsum(self.output_costs)
-        return composed_corners(self.kappa, self.saturation, left, self.costs)
+        mus = self.costs[-len(self.scales) :]
+        return composed_corners(self.kappa, self.saturation, self.budget.amount - self.pure_cost, mus)
+
+    @cached_property
+    def pure_cost(self) -> float:
+        """Epsilon of all that is pure where the tilts are Gaussian: earlier minima, and noise on the outputs."""
+        return up(math.fsum(request.costs[-1].amount for request in self.minima))
 
     @property
     def cost(self) -> Budget | Corners:
         """What a ledger may be charged instead of ``spending()``: the corners, which compose better."""
         if self.is_pure:
             return self.spending()
-        outputs = up(math.fsum(self.output_costs))
-        shifts = tuple(shift + outputs for shift in self.corners.shifts)
+        shifts = tuple(shift + self.pure_cost for shift in self.corners.shifts)
         return Corners(self.corners.multiplicities, self.corners.ratios, shifts)
 
     @property
@@ -203,23 +227,26 @@ class ObjectivePlan(OfMinimum, Plan):
         """Return what so many runs cost together, rounded up."""
         if self.is_pure:
             return self.budget.of(Epsilon(up(math.fsum(self.costs) * repetitions)))
-        epsilon = self.corners.epsilon(1.0, self.budget.delta) + up(math.fsum(self.output_costs))
+        epsilon = self.corners.epsilon(1.0, self.budget.delta) + self.pure_cost
         return Approximate(epsilon * repetitions, self.budget.delta * repetitions)
 
     @property
     def weights(self) -> np.ndarray:
         """What each published minimum counts in their mean: its precision."""
-        precision = np.array(self.scales) ** -2.0
-        return precision / precision.sum()
+        return _weights(self.scales)
 
     @property
     def charges(self) -> list[Charge]:
         """What is released, in order."""
+        requests, tilts = self.minima, [request.tilt for request in self.minima if request.tilt is not None]
         return [
             Charge(
-                f"minimum of tilted objective {number}", request.costs[0], scale, f"tilt: {self.mechanism}; output: l2"
+                f"minimum of tilted objective {number}",
+                request.costs[0],
+                tilt.scale,
+                f"tilt: {tilt.mechanism.name}; output: l2",
             )
-            for number, (request, scale) in enumerate(zip(self.minima, self.scales, strict=True), start=1)
+            for number, (request, tilt) in enumerate(zip(requests, tilts, strict=True), start=1)
         ]
 
     @property
@@ -228,18 +255,18 @@ class ObjectivePlan(OfMinimum, Plan):
         return [cost for request in self.minima for cost in request.costs]
 
     def conversation(self) -> Conversation:
-        """Publish the minima, one row each; of several, their weighted mean follows as the last."""
+        """Publish the minima, one row each; of several for one model, their weighted mean follows as the last."""
         models = []
         for request in self.minima:
             models.append((yield request))
-        if len(models) > 1:
-            models.append(self.weights @ np.array(models))
+        if len(self.scales) > 1:
+            models.append(self.weights @ np.array(models[-len(self.scales) :]))
         return Published(np.array(models))
 
     def released(self, x: np.ndarray, extras: dict[str, np.ndarray], tilts: Tilts) -> Released:
         """Return what intervals are computed from: the published model alone, and the laws of its noise."""
-        if len(self.scales) > 1:
-            raise ValueError("intervals are for one minimum, and this plan publishes the mean of several.")
+        if len(self.minima) > 1:
+            raise ValueError("intervals are for one minimum, and this plan publishes several.")
         return Released(
             x=x,
             n=self.problem.n,
@@ -287,15 +314,19 @@ class ObjectivePlan(OfMinimum, Plan):
     @property
     def facts(self) -> dict[str, str]:
         """Lines of the plan's page."""
-        published, watched, count = "the minima, each once", "", len(self.scales)
+        published, watched, count = "the minima, each once", "", len(self.minima)
         if count > 1:
-            published = f"{count} minima, each once, and their weighted mean, which is the model"
+            model = "and their weighted mean, which is the model" if len(self.scales) > 1 else "the last is the model"
+            published = f"{count} minima, each once, {model}"
             watched = "; where others watch it, use method='curvature' or 'descent'"
+        stops = ", then ".join(f"{tolerance:.3g}" for tolerance in dict.fromkeys(goal.tolerance for goal in self.goals))
+        first = "".join(f"; minimum {k} has ridge {plan.ridge:g}" for k, plan in enumerate(self.earlier, start=1))
         return {
             "Problem": problem_fact(self.problem, self.ridge),
-            "Published": f"{published}; the solver's iterates, their number and its time stay private{watched}",
-            "Solver": f"stops where the gradient of the sum is below {self.tolerance:.3g}; noise of scale "
-            f"{max(self.output_scales):.3g} on the model covers the rest, at epsilon {sum(self.output_costs):.3g}",
+            "Published": f"{published}{first}; the solver's iterates, their number and its time stay private{watched}",
+            "Solver": f"stops where the gradient of the sum is below {stops}; noise of scale "
+            f"{max(goal.scale for goal in self.goals):.3g} on the model covers the rest, at epsilon "
+            f"{sum(self.output_costs):.3g}",
         }
 
     @cached_property
@@ -400,10 +431,10 @@ class Sought:
         power = self.power * self.typical.gradient_power(noise) / (self.problem.n * self.bend) ** 2
         return self.typical.noise(power, np.asarray(larger) / self.bend)
 
-    def least_cost(self, noise: Mechanism, budget: Budget, share: float = 1.0) -> float:
-        """Bound from below what a tilt of this share of the budget is predicted to cost: no Jacobian is counted."""
+    def least_cost(self, noise: Mechanism, budget: Budget) -> float:
+        """Bound from below what a tilt for the whole budget is predicted to cost: no Jacobian is counted."""
         most = budget.capacity(Epsilon) if noise.kind.is_pure else up(gaussian_mu(budget.amount, budget.delta), 1e-6)
-        square = (self.least.sensitivity(noise.norm) / (most * share)) ** 2
+        square = (self.least.sensitivity(noise.norm) / most) ** 2
         return float(np.min(self.bias(self.ridges) + square * self.noise(noise, self.ridges))) * (1 - 1e-9)
 
 
@@ -418,10 +449,10 @@ def composed_corners(
     return composed([*(best.scaled(mu) for mu in mus), *([GAUSSIAN.scaled(later)] if later else [])])
 
 
-# Share of a release's epsilon that hides the solver's tolerance.
-_OUTPUT_SHARE = 0.005
-# How much of the predicted error the noise on the output may add: little, and no less than rounding allows.
-_WASTE, _MOST_WASTE = 1e-4, 1e-2
+# Share of a release's epsilon that hides the solver's tolerance, and of its predicted error that this may add. As the
+# tolerance grows with the first and with the root of the second, and a share of epsilon costs twice as much of the
+# error, equal shares lose least. Where rounding needs more of the error, it may have this much.
+SPARED, _MOST_WASTE = 0.005, 1e-2
 # What predictions assume of the size of the solution, for rounding errors. Never privacy.
 _SOLUTION_SIZE = 10.0
 # What scales are multiplied by until the certificate holds: hardly ever more than the first.
@@ -431,9 +462,15 @@ _HELD_SHARES = (0.05, 0.07, 0.1, 0.14, 0.2, 0.28, 0.4, 0.56, 0.8, 1.1, 1.6, 2.2,
 
 
 def plan_objective(
-    problem: Problem, budget: Budget, *, mechanism: str = "auto", shares: Sequence[float] = (1.0,)
+    problem: Problem,
+    budget: Budget,
+    *,
+    mechanism: str = "auto",
+    shares: Sequence[float] = (1.0,),
+    earlier: tuple[ObjectivePlan, ...] = (),
+    spared: float = SPARED,
 ) -> ObjectivePlan:
-    """Plan the release of a tilted objective's minimum, or of several with these shares of the budget.
+    """Plan the release of a tilted objective's minimum, or of several with these shares of what earlier ones leave.
 
     "auto" takes the noise whose public trace E|b|² is smallest. Under (epsilon, delta) a pure release is a candidate
     too: in few dimensions it often needs less noise than a Gaussian one. In the place of squared loss, whose slope has
@@ -451,10 +488,8 @@ def plan_objective(
         for place in np.argsort(least, kind="stable"):
             limit = math.inf if best is None else best.predicted
             if least[place] < limit:
-                found = planned(
-                    ObjectivePlan, sought[place], budget, noise, tuple(shares), limit=limit, instead_of=instead_of
-                )
-                best = found or best
+                fields = {"limit": limit, "instead_of": instead_of, "earlier": earlier, "spared": spared}
+                best = planned(ObjectivePlan, sought[place], budget, noise, tuple(shares), **fields) or best
     assert best is not None
     best.require_executable(LONG)
     return best
@@ -464,12 +499,6 @@ def stand_ins(problem: Problem) -> tuple[list[Loss], str]:
     """Return losses that can be minimised, and the name of the problem's own where they take its place, if they do."""
     losses = list(dict.fromkeys(problem.loss.stand_in(share) for share in _HELD_SHARES))
     return losses, "" if problem.loss in losses else type(problem.loss).__name__
-
-
-def least_cost(problem: Problem, noise: Mechanism, budget: Budget, share: float) -> float:
-    """Bound from below what a minimum for this share of the budget is predicted to cost, whichever loss it is of."""
-    losses, instead_of = stand_ins(problem)
-    return min(Sought.of(replace(problem, loss=loss), instead_of).least_cost(noise, budget, share) for loss in losses)
 
 
 def candidates(problem: Problem, budget: Budget, mechanism: str) -> list[Mechanism]:
@@ -500,26 +529,31 @@ def planned(
     *,
     limit: float = math.inf,
     later: float = 0.0,
+    earlier: tuple[ObjectivePlan, ...] = (),
+    spared: float = SPARED,
     **fields: Any,
 ) -> P | None:
     """Return the plan of this kind with this noise; None if noise and ridge are predicted to cost a limit or more.
 
     Of a pure budget the shares may leave something; what Gaussian releases take that follow is their mu, ``later``.
+    What earlier minima cost is taken off before, and the share ``spared`` hides the solver's tolerance.
     """
     mechanisms.require_fit(noise, sought.problem)
+    spent = math.fsum(cost for plan in earlier for cost in plan.costs)
     if noise.kind.is_pure:
-        costs = [share * down(budget.capacity(Epsilon), 1e-9) for share in shares]
-        offer = _PureTilts(sought, noise, tuple(costs)).best(limit)
+        costs = [share * down(budget.capacity(Epsilon) - spent, 1e-9) for share in shares]
+        offer = _PureTilts(sought, noise, tuple((1 - spared) * cost for cost in costs)).best(limit)
     elif budget.delta:
-        costs = [share * budget.amount for share in shares]
-        offer = _GaussianTilts(sought, noise, budget, shares, later).best(limit)
+        costs = [share * (budget.amount - spent) for share in shares]
+        tilts = Approximate(down((budget.amount - spent) * (1 - spared), 1e-9), budget.delta)
+        offer = _GaussianTilts(sought, noise, tilts, shares, later).best(limit)
     else:
         raise ValueError(f"{budget} does not cover {noise.name} noise on an objective. Use mechanism='auto'.")
     if offer is None:
         return None
-    outputs = [_OUTPUT_SHARE * cost for cost in costs]
+    outputs = [spared * cost for cost in costs]
     minimised = sought.minimised(offer.ridge)
-    tolerance = _tolerance(minimised, noise, offer.scales, outputs)
+    tolerance = _tolerance(minimised, noise, offer.scales, outputs, spared)
     radius = minimised.radius(tolerance)
     for growth in _GROWTHS:
         try:
@@ -531,6 +565,7 @@ def planned(
                 scales=tuple(growth * scale for scale in offer.scales),
                 output_scales=tuple(minima.output_scale(radius, output) * (1 + 1e-9) for output in outputs),
                 tolerance=tolerance,
+                earlier=earlier,
                 **fields,
             )
         except OverspentError:  # corners are chosen again for the certificate, which is what counts
@@ -576,7 +611,7 @@ class _Predicted:
 
 @dataclass(frozen=True)
 class _PureTilts(_Predicted):
-    """Pure tilts that cost so much each, the noise on the output included."""
+    """Pure tilts that cost so much each, the cells that they are drawn in included."""
 
     costs: tuple[float, ...]
 
@@ -584,7 +619,7 @@ class _PureTilts(_Predicted):
     def tilts(self) -> list[float]:
         """What each tilt may cost, its Jacobian included."""
         cells = self.noise.cell(self.problem) * 2.0**-TILT_BITS
-        return [down((1 - _OUTPUT_SHARE) * cost - cells, 1e-9) for cost in self.costs]
+        return [down(cost - cells, 1e-9) for cost in self.costs]
 
     def best(self, limit: float) -> _Offer | None:
         """Return the ridge whose tilts are predicted to cost least; None if that is no less than a finite limit."""
@@ -633,7 +668,8 @@ class _GaussianTilts(_Predicted):
         """
         bias, unit = self.parts
         energy = unit * self.sensitivity**2
-        most = up(gaussian_mu(self.epsilon, self.budget.delta), 1e-6)
+        epsilon, delta = self.budget.amount, self.budget.delta
+        most = up(gaussian_mu(epsilon, delta), 1e-6)
         found: dict[int, float] = {}
 
         def value(place: int, least: float) -> float | None:
@@ -641,14 +677,14 @@ class _GaussianTilts(_Predicted):
             if math.isfinite(least) and (left := least - float(bias[place])) > 0:
                 needed = down(math.sqrt(float(energy[place]) / left), 1e-6)
                 kappa, saturation = minimised.kappa, minimised.saturation
-                if minima.is_beyond(needed, self.epsilon, self.budget.delta, kappa, saturation):
+                if minima.is_beyond(needed, epsilon, delta, kappa, saturation):
                     return None
             mu = found[place] = _largest_mu(minimised, self.budget, self.shares, self.later)
             return float(bias[place] + energy[place] / mu**2) if mu > 0 else None
 
         bounds = bias + energy / most**2
         weights = self.sought.least.kappa * self.sought.least.ridge / self.ridges
-        light = int(np.argmax(weights <= self.epsilon / self.problem.loss.curvature))
+        light = int(np.argmax(weights <= epsilon / self.problem.loss.curvature))
         place, _ = least_of(bounds, value, first=max(light, int(np.argmin(bounds))), least=limit)
         if place >= 0:
             return self._offer(float(self.ridges[place]), found[place])
@@ -660,19 +696,13 @@ class _GaussianTilts(_Predicted):
             mu = _largest_mu(self.sought.minimised(ridge), self.budget, self.shares, self.later)
         return self._offer(ridge, mu)
 
-    @cached_property
-    def epsilon(self) -> float:
-        """What the tilts may cost together."""
-        return down(self.budget.amount * (1 - _OUTPUT_SHARE), 1e-9)
-
     def _offer(self, ridge: float, mu: float) -> _Offer:
         return _Offer(ridge, tuple(self.sensitivity / (mu * math.sqrt(share)) * (1 + 1e-9) for share in self.shares))
 
 
 def _largest_mu(minimised: Minimised, budget: Budget, shares: tuple[float, ...], later: float) -> float:
     """Return the largest total mu of tilts with these shares; 0 if all else alone costs more than epsilon."""
-    saturation, epsilon = minimised.saturation, down(budget.amount * (1 - _OUTPUT_SHARE), 1e-9)
-    kappa = minimised.kappa
+    saturation, kappa, epsilon = minimised.saturation, minimised.kappa, budget.amount
     single = minima.calibrated(epsilon, budget.delta, kappa, saturation)
     if single is None:
         return 0.0
@@ -703,13 +733,21 @@ def _shared_mu(
     return low
 
 
-def _tolerance(minimised: Minimised, noise: Mechanism, scales: Sequence[float], outputs: Sequence[float]) -> float:
-    """Return the gradient norm at which the solver stops: as small as pays, and as large as precision needs."""
+def _tolerance(
+    minimised: Minimised, noise: Mechanism, scales: Sequence[float], outputs: Sequence[float], waste: float
+) -> float:
+    """Return the gradient norm at which the solver stops: as small as pays, and as large as precision needs.
+
+    What is lost is counted in the mean of the releases: their noise on the outputs against their tilts.
+    """
     problem, scale, output = minimised.problem, max(scales), max(outputs)
-    energy = 2 * float(noise.half_power(scale, problem))
+    covariance, units = noise.covariance(problem)
+    weights = _weights(scales)
+    root = covariance.root_trace(units) * math.sqrt(weights**2 @ np.square(scales))
+    joint = 1 / math.sqrt(weights**2 @ np.square(outputs) ** -1)
     wanted, most = (
-        minima.gradient_tolerance(energy, minimised.dimension, output, minimised.ridge, minimised.L, waste)
-        for waste in (_WASTE, _MOST_WASTE)
+        minima.gradient_tolerance(root, minimised.dimension, joint, minimised.ridge, minimised.trace, part)
+        for part in (waste, max(waste, _MOST_WASTE))
     )
     cell = scale * 2.0**-35 * float(np.linalg.norm(np.maximum(problem.units, 1.0)))
     usual = 2 * rounding(minimised, _SOLUTION_SIZE, 0.0, 2.0**-52)
@@ -718,3 +756,9 @@ def _tolerance(minimised: Minimised, noise: Mechanism, scales: Sequence[float], 
     # A scale may still grow a little until the certificate holds.
     needed = least_tolerance(minimised, 1.01 * tilt_length(minimised, noise, scale), finest)
     return max(wanted, min(usual, most), needed, 8 * cell)
+
+
+def _weights(scales: Sequence[float]) -> np.ndarray:
+    """Return what each of several minima counts in their mean: its precision."""
+    precision = np.array(scales) ** -2.0
+    return precision / precision.sum()

@@ -204,6 +204,11 @@ class Loss(ABC):
         """Largest second derivative in the margin; of several, the largest eigenvalue of their matrix."""
 
     @property
+    def total_curvature(self) -> float:
+        """Bound the trace of the second derivatives in the margins: one output's is the curvature."""
+        return self.outputs * self.curvature
+
+    @property
     @abstractmethod
     def value_at_zero(self) -> float:
         """Largest loss of a record at margin 0: a public bound on F(0) - F*, as the loss is not negative."""
@@ -852,6 +857,11 @@ class Softmax(Loss, name="Softmax", proved=True):
     def curvature(self) -> float:
         """Return 1/2, the largest eigenvalue of diag(p) - pp' (Böhning 1992)."""
         return 0.5
+
+    @property
+    def total_curvature(self) -> float:
+        """Return 1 - 1/k, the largest 1 - p'p: the trace of diag(p) - pp'."""
+        return 1 - 1 / self.outputs
 
     @property
     def value_at_zero(self) -> float:

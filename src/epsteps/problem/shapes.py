@@ -117,6 +117,10 @@ class Covarying(Protocol):
         """Return v'Σv."""
         ...
 
+    def root_trace(self, units: np.ndarray) -> float:
+        """Return a lower bound on tr Σ^(1/2), when coordinates are stretched by these units."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class Covariance:
@@ -155,6 +159,16 @@ class Covariance:
     def along(self, v: np.ndarray) -> float:
         """Return v'Σv."""
         return float(self.own @ v**2 + self.common * np.sum(v[list(self.hull)]) ** 2)
+
+    def root_trace(self, units: np.ndarray) -> float:
+        """Return a lower bound on tr Σ^(1/2): that of its diagonal part, as roots of matrices are monotone.
+
+        Where what is common is negative, the eigenvalues are still at least those of the diagonal part, the largest of
+        the hull left out, as they interlace.
+        """
+        roots = np.sqrt(self.own) * units
+        lost = max(roots[list(self.hull)], default=0.0) if self.common < 0 else 0.0
+        return float(np.sum(roots) - lost)
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,6 +211,19 @@ class HullCovariance:
         sums = np.bincount(self.parts, v, minlength=len(self.kinds))
         totals = np.bincount(self.kinds, sums, minlength=len(self.between))
         return float(self.own @ v**2 + self.extra @ sums**2 + totals @ self.between @ totals)
+
+    def root_trace(self, units: np.ndarray) -> float:
+        """Return a lower bound on tr Σ^(1/2): that of what parts have by themselves, as roots of matrices are monotone.
+
+        What is between parts is a sum of squares. A part of m coordinates has m - 1 times the eigenvalue own, and
+        own + m extra, and is stretched by its smallest unit at least.
+        """
+        count, size = len(self.kinds), np.bincount(self.parts, minlength=len(self.kinds))
+        own, least = np.full(count, np.inf), np.full(count, np.inf)
+        np.minimum.at(own, self.parts, self.own)
+        np.minimum.at(least, self.parts, units)
+        roots = (size - 1) * np.sqrt(own) + np.sqrt(np.maximum(own + size * self.extra, 0.0))
+        return float(np.sum(least * roots))
 
 
 @dataclass(frozen=True)

@@ -39,8 +39,8 @@ class Run:
     """What a run publishes: the iterates, the plan they came from, and whether they are private at all.
 
     ``path`` has T+1 iterates of length d, with a trailing axis for repetitions; of a release of minima it has one row
-    for each, and of several their mean as the last. ``extras`` are other numbers that were published. A seeded run is
-    an experiment: its noise can be drawn again, so that nothing in it is private.
+    for each, and of several for one model their mean as the last. ``extras`` are other numbers that were published. A
+    seeded run is an experiment: its noise can be drawn again, so that nothing in it is private.
     """
 
     plan: Plan

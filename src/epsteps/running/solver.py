@@ -32,8 +32,9 @@ _MATRIX_PASSES, _LARGEST_MATRIX = 8, 2_500
 # second derivatives of its records.
 _LARGEST_COUPLED, _MATRIX_WORK, _MATRIX_NUMBERS = 500, 2**33, 2**26
 
-# Precisions of gradients, coarsest first: the next one may be off by so much of the last one's length.
-_LADDER, _NEXT_ERROR = (ROUGH, MIDDLE, FINE), 0.2
+# Precisions of gradients, coarsest first: the next one may be off by so much of the last one's length. A step makes a
+# gradient shorter by a factor of 30 or so: one that is off by more than it is long would have to be computed again.
+_LADDER, _NEXT_ERROR = (ROUGH, MIDDLE, FINE), 0.01
 # What a tilt's first step may gain, by the curvature where it begins, before the tilt is followed on the sample.
 _FAR = 0.05
 # A gradient that is expected to be off by so many tolerances at most is likely to be the last: it is made fine enough.
@@ -137,7 +138,7 @@ class Start:
     def point(self) -> np.ndarray:
         """Nearly the minimum of the sample, without a tilt."""
         start = np.zeros(self.objective.dimension)
-        return self._found(start, start, self.rough_metric(start))
+        return self._found(start, start, self.rough_metric(start, _SMALLEST_SAMPLE))
 
     def near(self, tilt: np.ndarray) -> tuple[np.ndarray, Metric]:
         """Return where the search for a tilted minimum begins, and the curvature there, roughly.
@@ -160,7 +161,7 @@ class Start:
             return View(x, (tilted.certified(x, MIDDLE, self.rows).gradient / n).astype(float), False)
 
         error = self.objective.dimension / (n if self.rows is None else len(self.rows))  # the sample's own, about
-        found = quasi_newton(look, start, metric, self.rough_metric, error / 10, _SAMPLE_STEPS)
+        found = quasi_newton(look, start, metric, self.rough_metric, error / 4, _SAMPLE_STEPS)
         return start if found is None else found.x
 
     @cached_property
@@ -172,20 +173,24 @@ class Start:
     def _sizes(self) -> np.ndarray:
         return passes.column_sizes(self.data, self.rows)
 
-    def rough_metric(self, x: np.ndarray) -> Metric:
-        """Return the curvature at a point, roughly; with what couples the outputs of a loss, if it has few."""
+    def rough_metric(self, x: np.ndarray, most: int | None = None) -> Metric:
+        """Return the curvature at a point, roughly; with what couples the outputs of a loss, if it has few.
+
+        With ``most``, from about so many records, where that is fewer: for steps over the sample alone.
+        """
         coupled = self.objective.loss.outputs > 1 and self.objective.dimension <= _LARGEST_COUPLED
-        return (self._fine(x) if coupled else None) or self._rough(x)
+        return (self._fine(x) if coupled else None) or self._rough(x, most)
 
     def fine_metric(self, x: np.ndarray) -> Metric:
         """Return the curvature at a point with its small eigenvalues, where that can be had."""
         return self._fine(x) or self._rough(x)
 
-    def _rough(self, x: np.ndarray) -> Metric:
+    def _rough(self, x: np.ndarray, most: int | None = None) -> Metric:
         """Return a metric of matrices where they pay; else, or where they fail, one of diagonals."""
         n, problem = self.objective.n, self.objective.problem
         size = min(n if self.rows is None else len(self.rows), _MATRIX_PASSES * n // problem.width)
         worth = problem.width <= _LARGEST_MATRIX and size >= 2 * problem.width
+        size = size if most is None else min(size, max(most, 8 * problem.width))
         for whole in (True, False) if worth else (False,):
             rows = spread(n, size) if whole else self.rows
             with suppress(np.linalg.LinAlgError, ValueError, MemoryError):  # a solver does without what fails

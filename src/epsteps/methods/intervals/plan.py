@@ -120,8 +120,8 @@ class IntervalPlan(ObjectivePlan):
             raise ValueError(f"the level of intervals must be between {LEVELS[0]} and {LEVELS[1]}, got {self.level!r}.")
         if not isinstance(self.robust, bool):
             raise TypeError(f"robust must be True or False, got {self.robust!r}.")
-        if len(self.scales) != 1:
-            raise ValueError(f"intervals are for one minimum, got {len(self.scales)}. Use method='objective'.")
+        if (count := len(self.scales) + len(self.earlier)) != 1:
+            raise ValueError(f"intervals are for one minimum, got {count}. Use method='objective'.")
         amounts = {name: validate.number(name, getattr(self, name)) for name in ("sizes", "curvature", "dispersion")}
         wanted = {"sizes", "curvature", *(["dispersion"] if self.buys_dispersion else [])}
         bought = {name for name, amount in amounts.items() if amount != 0}
@@ -452,7 +452,7 @@ def _planned(
     dispersion = 0.0 if problem.loss.is_likelihood else _DISPERSION
     shares = {"sizes": _SIZES, "curvature": found.share, "dispersion": _ROBUST if asked["robust"] else dispersion}
     # Certificates are rounded up, so what may be spent is rounded down by more than that.
-    bought = {name: share * down(capacity, 1e-9) for name, share in shares.items()}
+    bought: dict[str, Any] = {name: share * down(capacity, 1e-9) for name, share in shares.items()}
     left = (1 - math.fsum(shares.values()),) if kind.is_pure else (1.0,)
     later = 0.0 if kind.is_pure else _mu(tuple(bought.values()))
     return planned(IntervalPlan, sought, budget, noise, left, limit=limit, later=later, **asked, **bought)
