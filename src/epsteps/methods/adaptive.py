@@ -7,7 +7,7 @@ predict.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,7 +20,7 @@ from numpy.random import Generator
 from epsteps.budgets import Budget, Cost, Epsilon, Rho, mechanisms
 from epsteps.budgets.costs import Certified
 from epsteps.budgets.mechanisms import Mechanism
-from epsteps.methods.bought import Radius, price, quantile
+from epsteps.methods.bought import Quantile, Radius, price, quantile
 from epsteps.methods.intervals.table import Intervals
 from epsteps.methods.minimum import LONG, Minimised, Minimum
 from epsteps.methods.objective import ObjectivePlan, Sought, planned
@@ -90,7 +90,7 @@ class WeightedPlan(ObjectivePlan):
         return Minimised(self.problem, self.ridge, self.weighting)
 
 
-def _length(radii: dict[int, float], problem: Problem) -> float | None:
+def length(radii: dict[int, float], problem: Problem) -> float | None:
     """Return the L2 norm that most records lie within; by the L1 norm it is at most √(|u|_1 |u|_inf)."""
     if 2 in radii or not radii:
         return radii.get(2)
@@ -104,12 +104,52 @@ class Choice(NamedTuple):
     sought: Sought
     bias: float
 
+    @property
+    def instead_of(self) -> str:
+        """Name of the declared loss, where another takes its place because it has no largest slope."""
+        declared = self.sought.typical.problem.loss
+        return "" if math.isfinite(declared.slope) else type(declared).__name__
+
 
 class Chosen(NamedTuple):
     """A plan of the minimum, and the error that is predicted for it."""
 
     plan: WeightedPlan
     expected: float
+
+
+def best_of(choices: Sequence[Choice], budget: Budget) -> Chosen | None:
+    """Return the plan with the smallest predicted error, of all choices that can be executed; None if none can."""
+    best: Chosen | None = None
+    offers = [(each.sought.least_cost(each.noise, budget) + each.bias, place) for place, each in enumerate(choices)]
+    for least, place in sorted(offers):
+        if best is None or least < best.expected:
+            best = _planned(choices[place], budget, math.inf if best is None else best.expected) or best
+    return best
+
+
+def only(choice: Choice, budget: Budget) -> Chosen:
+    """Return the plan for one choice, or raise where there is none."""
+    found = _planned(choice, budget, math.inf)
+    if found is None:
+        raise ValueError(f"there is no noise for a minimum with {budget}. Use a larger budget.")
+    return found
+
+
+def _planned(choice: Choice, budget: Budget, limit: float) -> Chosen | None:
+    """Return a plan for this choice with its predicted error; None where there is none below the limit."""
+    noise, sought, bias = choice
+    # No choice is known that cannot be planned (tests look for one); but this runs after the charge.
+    with suppress(ValueError):
+        fields: dict[str, Any] = {"weighting": sought.weighting, "instead_of": choice.instead_of}
+        plan = planned(WeightedPlan, sought, budget, noise, (1.0,), limit=limit - bias, **fields)
+        if plan is not None:
+            cost = sought.bias(plan.ridge) + plan.scales[0] ** 2 * sought.noise(noise, plan.ridge)
+            expected = float(cost) + bias
+            if expected < limit:
+                plan.require_executable(LONG)
+                return Chosen(plan, expected)
+    return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,16 +204,26 @@ class AdaptivePlan(Plan):
     def __post_init__(self) -> None:
         limits.require_solvable(self.problem)
         validate.positive("rest", self.rest)
-        if len(set(self.norms)) < len(self.norms) or bool(self.norms) is not (self.price > 0):
-            raise ValueError(f"radii are of different norms, each at a price, got {self.norms} at {self.price!r}.")
+        if len(set(self.norms)) < len(self.norms):
+            raise ValueError(f"radii are of different norms, got {self.norms}.")
+        self._require_priced()
         for request in self.purchases:
             request.require_drawable()
         self._declared  # noqa: B018 - it raises where nothing can be released
         super().__post_init__()
 
+    def _require_priced(self) -> None:
+        """Raise unless what is bought has a price, and nothing else has one."""
+        if bool(self.norms) is not (self.price > 0):
+            raise ValueError(f"radii have a price each, got {self.norms} at {self.price!r}.")
+
+    @property
+    def purchases(self) -> tuple[Quantile, ...]:
+        """The quantiles that are bought before the choice."""
+        return self._radii
+
     @cached_property
-    def purchases(self) -> tuple[Radius, ...]:
-        """The requests that come before the choice."""
+    def _radii(self) -> tuple[Radius, ...]:
         if not self.norms:
             return ()
         share = quantile(self.problem.n, self.price)
@@ -181,8 +231,12 @@ class AdaptivePlan(Plan):
 
     def spending(self, repetitions: int = 1) -> Budget:
         """Return what so many runs cost together, rounded up."""
-        prices = [request.costs[0].amount for request in self.purchases]
-        return self._within(up(math.fsum([*prices, self.rest]) * repetitions), repetitions)
+        return self._within(up(math.fsum([*self.prices, self.rest]) * repetitions), repetitions)
+
+    @property
+    def prices(self) -> list[float]:
+        """What is paid before the minimum is chosen, in epsilon."""
+        return [request.costs[0].amount for request in self.purchases]
 
     def _within(self, epsilon: float, repetitions: int = 1) -> Budget:
         """Return a budget of the same kind, of so much epsilon; with the delta of so many runs, if there is one."""
@@ -196,29 +250,27 @@ class AdaptivePlan(Plan):
         It is a function of public numbers and of the radii that were bought, one for each norm. The plan for records
         that fill their domain, without a cap, was made beforehand: there is always one.
         """
-        best: Chosen | None = None
         bought = dict(zip(self.norms, radii, strict=True))
-        for least, _, choice in sorted(self._offers(bought), key=lambda offer: offer[:2]):
-            if best is None or least < best.expected:
-                best = self._planned(choice, math.inf if best is None else best.expected) or best
-        return best or self._declared
+        return best_of(self._choices(bought), self._left) or self._declared
 
     @cached_property
     def _declared(self) -> Chosen:
         """The plan for records of which nothing is known but their domain."""
-        found = self._planned(self._choices({})[0], math.inf)
-        if found is None:
-            raise ValueError(f"there is no noise for a minimum with {self.budget}. Use a larger budget.")
-        return found
-
-    def _offers(self, radii: dict[int, float]) -> Iterator[tuple[float, int, Choice]]:
-        """Yield every choice, with a lower bound on what it is predicted to cost."""
-        for place, choice in enumerate(self._choices(radii)):
-            yield choice.sought.least_cost(choice.noise, self._left) + choice.bias, place, choice
+        return only(self._choices({})[0], self._left)
 
     def _choices(self, radii: dict[int, float]) -> list[Choice]:
+        typical, choices = Seen(self.problem, length(radii, self.problem)), []
+        noises = self._noises(radii, self._left)
+        for (cap, (bias, power)), (noise, weighting) in product(CAPS.items(), noises):
+            if (loss := self.problem.loss.capped(cap)) is not None:
+                sought = Sought(replace(self.problem, loss=loss), typical, weighting=weighting, power=power)
+                choices.append(Choice(noise, sought, bias + (_WEIGHTED if weighting else 0.0)))
+        return choices
+
+    def _noises(self, radii: dict[int, float], budget: Budget) -> list[tuple[Mechanism, Weighting | None]]:
+        """Return what noise may be chosen among, each with the weights that it is for."""
         noises: list[tuple[Mechanism, Weighting | None]] = []
-        for kind in (Epsilon, Rho) if self.budget.delta else (Epsilon,):
+        for kind in (Epsilon, Rho) if budget.delta else (Epsilon,):
             ball = mechanisms.named(kind.either("l2", "gaussian"))
             noises += [(mechanisms.smallest(self.problem, kind), None), (ball, None)]
             for norm, radius in radii.items():
@@ -226,27 +278,7 @@ class AdaptivePlan(Plan):
                     mean = 1 - (1 - quantile(self.problem.n, self.price)) / 4
                     noise = ball if norm == 2 else mechanisms.named("laplace")
                     noises.append((noise, Weighting(norm, radius, mean)))
-        typical, choices = Seen(self.problem, _length(radii, self.problem)), []
-        for (cap, (bias, power)), (noise, weighting) in product(CAPS.items(), noises):
-            if (loss := self.problem.loss.capped(cap)) is not None:
-                sought = Sought(replace(self.problem, loss=loss), typical, weighting=weighting, power=power)
-                choices.append(Choice(noise, sought, bias + (_WEIGHTED if weighting else 0.0)))
-        return choices
-
-    def _planned(self, choice: Choice, limit: float) -> Chosen | None:
-        """Return a plan for this choice with its predicted error; None where there is none below the limit."""
-        noise, sought, bias = choice
-        # No choice is known that cannot be planned (tests look for one); but this runs after the charge.
-        with suppress(ValueError):
-            weights: dict[str, Any] = {"weighting": sought.weighting}
-            plan = planned(WeightedPlan, sought, self._left, noise, (1.0,), limit=limit - bias, **weights)
-            if plan is not None:
-                cost = sought.bias(plan.ridge) + plan.scales[0] ** 2 * sought.noise(noise, plan.ridge)
-                expected = float(cost) + bias
-                if expected < limit:
-                    plan.require_executable(LONG)
-                    return Chosen(plan, expected)
-        return None
+        return noises
 
     @cached_property
     def _left(self) -> Budget:
@@ -256,7 +288,11 @@ class AdaptivePlan(Plan):
     @cached_property
     def guessed(self) -> Chosen:
         """What is chosen for records of a usual length."""
-        return self.chosen([_GUESSED_RADIUS * self.problem.record_size(norm) for norm in self.norms])
+        return self.chosen(self._usual_radii)
+
+    @property
+    def _usual_radii(self) -> list[float]:
+        return [_GUESSED_RADIUS * self.problem.record_size(norm) for norm in self.norms]
 
     def conversation(self) -> Conversation:
         """Buy, choose, and publish the minimum, and what was bought besides."""
@@ -264,10 +300,13 @@ class AdaptivePlan(Plan):
         for request in self.purchases:
             answers.append((yield request))
         radii = np.concatenate([np.zeros(0), *answers])
-        plan = self.chosen(radii.tolist()).plan
-        (minimum,) = plan.minima
-        x = yield CertifiedMinimum(minimum.goal, minimum.noise, minimum.tilt, plan)
+        x = yield self._certified(self.chosen(radii.tolist()).plan)
         return Published(np.array([x]), {"radii": radii} if answers else {})
+
+    @staticmethod
+    def _certified(plan: WeightedPlan) -> CertifiedMinimum:
+        (minimum,) = plan.minima
+        return CertifiedMinimum(minimum.goal, minimum.noise, minimum.tilt, plan)
 
     @property
     def charges(self) -> list[Charge]:
@@ -327,16 +366,19 @@ class AdaptivePlan(Plan):
     @property
     def facts(self) -> dict[str, str]:
         """Lines of the plan's page."""
-        prices = math.fsum(request.costs[0].amount for request in self.purchases)
-        named = " and ".join(f"L{norm}" for norm in self.norms)
-        bought = f"a radius that most records lie within ({named} norm), for epsilon {prices:.3g} in all"
+        bought = f"{self.bought}, for epsilon {math.fsum(self.prices):.3g} in all"
         return {
             "Problem": notation.problem_fact(self.problem, self.problem.ridge),
-            "Bought": bought if self.norms else "nothing: noise would drown it at this n and budget",
+            "Bought": bought if self.prices else "nothing: noise would drown it at this n and budget",
             "Chosen": "weights for long records, a cap on slopes, noise and ridge, by the error that public and bought "
             f"numbers predict; for records of a usual length {_described(self.guessed.plan, self.problem.loss.slope)}",
             "Published": "what is bought, and the minimum, once; the solver's iterates and its time stay private",
         }
+
+    @property
+    def bought(self) -> str:
+        """What is bought, in words."""
+        return f"a radius that most records lie within ({' and '.join(f'L{norm}' for norm in self.norms)} norm)"
 
     def worth(self) -> Utility:
         """Return what the model is expected to be worth: as for records of a usual length, or better."""
@@ -373,12 +415,12 @@ def plan_adaptive(problem: Problem, budget: Budget) -> AdaptivePlan:
     """
     limits.require_solvable(problem)
     capacity = budget.amount if budget.delta else budget.capacity(Epsilon)
-    norms, each = _affordable(problem.n, capacity, ((2,),) if budget.delta else ((1, 2), (1,)))
+    norms, each = affordable(problem.n, capacity, ((2,),) if budget.delta else ((1, 2), (1,)))
     rest = down(capacity - up(each * len(norms)), 1e-9)
     return AdaptivePlan(problem, budget, norms, each, rest)
 
 
-def _affordable(n: int, epsilon: float, offers: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], float]:
+def affordable(n: int, epsilon: float, offers: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], float]:
     """Return the first offer of norms whose radii are worth their price, and that; none where none is."""
     for norms in offers:
         if each := price(n, epsilon, len(norms)):

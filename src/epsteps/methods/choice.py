@@ -8,11 +8,12 @@ from typing import Any, overload
 
 from epsteps.bounds.steps import Method, nesterov
 from epsteps.budgets import Approximate, Budget, Concentrated, Pure, mechanisms
-from epsteps.methods.adaptive import plan_adaptive
+from epsteps.methods.adaptive import AdaptivePlan, plan_adaptive
 from epsteps.methods.curvature.plan import plan_curvature
 from epsteps.methods.intervals.plan import plan_intervals
 from epsteps.methods.objective import ObjectivePlan, candidates, least_cost, plan_objective
 from epsteps.methods.output import plan_output
+from epsteps.methods.regression import plan_regression
 from epsteps.methods.statistics import plan_statistics
 from epsteps.methods.steps import StepsPlan, plan_steps, typical_error
 from epsteps.plans.plan import Plan
@@ -165,8 +166,13 @@ def _candidates(problem: Problem, release: str) -> list[str]:
         return ["objective"] if release == "final" else everything
     if release == "iterates":
         return ["sequential", *everything]
-    adaptive = ["adaptive"] if loss.saturation is not None else []
+    adaptive = ["adaptive"] if loss.saturation is not None or loss.has_statistics else []
     return [*adaptive, "objective", *(["statistics"] if loss.has_statistics and room else []), *everything]
+
+
+def _plan_adaptive(problem: Problem, budget: Budget) -> AdaptivePlan:
+    """Plan a minimum that is chosen by bought sizes of the records; of squared loss, by those of its residuals too."""
+    return (plan_regression if problem.loss.has_statistics else plan_adaptive)(problem, budget)
 
 
 def _has_room_for_moments(problem: Problem) -> bool:
@@ -247,7 +253,7 @@ def _plan_objective(
 
 
 _PLANNERS = {
-    "adaptive": plan_adaptive,
+    "adaptive": _plan_adaptive,
     "objective": _plan_objective,
     "output": plan_output,
     "statistics": plan_statistics,
