@@ -8,12 +8,11 @@ from typing import Any, overload
 
 from epsteps.bounds.steps import Method, nesterov
 from epsteps.budgets import Approximate, Budget, Concentrated, Pure, mechanisms
-from epsteps.methods.adaptive import AdaptivePlan, plan_adaptive
+from epsteps.methods.adaptive import AdaptivePlan, plan_adaptive, plan_regression
 from epsteps.methods.curvature.plan import plan_curvature
 from epsteps.methods.intervals.plan import plan_intervals
 from epsteps.methods.objective import ObjectivePlan, candidates, least_cost, plan_objective
 from epsteps.methods.output import plan_output
-from epsteps.methods.regression import plan_regression
 from epsteps.methods.statistics import plan_statistics
 from epsteps.methods.steps import StepsPlan, plan_steps, typical_error
 from epsteps.plans.plan import Plan
