@@ -18,6 +18,7 @@ STEPS = [
 BUDGETS = {"pure": es.Pure(2.0), "concentrated": es.Concentrated(0.3), "approximate": es.Approximate(2.0, 1e-6)}
 LOGISTIC = es.Problem(es.Logistic(), es.Box(0, 1), ridge=0.1, n=60, d=3, intercept=True)
 LARGER = es.Problem(es.PseudoHuber(), es.Box(0, 1), ridge=0.1, n=3000, d=3, intercept=True)
+LEAST_SQUARES = es.Problem(es.Squared(2.0), es.Box(0, 1), ridge=0.1, n=3000, d=3, intercept=True)
 SQUARED = es.Problem(es.Squared(2.0), es.Box(0, 1), ridge=0.1, n=60, d=3, intercept=True)
 
 
@@ -38,6 +39,7 @@ def plans() -> dict[str, es.Plan]:
         adaptive: Any = es.plan(LARGER, budget, "adaptive")
         found[f"adaptive with radii {name}"] = adaptive
         found[f"weighted {name}"] = adaptive.chosen([0.3 * request.radii[0] for request in adaptive.purchases]).plan
+        found[f"adaptive with residuals {name}"] = es.plan(LEAST_SQUARES, budget, "adaptive")
         found[f"intervals {name}"] = es.plan(LARGER, budget, "objective", intervals=0.95)
         found[f"intervals for few records {name}"] = es.plan(LOGISTIC, budget, "objective", intervals=0.9)
     found["intervals Gaussian"] = es.plan(

@@ -1,7 +1,9 @@
 """Empirical lower bounds on what a plan spends when it is executed, to be held against its certificate."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from epsteps.auditing.experiments import Calibration, Coverage, calibration, coverage
 from epsteps.auditing.minima import audit_tilted, tilted_total
@@ -80,22 +82,35 @@ def _audit_both(
     seed: int,
     on_step: Callable[[int], None],
 ) -> Audit:
-    """Audit a tilted minimum, and the releases that follow it: both at half of the chance of an error."""
-    arguments = repetitions, (1 + confidence) / 2, seed, on_step
-    first, rest = audit_tilted(plan.of_the_minimum, *arguments), audit_releases(plan, later, *arguments)
-    steps, kind = (*first.steps, *rest.steps), plan.noise.kind
-    mus = [step.lower_bound for step in rest.steps]
+    """Audit tilted minima, and the releases besides them, each at its part of the chance of an error."""
+    plans = _tilted(plan)
+    arguments = repetitions, 1 - (1 - confidence) / (len(plans) + 1), seed, on_step
+    audits = [*(audit_tilted(each, *arguments) for each in plans), audit_releases(plan, later, *arguments)]
+    *tilted, rest = audits
+    bounds = [step.lower_bound for step in rest.steps]
+    if all(example.cost.is_pure for example in later):
+        # Whatever the noise of the minima, they are certified for an epsilon by themselves, and epsilons add up.
+        claimed, lower = rest.claimed, math.fsum([*(each.lower_bound for each in tilted), *bounds])
+    else:
+        (first,) = tilted
+        claimed = plan.spending().amount
+        lower = tilted_total(plan, [step.lower_bound for step in first.steps], bounds)
     return replace(
         rest,
-        unit=first.unit,
-        claimed=kind.either(rest.claimed, plan.spending().amount),
-        lower_bound=tilted_total(plan, [step.lower_bound for step in first.steps], mus),
-        steps=steps,
-        share=min(first.share, rest.share),
-        independence=min(1.0, 2 * min(first.independence, rest.independence)),
+        unit=tilted[-1].unit,
+        claimed=claimed,
+        lower_bound=lower,
+        steps=tuple(step for each in audits for step in each.steps),
+        share=min(each.share for each in audits),
+        independence=min(1.0, len(audits) * min(each.independence for each in audits)),
         confidence=confidence,
-        assumptions=tuple(dict.fromkeys((*first.assumptions, *rest.assumptions))),
+        assumptions=tuple(dict.fromkeys(words for each in audits for words in each.assumptions)),
     )
+
+
+def _tilted(plan: Any) -> tuple[ObjectivePlan, ...]:
+    """Return the plans of the tilted minima that a plan releases, the last of which is the model."""
+    return (*getattr(plan, "before_the_minimum", ()), plan.of_the_minimum)
 
 
 def work(plan: Plan) -> int:
@@ -103,8 +118,8 @@ def work(plan: Plan) -> int:
     if plan.has_floats:
         return Design(plan).work  # pyright: ignore[reportArgumentType]
     examples = examples_of(plan)
-    tilted = any(map(_is_tilted, examples)) * (1 + len(getattr(plan, "earlier", ())))
-    return 2 * tilted + sum(not _is_tilted(example) for example in examples)
+    tilted = _tilted(plan) if any(map(_is_tilted, examples)) else ()
+    return 2 * sum(1 + len(each.earlier) for each in tilted) + sum(not _is_tilted(example) for example in examples)
 
 
 def _is_tilted(example: Example) -> bool:

@@ -25,7 +25,7 @@ from epsteps.data import encoding
 from epsteps.data.chunks import Chunk
 from epsteps.data.rows import Rows
 from epsteps.methods import OutputPlan
-from epsteps.methods.bought import CELLS, Radius
+from epsteps.methods.bought import CELLS, Quantile, Spread
 from epsteps.methods.curvature import MATRIX_STEPS
 from epsteps.methods.curvature.sums import CONSTANT_STEPS, ColumnMeans, SecondMoment
 from epsteps.methods.minimum import Minimum
@@ -100,9 +100,9 @@ def _(request: Minimum) -> np.ndarray:
 
 
 @_answer.register
-def _(request: Radius) -> np.ndarray:
-    """Return the longest radius: none is 0."""
-    return request.radii[:1]
+def _(request: Quantile) -> np.ndarray:
+    """Return the largest size: none is 0."""
+    return request.ends[:1]
 
 
 def audit_releases(
@@ -387,19 +387,19 @@ def _(request: Minimum, claimed: Cost, plan: Plan) -> Part:
 
 
 @part_of.register
-def _(request: Radius, claimed: Cost, plan: Plan) -> Part:
-    """Return the purchase of a radius: of many records some move from the longest cell to the shortest.
+def _(request: Quantile, claimed: Cost, plan: Plan) -> Part:
+    """Return the purchase of a size: of many records some move from the longest cell to the shortest.
 
     As many others lie in the cell next to the longest, and the rest such that the quantile is between: the longest cell
     loses what all the shorter ones win.
     """
-    features, targets, cells = _of_many_lengths(request)
+    features, targets, cells = _of_many_sizes(request)
     longest, shortest = np.argmin(cells), np.argmax(cells)
     next_to = np.argmin(np.where(cells > cells[longest], cells, cells.max()))
     rare = min(request.share, 1 - request.share)
     moved = int(np.clip(round(_RADIUS_DISTANCE / claimed.amount), 1, rare * _RADIUS_RECORDS))
     few = replace(request.problem, n=math.ceil(moved / rare) + 2)
-    asked = replace(request, problem=few)
+    asked = replace(request, problem=few)  # pyright: ignore[reportArgumentType] - every kind is a dataclass
     others = [next_to] * moved + [shortest] * (asked.target - moved)
     others += [longest] * (few.n - moved - len(others))
 
@@ -410,15 +410,16 @@ def _(request: Radius, claimed: Cost, plan: Plan) -> Part:
     readings = read(longest), read(shortest)
 
     def draw(which: int, source: Source) -> np.ndarray:
-        radius = asked.publish(readings[which], asked.draw(source))
-        return np.flatnonzero(asked.radii == radius)
+        size = asked.publish(readings[which], asked.draw(source))
+        return np.flatnonzero(asked.ends == size)
 
     scale = 2 / claimed.amount
     law = Choices(readings, scale)
     return Part(law, claimed.ratio, moved, law.log_ratio(scale) / (moved * claimed.amount), np.zeros(1), draw)
 
 
-def _of_many_lengths(request: Radius) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+@singledispatch
+def _of_many_sizes(request: Quantile) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return records of the domain, their targets and their cells: at its ends, and one of them ever shorter."""
     features, targets = records_of(request.problem)
     longest = features[np.argmax(np.abs(features).sum(axis=1))]
@@ -426,6 +427,16 @@ def _of_many_lengths(request: Radius) -> tuple[np.ndarray, np.ndarray, np.ndarra
     targets = np.concatenate([targets, np.full(len(features) - len(targets), targets[0])])
     features = request.problem.domain.project(features)
     chunk = Chunk(encoding.integers(request.problem, features), np.zeros(len(features)))
+    return features, targets, request.encode_places(chunk)
+
+
+@_of_many_sizes.register
+def _(request: Spread) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return one record with ever smaller targets: its residuals are of as many sizes as a point leaves."""
+    largest = request.problem.loss.targets.largest
+    targets = np.append(largest * 2.0 ** (-np.arange(CELLS + 8) / 4), [0.0, -largest])
+    features = request.problem.domain.project(np.zeros((len(targets), request.problem.d)))
+    chunk = Chunk(encoding.integers(request.problem, features), targets)
     return features, targets, request.encode_places(chunk)
 
 

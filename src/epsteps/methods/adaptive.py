@@ -4,10 +4,16 @@ Noise pays for the longest record that the declared domain allows and for the st
 are shorter, and few slopes are steep. For a few percent of epsilon the plan learns how long records are; then it
 chooses weights for long records, a cap on slopes, the noise and the ridge, by the error that public and bought numbers
 predict.
+
+In the place of squared loss, whose slope has no bound, pseudo-Huber loss is minimised, which turns from squared to
+absolute around residuals of a size c, its largest slope. Noise grows with c, and what is lost by the other loss falls
+with it: both go by c over the size of the residuals, which may be far below the declared range of the targets. So the
+size of the targets is bought, a first model for a few percent of epsilon, and the size of the residuals around it;
+where a first model would be noise, the size of the targets has to do.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,18 +22,20 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
+from scipy.special import ndtri
 
-from epsteps.budgets import Budget, Cost, Epsilon, Rho, mechanisms
+from epsteps.budgets import Budget, Cost, Epsilon, Pure, Rho, mechanisms
 from epsteps.budgets.costs import Certified
 from epsteps.budgets.mechanisms import Mechanism
-from epsteps.methods.bought import Radius, price, quantile
+from epsteps.methods.bought import Quantile, Radius, Spread, price, quantile
 from epsteps.methods.intervals.table import Intervals
 from epsteps.methods.minimum import LONG, Minimised, Minimum
-from epsteps.methods.objective import ObjectivePlan, Sought, planned
+from epsteps.methods.objective import HELD_SHARES, ObjectivePlan, Sought, plan_objective, planned
 from epsteps.plans import notation
 from epsteps.plans.plan import Charge, Conversation, Example, Plan, Published
-from epsteps.plans.utility import Typical, Utility
+from epsteps.plans.utility import Typical, Utility, held_bias
 from epsteps.problem import limits, validate
+from epsteps.problem.losses import PseudoHuber, Squared
 from epsteps.problem.problem import Problem
 from epsteps.problem.rounding import down, up
 from epsteps.problem.weighting import Weighting
@@ -43,6 +51,28 @@ _GUESSED_RADIUS = 0.7
 # What bought radii gain beyond what is predicted for records of that length, which are shorter in some tables: the
 # geometric mean of measured over predicted gains on fifteen tables.
 _GAINED = 0.8
+
+# A first model costs this share of epsilon, and is bought where its error is expected to be at most the second share of
+# the model 0's: residuals around a worse one say more of its noise than of the records.
+_FIRST, _GOOD = 0.04, 0.07
+# What a size is worth, in n epsilon, and below which it is not believed; at least and at most this share of epsilon.
+_WORTH, _ENOUGH, _LEAST, _MOST = 100.0, 60.0, 0.0025, 0.02
+# The share of the records that a size should hold, where noise allows as much: from 0.9 on, sizes of real residuals are
+# within 6 % of what their deviation makes them, if they were normal; at 0.75 they are up to 20 % off.
+_SHARE = 0.9
+# The middle of a cell, over its end.
+_MIDDLE = 2.0**-0.125
+# Predictions for targets of a bound are right if residuals deviate by a fifth of it.
+_RESIDUALS = 0.2
+# Residuals over the half of the range that targets fill, where these alone are known: the median of seven tables.
+_UNEXPLAINED = 0.36
+# What noise costs over what the typical problem has it, where something is known of the targets: 0.2 to 0.9 on four
+# tables. Where nothing is, what slopes that are held cost is as uncertain, and both were fitted together.
+_POWER = 0.7
+# What weights are guessed to cost, in squares of a residual and of the share of the records that count less.
+_WEIGHTED_RESIDUAL = 1.2e-3
+# What bought residuals gain beyond what is predicted for usual ones: measured over predicted on seven tables.
+_GAINED_RESIDUALS = 0.55
 
 
 @dataclass(frozen=True)
@@ -104,12 +134,52 @@ class Choice(NamedTuple):
     sought: Sought
     bias: float
 
+    @property
+    def instead_of(self) -> str:
+        """Name of the declared loss, where another takes its place because it has no largest slope."""
+        declared = self.sought.typical.problem.loss
+        return "" if math.isfinite(declared.slope) else type(declared).__name__
+
 
 class Chosen(NamedTuple):
     """A plan of the minimum, and the error that is predicted for it."""
 
     plan: WeightedPlan
     expected: float
+
+
+def _best_of(choices: Sequence[Choice], budget: Budget) -> Chosen | None:
+    """Return the plan with the smallest predicted error, of all choices that can be executed; None if none can."""
+    best: Chosen | None = None
+    offers = [(each.sought.least_cost(each.noise, budget) + each.bias, place) for place, each in enumerate(choices)]
+    for least, place in sorted(offers):
+        if best is None or least < best.expected:
+            best = _planned(choices[place], budget, math.inf if best is None else best.expected) or best
+    return best
+
+
+def _only(choice: Choice, budget: Budget) -> Chosen:
+    """Return the plan for one choice, or raise where there is none."""
+    found = _planned(choice, budget, math.inf)
+    if found is None:
+        raise ValueError(f"there is no noise for a minimum with {budget}. Use a larger budget.")
+    return found
+
+
+def _planned(choice: Choice, budget: Budget, limit: float) -> Chosen | None:
+    """Return a plan for this choice with its predicted error; None where there is none below the limit."""
+    noise, sought, bias = choice
+    # No choice is known that cannot be planned (tests look for one); but this runs after the charge.
+    with suppress(ValueError):
+        fields: dict[str, Any] = {"weighting": sought.weighting, "instead_of": choice.instead_of}
+        plan = planned(WeightedPlan, sought, budget, noise, (1.0,), limit=limit - bias, **fields)
+        if plan is not None:
+            cost = sought.bias(plan.ridge) + plan.scales[0] ** 2 * sought.noise(noise, plan.ridge)
+            expected = float(cost) + bias
+            if expected < limit:
+                plan.require_executable(LONG)
+                return Chosen(plan, expected)
+    return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,16 +234,26 @@ class AdaptivePlan(Plan):
     def __post_init__(self) -> None:
         limits.require_solvable(self.problem)
         validate.positive("rest", self.rest)
-        if len(set(self.norms)) < len(self.norms) or bool(self.norms) is not (self.price > 0):
-            raise ValueError(f"radii are of different norms, each at a price, got {self.norms} at {self.price!r}.")
+        if len(set(self.norms)) < len(self.norms):
+            raise ValueError(f"radii are of different norms, got {self.norms}.")
+        self._require_priced()
         for request in self.purchases:
             request.require_drawable()
         self._declared  # noqa: B018 - it raises where nothing can be released
         super().__post_init__()
 
+    def _require_priced(self) -> None:
+        """Raise unless what is bought has a price, and nothing else has one."""
+        if bool(self.norms) is not (self.price > 0):
+            raise ValueError(f"radii have a price each, got {self.norms} at {self.price!r}.")
+
+    @property
+    def purchases(self) -> tuple[Quantile, ...]:
+        """The quantiles that are bought before the choice."""
+        return self._radii
+
     @cached_property
-    def purchases(self) -> tuple[Radius, ...]:
-        """The requests that come before the choice."""
+    def _radii(self) -> tuple[Radius, ...]:
         if not self.norms:
             return ()
         share = quantile(self.problem.n, self.price)
@@ -181,8 +261,12 @@ class AdaptivePlan(Plan):
 
     def spending(self, repetitions: int = 1) -> Budget:
         """Return what so many runs cost together, rounded up."""
-        prices = [request.costs[0].amount for request in self.purchases]
-        return self._within(up(math.fsum([*prices, self.rest]) * repetitions), repetitions)
+        return self._within(up(math.fsum([*self.prices, self.rest]) * repetitions), repetitions)
+
+    @property
+    def prices(self) -> list[float]:
+        """What is paid before the minimum is chosen, in epsilon."""
+        return [request.costs[0].amount for request in self.purchases]
 
     def _within(self, epsilon: float, repetitions: int = 1) -> Budget:
         """Return a budget of the same kind, of so much epsilon; with the delta of so many runs, if there is one."""
@@ -196,29 +280,27 @@ class AdaptivePlan(Plan):
         It is a function of public numbers and of the radii that were bought, one for each norm. The plan for records
         that fill their domain, without a cap, was made beforehand: there is always one.
         """
-        best: Chosen | None = None
         bought = dict(zip(self.norms, radii, strict=True))
-        for least, _, choice in sorted(self._offers(bought), key=lambda offer: offer[:2]):
-            if best is None or least < best.expected:
-                best = self._planned(choice, math.inf if best is None else best.expected) or best
-        return best or self._declared
+        return _best_of(self._choices(bought), self._left) or self._declared
 
     @cached_property
     def _declared(self) -> Chosen:
         """The plan for records of which nothing is known but their domain."""
-        found = self._planned(self._choices({})[0], math.inf)
-        if found is None:
-            raise ValueError(f"there is no noise for a minimum with {self.budget}. Use a larger budget.")
-        return found
-
-    def _offers(self, radii: dict[int, float]) -> Iterator[tuple[float, int, Choice]]:
-        """Yield every choice, with a lower bound on what it is predicted to cost."""
-        for place, choice in enumerate(self._choices(radii)):
-            yield choice.sought.least_cost(choice.noise, self._left) + choice.bias, place, choice
+        return _only(self._choices({})[0], self._left)
 
     def _choices(self, radii: dict[int, float]) -> list[Choice]:
+        typical, choices = Seen(self.problem, _length(radii, self.problem)), []
+        noises = self._noises(radii, self._left)
+        for (cap, (bias, power)), (noise, weighting) in product(CAPS.items(), noises):
+            if (loss := self.problem.loss.capped(cap)) is not None:
+                sought = Sought(replace(self.problem, loss=loss), typical, weighting=weighting, power=power)
+                choices.append(Choice(noise, sought, bias + (_WEIGHTED if weighting else 0.0)))
+        return choices
+
+    def _noises(self, radii: dict[int, float], budget: Budget) -> list[tuple[Mechanism, Weighting | None]]:
+        """Return what noise may be chosen among, each with the weights that it is for."""
         noises: list[tuple[Mechanism, Weighting | None]] = []
-        for kind in (Epsilon, Rho) if self.budget.delta else (Epsilon,):
+        for kind in (Epsilon, Rho) if budget.delta else (Epsilon,):
             ball = mechanisms.named(kind.either("l2", "gaussian"))
             noises += [(mechanisms.smallest(self.problem, kind), None), (ball, None)]
             for norm, radius in radii.items():
@@ -226,27 +308,7 @@ class AdaptivePlan(Plan):
                     mean = 1 - (1 - quantile(self.problem.n, self.price)) / 4
                     noise = ball if norm == 2 else mechanisms.named("laplace")
                     noises.append((noise, Weighting(norm, radius, mean)))
-        typical, choices = Seen(self.problem, _length(radii, self.problem)), []
-        for (cap, (bias, power)), (noise, weighting) in product(CAPS.items(), noises):
-            if (loss := self.problem.loss.capped(cap)) is not None:
-                sought = Sought(replace(self.problem, loss=loss), typical, weighting=weighting, power=power)
-                choices.append(Choice(noise, sought, bias + (_WEIGHTED if weighting else 0.0)))
-        return choices
-
-    def _planned(self, choice: Choice, limit: float) -> Chosen | None:
-        """Return a plan for this choice with its predicted error; None where there is none below the limit."""
-        noise, sought, bias = choice
-        # No choice is known that cannot be planned (tests look for one); but this runs after the charge.
-        with suppress(ValueError):
-            weights: dict[str, Any] = {"weighting": sought.weighting}
-            plan = planned(WeightedPlan, sought, self._left, noise, (1.0,), limit=limit - bias, **weights)
-            if plan is not None:
-                cost = sought.bias(plan.ridge) + plan.scales[0] ** 2 * sought.noise(noise, plan.ridge)
-                expected = float(cost) + bias
-                if expected < limit:
-                    plan.require_executable(LONG)
-                    return Chosen(plan, expected)
-        return None
+        return noises
 
     @cached_property
     def _left(self) -> Budget:
@@ -256,7 +318,11 @@ class AdaptivePlan(Plan):
     @cached_property
     def guessed(self) -> Chosen:
         """What is chosen for records of a usual length."""
-        return self.chosen([_GUESSED_RADIUS * self.problem.record_size(norm) for norm in self.norms])
+        return self.chosen(self._usual_radii)
+
+    @property
+    def _usual_radii(self) -> list[float]:
+        return [_GUESSED_RADIUS * self.problem.record_size(norm) for norm in self.norms]
 
     def conversation(self) -> Conversation:
         """Buy, choose, and publish the minimum, and what was bought besides."""
@@ -264,10 +330,13 @@ class AdaptivePlan(Plan):
         for request in self.purchases:
             answers.append((yield request))
         radii = np.concatenate([np.zeros(0), *answers])
-        plan = self.chosen(radii.tolist()).plan
-        (minimum,) = plan.minima
-        x = yield CertifiedMinimum(minimum.goal, minimum.noise, minimum.tilt, plan)
+        x = yield self._certified(self.chosen(radii.tolist()).plan)
         return Published(np.array([x]), {"radii": radii} if answers else {})
+
+    @staticmethod
+    def _certified(plan: WeightedPlan) -> CertifiedMinimum:
+        (minimum,) = plan.minima
+        return CertifiedMinimum(minimum.goal, minimum.noise, minimum.tilt, plan)
 
     @property
     def charges(self) -> list[Charge]:
@@ -327,20 +396,28 @@ class AdaptivePlan(Plan):
     @property
     def facts(self) -> dict[str, str]:
         """Lines of the plan's page."""
-        prices = math.fsum(request.costs[0].amount for request in self.purchases)
-        named = " and ".join(f"L{norm}" for norm in self.norms)
-        bought = f"a radius that most records lie within ({named} norm), for epsilon {prices:.3g} in all"
+        bought = f"{self.bought}, for epsilon {math.fsum(self.prices):.3g} in all"
         return {
             "Problem": notation.problem_fact(self.problem, self.problem.ridge),
-            "Bought": bought if self.norms else "nothing: noise would drown it at this n and budget",
+            "Bought": bought if self.prices else "nothing: noise would drown it at this n and budget",
             "Chosen": "weights for long records, a cap on slopes, noise and ridge, by the error that public and bought "
             f"numbers predict; for records of a usual length {_described(self.guessed.plan, self.problem.loss.slope)}",
             "Published": "what is bought, and the minimum, once; the solver's iterates and its time stay private",
         }
 
+    @property
+    def bought(self) -> str:
+        """What is bought, in words."""
+        return f"a radius that most records lie within ({' and '.join(f'L{norm}' for norm in self.norms)} norm)"
+
     def worth(self) -> Utility:
         """Return what the model is expected to be worth: as for records of a usual length, or better."""
-        return Typical(self.problem).utility(self.guessed.expected * (_GAINED if self.norms else 1.0), None)
+        return Typical(self.problem).utility(self.guessed.expected * self.gained, None)
+
+    @property
+    def gained(self) -> float:
+        """What is expected over what is predicted for records of a usual length."""
+        return _GAINED if self.norms else 1.0
 
     def require_executable(self) -> None:
         """Raise unless the solver is certain to meet its tolerance on this machine, whatever is chosen."""
@@ -384,3 +461,240 @@ def _affordable(n: int, epsilon: float, offers: Sequence[tuple[int, ...]]) -> tu
         if each := price(n, epsilon, len(norms)):
             return norms, each
     return (), 0.0
+
+
+class Known(NamedTuple):
+    """What was bought: radii by their norms, and the half of the range that targets fill, and residuals' deviation."""
+
+    radii: dict[int, float]
+    targets: float | None = None
+    residuals: float | None = None
+
+
+@dataclass(frozen=True)
+class Held(Sought):
+    """A loss whose slopes are held, for residuals of a known size: it bends as for targets of this bound."""
+
+    bound: float = 1.0
+
+    @cached_property
+    def bend(self) -> float:
+        """How much the loss bends where residuals are of this size."""
+        return PseudoHuber(self.bound, c=self.problem.loss.slope).typical_curvature
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RegressionPlan(AdaptivePlan):
+    """The adaptive plan of squared loss: radii, the size of the targets, a first model and the size of its residuals.
+
+    Formal guarantee: that of ``AdaptivePlan``. The first model is a tilted minimum of pure noise, certified for
+    ``first`` whatever was bought before it, and the residuals are measured at the point that was published.
+
+    Parameters
+    ----------
+    problem, budget, norms, price, rest
+        As for ``AdaptivePlan``.
+    sizes : 0, 1 or 2
+        How many sizes are bought: none, that of the targets, or that of the residuals too.
+    size_price : float
+        Epsilon of each size; 0 where none is bought.
+    first : float
+        Epsilon of the first model; 0 where none is bought.
+    """
+
+    reads = (Minimum, Radius, Spread)
+
+    sizes: int = 0
+    size_price: float = 0.0
+    first: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sizes == 2:
+            self._first_declared  # noqa: B018 - it raises where nothing can be released
+
+    def _require_priced(self) -> None:
+        """Raise unless what is bought has a price, and nothing else has one."""
+        if self.sizes not in (0, 1, 2) or (self.sizes == 2) is not (self.first > 0):
+            raise ValueError(f"a first model is bought with two sizes, got {self.sizes!r} with {self.first!r}.")
+        if bool(self.sizes) is not (self.size_price > 0):
+            raise ValueError(f"sizes have a price each, got {self.sizes} at {self.size_price!r}.")
+        super()._require_priced()
+
+    @cached_property
+    def _share(self) -> float:
+        """The share of the residuals that a size should hold."""
+        return min(quantile(self.problem.n, self.size_price), _SHARE)
+
+    def _spread(self, x: np.ndarray) -> Spread:
+        return Spread(self.problem, x, self.size_price, self._share)
+
+    @property
+    def purchases(self) -> tuple[Quantile, ...]:
+        """The quantiles that are bought, the residuals' as at the point 0."""
+        return (*self._radii, *(self._spread(np.zeros(self.problem.dimension)) for _ in range(self.sizes)))
+
+    @property
+    def prices(self) -> list[float]:
+        """What is paid before the minimum is chosen, in epsilon."""
+        return [*super().prices, *([self.first] if self.first else [])]
+
+    def chosen(self, radii: Sequence[float], sizes: Sequence[float] = ()) -> Chosen:
+        """Return the plan of the minimum with the smallest predicted error, by the radii and sizes that were bought."""
+        return _best_of(self._offers(self._known(radii, sizes), self._left), self._left) or self._declared
+
+    def _known(self, radii: Sequence[float], sizes: Sequence[float]) -> Known:
+        """Return what bought numbers say: targets fill a range evenly, and residuals are normal."""
+        found = Known(dict(zip(self.norms, radii, strict=True)))
+        if len(sizes) > 0:
+            found = found._replace(targets=min(_MIDDLE * sizes[0] / self._share, self._bound))
+        if len(sizes) > 1:
+            measured = (_MIDDLE * sizes[1] / float(ndtri((1 + self._share) / 2))) ** 2
+            error = 2 * self._first(radii, sizes[:1]).expected  # what the first model's own errors add to the square
+            found = found._replace(residuals=math.sqrt(max(measured - error, measured / 2)))
+        return found
+
+    @property
+    def _bound(self) -> float:
+        return self.problem.loss.targets.largest
+
+    @cached_property
+    def _declared(self) -> Chosen:
+        """The plan for records of which nothing is known but their domain."""
+        return _only(self._offers(Known({}), self._left)[0], self._left)
+
+    @cached_property
+    def _first_declared(self) -> Chosen:
+        return _only(self._offers(Known({}), self._left_first)[0], self._left_first)
+
+    @cached_property
+    def _left_first(self) -> Budget:
+        """What the first model may cost: pure noise, whatever the budget."""
+        return Pure(self.first)
+
+    def _first(self, radii: Sequence[float], sizes: Sequence[float]) -> Chosen:
+        """Return the plan of the first model, by what was bought before it."""
+        offers = self._offers(self._known(radii, sizes), self._left_first)
+        return _best_of(offers, self._left_first) or self._first_declared
+
+    def _offers(self, known: Known, budget: Budget) -> list[Choice]:
+        """Return all choices: of noise with its weights, and of the slope that pseudo-Huber loss is held at."""
+        bound, gain = _effective(known, self._bound)
+        typical = Seen(replace(self.problem, loss=Squared(gain)), _length(known.radii, self.problem))
+        noises = self._noises(known.radii, budget)
+        lightened = 1 - quantile(self.problem.n, self.price) if self.norms else 0.0
+        weighted = _WEIGHTED_RESIDUAL * (lightened * _RESIDUALS * bound) ** 2
+        power, choices = 1.0 if known.targets is None else _POWER, []
+        for share in HELD_SHARES:
+            stated = replace(self.problem, loss=PseudoHuber(self._bound, c=share * bound))
+            lost = held_bias(bound, share * bound)
+            for noise, weighting in noises:
+                sought = Held(stated, typical, lost, weighting=weighting, power=power, bound=bound)
+                choices.append(Choice(noise, sought, weighted if weighting else 0.0))
+        return choices
+
+    def conversation(self) -> Conversation:
+        """Buy radii and sizes, choose, and publish the minimum, and what was bought besides."""
+        radii, sizes, extras = [], [], {}
+        for request in self._radii:
+            radii += (yield request).tolist()
+        if self.sizes:
+            sizes += (yield self._spread(np.zeros(self.problem.dimension))).tolist()
+        if self.first:
+            x = yield self._first(radii, sizes).plan.minima[0]
+            sizes += (yield self._spread(x)).tolist()
+            extras["first"] = x
+        bought = {"radii": np.array(radii), "sizes": np.array(sizes)}
+        x = yield self._certified(self.chosen(radii, sizes).plan)
+        return Published(np.array([x]), {name: each for name, each in bought.items() if len(each)} | extras)
+
+    @property
+    def charges(self) -> list[Charge]:
+        """What is released, in order; the noise of minima is that for records of a usual length."""
+        *bought, minimum = super().charges
+        if self.first:
+            plan = self._first_usual
+            noise = f"tilt: {plan.mechanism}, or what is chosen; output: l2"
+            bought.insert(
+                -1, Charge("first model, a minimum of tilted objective", Epsilon(self.first), plan.scales[0], noise)
+            )
+            bought[-1] = replace(bought[-1], what="size of the residuals at it")
+        return [*bought, minimum]
+
+    @cached_property
+    def _first_usual(self) -> WeightedPlan:
+        """The plan of the first model for records of a usual length."""
+        return self._first(self._usual_radii, ()).plan
+
+    def examples(self) -> list[Example]:
+        """Return the requests of a run on records of a usual length."""
+        *bought, minimum = super().examples()
+        first = [Example(each, each.costs[0]) for each in (self._first_usual.minima if self.first else ())]
+        return [*bought, *first, minimum]
+
+    @property
+    def before_the_minimum(self) -> tuple[WeightedPlan, ...]:
+        """The plan of the first model for records of a usual length, for audits."""
+        return (self._first_usual,) if self.first else ()
+
+    @property
+    def besides(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of what is bought, and of the first model."""
+        sizes = {"sizes": (self.sizes,)} if self.sizes else {}
+        first = {"first": (self.problem.dimension,)} if self.first else {}
+        return super().besides | sizes | first
+
+    @property
+    def bought(self) -> str:
+        """What is bought, in words."""
+        sizes = ("", "the size of the targets", "the size of the targets, a first model and the size of its residuals")
+        radii = [super().bought] if self.norms else []
+        return ", ".join([*radii, sizes[self.sizes]] if self.sizes else radii)
+
+    @property
+    def gained(self) -> float:
+        """What is expected over what is predicted for usual records."""
+        return _GAINED_RESIDUALS if self.first else super().gained
+
+    def decided(self, extras: dict[str, np.ndarray]) -> WeightedPlan:
+        """Return the plan of the minimum that was chosen in a run that published this."""
+        return self.chosen(*(extras.get(name, np.zeros(0)).tolist() for name in ("radii", "sizes"))).plan
+
+
+def _effective(known: Known, bound: float) -> tuple[float, float]:
+    """Return the bounds of targets that predictions are made for: for the residuals, and for what there is to gain."""
+    if known.targets is None:
+        return bound, bound
+    square = known.targets**2 / 3
+    if known.residuals is None:
+        return min(_UNEXPLAINED / _RESIDUALS * known.targets, bound), known.targets
+    return min(known.residuals, math.sqrt(square)) / _RESIDUALS, known.targets
+
+
+def plan_regression(problem: Problem, budget: Budget) -> RegressionPlan:
+    """Plan a final model of least squares whose slopes, noise and ridge are chosen by bought sizes of the records.
+
+    What is bought, and for how much, follows from n, epsilon and what a first model at its price is expected to be.
+
+    >>> import epsteps as es
+    >>> problem = es.Problem(es.Squared(1.0), es.Box(0, 1), ridge=0.002, n=50_000, d=20)
+    >>> plan = plan_regression(problem, es.Pure(2.0))
+    >>> plan.norms, plan.sizes, plan.size_price, plan.first, round(plan.rest, 4)
+    ((1, 2), 2, 0.005, 0.08, 1.89)
+    """
+    limits.require_solvable(problem)
+    capacity = budget.amount if budget.delta else budget.capacity(Epsilon)
+    norms, each = _affordable(problem.n, capacity, ((1, 2), (1,)))
+    sizes, size = _sizes(problem, capacity)
+    first = _FIRST * capacity if sizes == 2 else 0.0
+    rest = down(capacity - up(each * len(norms) + size * sizes + first), 1e-9)
+    return RegressionPlan(problem, budget, norms, each, rest, sizes, size, first)
+
+
+def _sizes(problem: Problem, epsilon: float) -> tuple[int, float]:
+    """Return how many sizes are bought, and the price of each."""
+    size = min(max(_WORTH / problem.n, _LEAST * epsilon), _MOST * epsilon)
+    if problem.n * size < _ENOUGH:
+        return 0, 0.0
+    first = plan_objective(problem, Pure(_FIRST * epsilon)).utility
+    return (2 if (first.expected or 0.0) <= _GOOD * first.trivial else 1), size

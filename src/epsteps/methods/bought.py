@@ -1,9 +1,9 @@
-"""What is bought of the records before a method chooses: L, a radius that most of them lie within, and their classes.
+"""What is bought of the records before a method chooses: L, sizes that most of them lie within, and their classes.
 
 Public numbers are for the worst records that the declared domain allows, and real ones are better behaved. For a few
 percent of epsilon the largest eigenvalue of their second moment is bought, from which L follows; or a quantile of their
-norms, or the shares of the classes. What is then chosen follows from public and bought numbers. The rule of ``price``
-and ``quantile`` buys no radius that noise would drown, and knows n and epsilon alone.
+norms or of their residuals, or the shares of the classes. What is then chosen follows from public and bought numbers.
+The rule of ``price`` and ``quantile`` buys no quantile that noise would drown, and knows n and epsilon alone.
 """
 
 import math
@@ -20,7 +20,7 @@ from epsteps.plans.notation import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Plan, Published
 from epsteps.plans.requests import Draw, Records, Request, Sum
 from epsteps.problem import limits, validate
-from epsteps.problem.grid import STEPS, added
+from epsteps.problem.grid import STEPS, Grid, Points, added
 from epsteps.problem.problem import Problem
 from epsteps.problem.rounding import down, up
 from epsteps.problem.sampling import FULL
@@ -29,8 +29,9 @@ from epsteps.problem.shapes import L1
 if TYPE_CHECKING:
     from epsteps.noise import Source
 
-# Radii are the largest record's norm over 2^(j/8), for so many j.
-CELLS, _PER_HALF = 49, 8
+# Radii are the largest record's norm over 2^(j/8), for so many j; residuals, which may be far below what the declared
+# range of the targets allows, twice its half over 2^(j/4).
+CELLS, _PER_HALF, _RESIDUALS_PER_HALF = 49, 8, 4
 # How far replacing a record moves two scores apart: each by 1 at most.
 _APART = 2
 # Norms within this share above a radius count as below it: records of that very norm do so however they are rounded.
@@ -49,7 +50,7 @@ _MARGIN, _TOP, _BOTTOM = 16.0, 0.08, 0.4
 
 
 def price(n: int, epsilon: float, norms: int) -> float:
-    """Return the epsilon of each of so many radii, or 0 where they are not worth buying: from public numbers.
+    """Return the epsilon of each of so many quantiles, or 0 where they are not worth buying: from public numbers.
 
     With the shares of the classes for half of it, they cost at most a tenth of epsilon together.
 
@@ -70,23 +71,95 @@ def quantile(n: int, epsilon: float) -> float:
     return 1 - min(max(_MARGIN / (n * epsilon), _TOP), _BOTTOM)
 
 
-@dataclass(frozen=True, eq=False)
-class Radius(Sum):
-    """A radius that about this share of the records' norms lies within, of a public grid: the end of a chosen cell.
+class Quantile(Sum):
+    """A size that about this share of the records lies within, of a public grid: the end of a chosen cell.
 
-    Cells lie between the radii largest/2^(j/8), j = 0, ..., 48, the last one reaches down to 0, and the first holds
-    whatever is longer. The score of a cell is -dist(T, [records below its lower end, records below its upper end]),
-    T = share n rounded to an integer. Published is the upper end of the cell whose score is largest once each has a
-    noise k >= 0 of its own, P(k) ~ exp(-k epsilon/2); of equal ones the longest.
+    A kind of size says where the cells end, and which cell a record is in (``encode_places``). Cells lie between ends
+    that follow each other, the last one reaches down to 0, and the first holds whatever is larger. The score of a cell
+    is -dist(T, [records below its lower end, records below its upper end]), T = share n rounded to an integer.
+    Published is the upper end of the cell whose score is largest once each has a noise k >= 0 of its own, P(k) ~ exp(-k
+    epsilon/2); of equal ones the largest end.
 
     Formal guarantee: epsilon-DP. The distance is the largest of lower - T, T - upper and 0, so that a replaced record,
-    which moves each count by at most 1, moves each score by at most 1, whatever records hold. Let D_j be these moves,
-    integers, and fix the noise of all cells but i. Cell i is published if k_i reaches some integer r (and 0, which it
-    always does). With the moved scores, r + max D - D_i is enough: then i has max D more than it had at r, and no other
-    has gained more, so that i wins as it did, ties included, as their order is the same. P(k >= r) is min(1, e^(-r/t)),
-    t = 2/epsilon, so that this is at least e^(-(max D - D_i)/t) >= e^(-2/t) = e^(-epsilon) times as likely as before;
-    averaged over the other cells' noise, so is i. The neighbours may change places. What is published of scores and
-    noise is the place of the largest alone.
+    which is in one cell, and so moves each count by at most 1, moves each score by at most 1, whatever records hold.
+    Let D_j be these moves, integers, and fix the noise of all cells but i. Cell i is published if k_i reaches some
+    integer r (and 0, which it always does). With the moved scores, r + max D - D_i is enough: then i has max D more
+    than it had at r, and no other has gained more, so that i wins as it did, ties included, as their order is the same.
+    P(k >= r) is min(1, e^(-r/t)), t = 2/epsilon, so that this is at least e^(-(max D - D_i)/t) >= e^(-2/t) =
+    e^(-epsilon) times as likely as before; averaged over the other cells' noise, so is i. The neighbours may change
+    places. What is published of scores and noise is the place of the largest alone.
+    """
+
+    epsilon: float
+    share: float
+
+    def __post_init__(self) -> None:
+        validate.positive("epsilon", self.epsilon)
+        if not 0 < validate.number("share", self.share) < 1:
+            raise ValueError(f"share must lie in (0, 1), got {self.share!r}.")
+
+    @property
+    def ends(self) -> np.ndarray:
+        """The upper ends of the cells, the largest first: public numbers."""
+        raise NotImplementedError
+
+    def encode_places(self, chunk: Any) -> np.ndarray:
+        """Return each record's cell, UNPROTECTED: a function of that record alone."""
+        raise NotImplementedError
+
+    @property
+    def what(self) -> str:
+        """What is bought, in words."""
+        raise NotImplementedError
+
+    @property
+    def scale(self) -> float:
+        """Scale of the noise on each score."""
+        return up(_APART / self.epsilon)
+
+    @cached_property
+    def costs(self) -> tuple[Cost, ...]:
+        """The cost of noise of this scale, for scores that a record moves by 1 each."""
+        return (Epsilon(_APART / self.scale),)
+
+    @property
+    def charge(self) -> Charge:
+        """What is paid for it, and with which noise."""
+        return Charge(self.what, Epsilon(self.epsilon), self.scale, "geometric")
+
+    def require_drawable(self) -> None:
+        """Raise unless scores with noise fit 62 bits, but for draws that never happen."""
+        _require_drawable(self.scale, self.epsilon, _COARSEST)
+
+    @property
+    def target(self) -> int:
+        """How many records the size should hold."""
+        return min(max(round(self.share * self.problem.n), 1), self.problem.n)
+
+    def draw(self, source: "Source") -> Draw:
+        """Draw one number for each cell. Sees no records."""
+        return {"noise": source.geometric(self.scale, CELLS)}
+
+    def read(self, records: Records, draw: Draw) -> np.ndarray:
+        """Return the scores of the cells, UNPROTECTED."""
+        within = np.cumsum(records.tally(self.encode)[::-1])[::-1].astype(np.int64)
+        below = np.append(within[1:], 0)
+        return -np.maximum(np.maximum(below - self.target, self.target - within), 0)
+
+    def encode(self, chunk: Any) -> np.ndarray:
+        """Return how many records of a chunk are in each cell, UNPROTECTED."""
+        return np.bincount(self.encode_places(chunk), minlength=CELLS).astype(np.int64)
+
+    def publish(self, reading: np.ndarray, draw: Draw) -> np.ndarray:
+        """Return the end of the cell: of equal cells the first, which is the largest."""
+        return self.ends[[int(np.argmax(reading + draw["noise"]))]]
+
+
+@dataclass(frozen=True, eq=False)
+class Radius(Quantile):
+    """A radius that about this share of the records' norms lies within: a ``Quantile``, epsilon-DP as proved there.
+
+    Radii are largest/2^(j/8), j = 0, ..., 48.
 
     Parameters
     ----------
@@ -108,28 +181,12 @@ class Radius(Sum):
     def __post_init__(self) -> None:
         if self.norm not in (1, 2):
             raise ValueError(f"norm must be 1 or 2, got {self.norm!r}.")
-        validate.positive("epsilon", self.epsilon)
-        if not 0 < validate.number("share", self.share) < 1:
-            raise ValueError(f"share must lie in (0, 1), got {self.share!r}.")
+        super().__post_init__()
 
     @property
-    def scale(self) -> float:
-        """Scale of the noise on each score."""
-        return up(_APART / self.epsilon)
-
-    @cached_property
-    def costs(self) -> tuple[Cost, ...]:
-        """The cost of noise of this scale, for scores that a record moves by 1 each."""
-        return (Epsilon(_APART / self.scale),)
-
-    @property
-    def charge(self) -> Charge:
-        """What is paid for it, and with which noise."""
-        return Charge(f"radius of the records (L{self.norm} norm)", Epsilon(self.epsilon), self.scale, "geometric")
-
-    def require_drawable(self) -> None:
-        """Raise unless scores with noise fit 62 bits, but for draws that never happen."""
-        _require_drawable(self.scale, self.epsilon, _COARSEST)
+    def what(self) -> str:
+        """What is bought, in words."""
+        return f"radius of the records (L{self.norm} norm)"
 
     @cached_property
     def radii(self) -> np.ndarray:
@@ -137,32 +194,14 @@ class Radius(Sum):
         return self.problem.record_size(self.norm) * 2.0 ** (-np.arange(CELLS) / _PER_HALF)
 
     @property
-    def target(self) -> int:
-        """How many records the radius should hold."""
-        return min(max(round(self.share * self.problem.n), 1), self.problem.n)
-
-    def draw(self, source: "Source") -> Draw:
-        """Draw one number for each cell. Sees no records."""
-        return {"noise": source.geometric(self.scale, CELLS)}
-
-    def read(self, records: Records, draw: Draw) -> np.ndarray:
-        """Return the scores of the cells, UNPROTECTED."""
-        within = np.cumsum(records.tally(self.encode)[::-1])[::-1].astype(np.int64)
-        below = np.append(within[1:], 0)
-        return -np.maximum(np.maximum(below - self.target, self.target - within), 0)
-
-    def encode(self, chunk: Any) -> np.ndarray:
-        """Return how many records of a chunk are in each cell, UNPROTECTED."""
-        return np.bincount(self.encode_places(chunk), minlength=CELLS).astype(np.int64)
+    def ends(self) -> np.ndarray:
+        """The radii."""
+        return self.radii
 
     def encode_places(self, chunk: Any) -> np.ndarray:
         """Return each record's cell, UNPROTECTED: its norm is a sum of integers, exact, and compared with integers."""
         powers = chunk.row_sums(self._factors, self._most, self.norm)
         return CELLS - 1 - np.searchsorted(self._ends, powers, side="left")
-
-    def publish(self, reading: np.ndarray, draw: Draw) -> np.ndarray:
-        """Return the radius: of equal cells the first, which is the longest."""
-        return self.radii[[int(np.argmax(reading + draw["noise"]))]]
 
     @cached_property
     def _most(self) -> int:
@@ -183,6 +222,63 @@ class Radius(Sum):
         """The integers that sums of powers are compared with, the shortest first; the longest cell has no end."""
         ends = self.radii[:0:-1] * (self._most / self._units.max()) * (1 + _SLACK)
         return np.floor(ends**self.norm)
+
+
+@dataclass(frozen=True, eq=False)
+class Spread(Quantile):
+    """A size that about this share of the residuals lies within, at a public point: a ``Quantile``, and so epsilon-DP.
+
+    A record's residual is its target less its margin at ``x``, of a size |y - u'x|. At x = 0 these are the sizes of the
+    targets themselves. Sizes end at 2 bound/2^(j/4), j = 0, ..., 48, for targets declared within [-bound, bound]: there
+    are cells for ranges that are a thousand times too wide. Residuals beyond twice the bound, as of a point that is
+    noise, are in the first cell.
+
+    Margins are exact sums of integers at the point of the grid nearest to x (``Grid.points``), finite for every x, and
+    a residual is one product and one difference of doubles: it is in the same cell on every engine. Nothing is raised
+    whatever a record or x holds.
+
+    Parameters
+    ----------
+    problem : Problem
+        How the records are read; its targets are numbers.
+    x : array
+        A point that is public, or was published.
+    epsilon : float
+        The price.
+    share : float
+        The share of the records, in (0, 1).
+    """
+
+    problem: Problem
+    x: np.ndarray
+    epsilon: float
+    share: float
+
+    def __post_init__(self) -> None:
+        if hasattr(self.problem.loss.targets, "classes"):
+            raise TypeError(f"{type(self.problem.loss).__name__} has classes for targets, which have no residuals.")
+        if np.shape(self.x) != (self.problem.dimension,):
+            raise ValueError(f"x must have the length {self.problem.dimension}, got the shape {np.shape(self.x)}.")
+        super().__post_init__()
+
+    @property
+    def what(self) -> str:
+        """What is bought, in words."""
+        return "size of the residuals" if np.any(self.x) else "size of the targets"
+
+    @property
+    def ends(self) -> np.ndarray:
+        """The upper ends of the cells, the largest first."""
+        return 2 * self.problem.loss.targets.largest * 2.0 ** (-np.arange(CELLS) / _RESIDUALS_PER_HALF)
+
+    def encode_places(self, chunk: Any) -> np.ndarray:
+        """Return each record's cell, UNPROTECTED: by its exact margin at the point, and its target."""
+        margins = chunk.margins(self._point.coefficients, self._point.step)[:, 0]
+        return CELLS - 1 - np.searchsorted(self.ends[:0:-1], np.abs(margins - chunk.targets), side="left")
+
+    @cached_property
+    def _point(self) -> Points:
+        return Grid(self.problem).points(np.asarray(self.x, dtype=float)[:, None], 1.0)
 
 
 @dataclass(frozen=True, eq=False)

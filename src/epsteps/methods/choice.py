@@ -8,7 +8,7 @@ from typing import Any, overload
 
 from epsteps.bounds.steps import Method, nesterov
 from epsteps.budgets import Approximate, Budget, Concentrated, Epsilon, Pure, mechanisms
-from epsteps.methods.adaptive import plan_adaptive
+from epsteps.methods.adaptive import AdaptivePlan, plan_adaptive, plan_regression
 from epsteps.methods.curvature.plan import plan_curvature
 from epsteps.methods.intervals.plan import plan_intervals
 from epsteps.methods.objective import ObjectivePlan, plan_objective
@@ -165,8 +165,13 @@ def _candidates(problem: Problem, release: str) -> list[str]:
         return ["objective"] if release == "final" else everything
     if release == "iterates":
         return ["sequential", *everything]
-    adaptive = ["adaptive"] if loss.saturation is not None else []
+    adaptive = ["adaptive"] if loss.saturation is not None or loss.has_statistics else []
     return [*adaptive, "objective", *(["statistics"] if loss.has_statistics and room else []), *everything]
+
+
+def _plan_adaptive(problem: Problem, budget: Budget) -> AdaptivePlan:
+    """Plan a minimum that is chosen by bought sizes of the records; of squared loss, by those of its residuals too."""
+    return (plan_regression if problem.loss.has_statistics else plan_adaptive)(problem, budget)
 
 
 def _has_room_for_moments(problem: Problem) -> bool:
@@ -242,7 +247,7 @@ def _plan_objective(
 
 
 _PLANNERS = {
-    "adaptive": plan_adaptive,
+    "adaptive": _plan_adaptive,
     "objective": _plan_objective,
     "output": plan_output,
     "statistics": plan_statistics,

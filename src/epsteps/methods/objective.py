@@ -458,7 +458,7 @@ _SOLUTION_SIZE = 10.0
 # What scales are multiplied by until the certificate holds: hardly ever more than the first.
 _GROWTHS = (1.0, 1 + 1e-6, 1 + 1e-5, 1 + 1e-4, 1 + 1e-3)
 # Shares of the targets' bound from which on pseudo-Huber loss, in the place of squared loss, grows slowly.
-_HELD_SHARES = (0.05, 0.07, 0.1, 0.14, 0.2, 0.28, 0.4, 0.56, 0.8, 1.1, 1.6, 2.2, 3.2, 4.5, 6.4, 9.0, 12.8)
+HELD_SHARES = (0.05, 0.07, 0.1, 0.14, 0.2, 0.28, 0.4, 0.56, 0.8, 1.1, 1.6, 2.2, 3.2, 4.5, 6.4, 9.0, 12.8)
 
 
 def plan_objective(
@@ -497,7 +497,7 @@ def plan_objective(
 
 def stand_ins(problem: Problem) -> tuple[list[Loss], str]:
     """Return losses that can be minimised, and the name of the problem's own where they take its place, if they do."""
-    losses = list(dict.fromkeys(problem.loss.stand_in(share) for share in _HELD_SHARES))
+    losses = list(dict.fromkeys(problem.loss.stand_in(share) for share in HELD_SHARES))
     return losses, "" if problem.loss in losses else type(problem.loss).__name__
 
 
