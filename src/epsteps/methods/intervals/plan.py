@@ -289,7 +289,7 @@ class IntervalPlan(ObjectivePlan):
         """Return the frame that follows from released sizes."""
         return self.layout.frame(self.layout.sizes(sizes, self.statistics))
 
-    def released(self, x: np.ndarray, extras: dict[str, np.ndarray], tilts: Tilts) -> Released:
+    def released(self, x: np.ndarray, extras: dict[str, np.ndarray], *tilts: Tilts) -> Released:
         """Return what intervals are computed from: the published model of one run, and what it published besides."""
         bought: dict[str, Any] = {}
         if self.mode == "measured":
@@ -300,7 +300,7 @@ class IntervalPlan(ObjectivePlan):
             bought = {"T": frame.T, "matrix": extras["curvature"], "scale": scale, "noise": noise}
         if self.dispersion:
             bought["dispersion"] = self._dispersion(extras["dispersion"])
-        return replace(super().released(x, extras, tilts), **bought)
+        return replace(super().released(x, extras, *tilts), **bought)
 
     def _dispersion(self, published: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return phi, the mean of slope² over that of s', and the scale of its noise: Laplace's, or a deviation.
