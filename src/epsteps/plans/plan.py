@@ -92,6 +92,8 @@ class Plan:
     reads: ClassVar[tuple[type[Request], ...]] = (Gradient,)
     # Whether a seeded run may be an experiment in floats.
     has_floats: ClassVar[bool] = False
+    # Whether a model's file must have what is published besides; files of before have not all of it.
+    needs_besides: ClassVar[bool] = True
 
     problem: Problem
     budget: Budget

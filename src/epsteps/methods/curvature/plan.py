@@ -66,6 +66,7 @@ class CurvaturePlan(Plan):
 
     reads = (Gradient, ColumnMeans)
     method = "curvature first"
+    needs_besides = False
 
     problem: Problem
     budget: Budget
@@ -251,6 +252,12 @@ class CurvaturePlan(Plan):
         costs = np.array([division.curvature, *division.gradients])
         last = {"costs": costs, "gradients": np.array(gradients), "mean": spread.mean, "covariance": spread.covariance}
         return Published(np.array(path), extras | last)
+
+    @property
+    def besides(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the gradients and of what the second moment and each of them cost."""
+        count = len(self.expected.gradients)
+        return {"costs": (count + 1,), "gradients": (count, self.problem.dimension)}
 
     def aim(self, extras: dict[str, np.ndarray]) -> Aim:
         """Return the objective whose gradients are released."""

@@ -17,17 +17,22 @@ _ROUNDED = 2.0
 
 def require_covered(problem: Problem, is_full: bool = True) -> None:
     """Raise unless a gradient of the problem, of all records or not, tells how far its minimum is at most."""
+    instead = "use method='objective', with intervals=0.95"
     reason = None
     if problem.clip is not None:
-        reason = "clipped gradients are those of no function, which has no minimum to cover"
+        reason = (
+            f"clipped gradients are those of no function, which has no minimum to cover. Leave clip out, and {instead}"
+        )
     elif not problem.loss.proved:
-        reason = "nobody proved that this loss is convex, which all widths would rest on"
+        reason = (
+            f"nobody proved that this loss is convex, which all widths rest on. Use one of the library's, or {instead}"
+        )
     elif not is_full:
-        reason = "each gradient is of a secret sample, and the law of its error is not known"
+        reason = f"each gradient is of a secret sample, and its error has no known law. Leave batch out, or {instead}"
     elif problem.ridge <= 0:
-        reason = "without a ridge a gradient does not tell how far the minimum is. Declare a ridge"
+        reason = f"without a ridge a gradient does not tell how far the minimum is. Declare a ridge, or {instead}"
     if reason is not None:
-        raise ValueError(f"there are no intervals: {reason}. Or use method='objective', with intervals=0.95.")
+        raise ValueError(f"there are no intervals: {reason}.")
 
 
 def released_gradient(

@@ -201,7 +201,7 @@ class IntervalPlan(ObjectivePlan):
     def sizes_at(self, x: np.ndarray) -> list[Mean]:
         """Return the requests for the sizes at the published model."""
         columns = self.layout.columns
-        kinds = [*([Means] if self.layout.has_constant else []), *([Squares] if len(columns.numeric) else [])]
+        kinds = [*([Means] if self.layout.has_constant else []), *([Squares] if len(self.layout.numeric) else [])]
         return [kind(self.problem, x, each, columns) for kind, each in zip(kinds, self.statistics, strict=True)]
 
     def curvature_at(self, x: np.ndarray, frame: Frame) -> Curvature:
@@ -393,7 +393,7 @@ class IntervalPlan(ObjectivePlan):
             return (
                 f"{level}, measured where what is released supports it: r = {self.r:.3g} with {self.layout.k} "
                 f"coordinates; {self.share:.1%} of the budget for the curvature, {later:.1%} for all that is released "
-                "after the model"
+                "after the model. No other method releases what measuring takes"
             )
         reason = obstacle(self.problem) or (
             f"noise would drown the curvature of {self.layout.k} coordinates at this n and budget: r = {self.r:.3g}"

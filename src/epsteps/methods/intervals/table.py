@@ -246,7 +246,7 @@ def intervals_for(
         names=coefficient_names(problem) if names is None else names,
         level=0.95 if level is None else level,
         target=target or ("population" if released.has_sampling else "sample"),
-        categories=problem.domain.one_hot if single else (),
+        categories=problem.domain.categories if single else (),
         intercept=problem.intercept and single,
         **asked,
     )
