@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import epsteps as es
-from epsteps.auditing.aims import known_widths
+from epsteps.auditing.experiments import known_widths
 
 needs_intervals = pytest.mark.skipif(not hasattr(es.Run, "intervals"), reason="runs have no intervals yet")
 

@@ -14,7 +14,7 @@ from scipy import stats
 
 import epsteps as es
 from epsteps import tables
-from epsteps.auditing import aims
+from epsteps.auditing import experiments
 from epsteps.methods import choice
 from epsteps.methods.intervals import posterior
 from epsteps.methods.intervals.posterior import Released
@@ -159,7 +159,7 @@ def test_noise_on_a_minimum_is_known_so_that_its_intervals_are_exact():
     plan = es.plan(PROBLEM, es.Pure(1.0), "output")
     X, y = people(np.random.default_rng(1), N)
     rows = es.Rows(PROBLEM, X, y)
-    minimum = aims.minimiser(rows.restated(plan.minimised))
+    minimum = experiments.minimiser(rows.restated(plan.minimised))
     covered, half = [], []
     for seed in range(200):
         found = es.run(plan, rows, seed=seed).intervals(target="sample")
@@ -204,8 +204,8 @@ def test_the_target_of_an_adaptive_plan_is_weighted_and_named():
     # The same choice with hardly any noise: at a price that nobody would pay.
     budget, scale = es.Pure(1e9), chosen.scales[0] * 1e-6
     exact = es.run(replace(chosen, budget=budget, scales=(scale,)), rows, seed=1).intervals(target="sample")
-    weighted = aims.minimiser(aims.exact(aim, rows))
-    declared = aims.minimiser(rows.restated(problem.with_ridge(chosen.ridge)))
+    weighted = experiments.minimiser(experiments.exact(aim, rows))
+    declared = experiments.minimiser(rows.restated(problem.with_ridge(chosen.ridge)))
     # In half-widths, which are of noise on the output alone: each is exceeded in one case of twenty.
     apart = [np.max(np.abs(exact.coef - each) / (exact.high - exact.coef)) for each in (weighted, declared)]
     assert apart[0] < 4

@@ -7,22 +7,26 @@ Nothing here is private.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+from scipy.special import ndtri
 
-from epsteps.auditing import aims, attacks
-from epsteps.auditing.aims import minimiser
+from epsteps.auditing import attacks
 from epsteps.bounds.steps import gd, heavy_ball, multistage, nesterov, restarted_nesterov
 from epsteps.budgets import Budget
 from epsteps.data.rows import Rows
 from epsteps.methods import choice
 from epsteps.methods.intervals.table import Intervals
+from epsteps.noise import Source
 from epsteps.plans.plan import Aim, Plan
 from epsteps.problem import validate
 from epsteps.problem.problem import Problem
 from epsteps.problem.validate import require
+from epsteps.problem.weighting import Weighting
 from epsteps.running.run import Run, run
 
 Arrays = tuple[np.ndarray, np.ndarray]
@@ -61,7 +65,7 @@ class Population:
         """Return the minimiser over everybody of what a run minimises: its loss, its weights and its ridge."""
         X, y = self.everybody
         aim = aim._replace(problem=replace(aim.problem, n=len(y)))
-        return minimiser(aims.exact(aim, Rows(aim.problem, X, y)))
+        return minimiser(exact(aim, Rows(aim.problem, X, y)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,10 +244,10 @@ def replicate(
         made = run(plan, rows, seed=int(generator.integers(2**31)))
         if (aim := plan.aim(made.extras)) != aimed:  # a plan that buys sizes of the records aims by them
             aimed, truth = aim, matrix @ source.minimum(aim)
-        objective = aims.exact(aim, rows)
+        objective = exact(aim, rows)
         wanted = {"population": truth, "sample": matrix @ minimiser(objective)}
         asked = _asked(made, level, contrasts)
-        known, free = aims.known_widths(aim, objective, made.x, matrix, level, number)
+        known, free = known_widths(aim, objective, made.x, matrix, level, number)
         yield Replication(
             kind=str(asked["sample"].kind),
             covered={t: (asked[t].low <= wanted[t]) & (wanted[t] <= asked[t].high) for t in asked},
@@ -307,6 +311,129 @@ def _table(found: Sequence[Replication], target: str) -> tuple[CoverageRow, ...]
         )
         for j, name in enumerate(found[0].names)
     )
+
+
+# Draws of the tilt for the width that a known Hessian would give.
+_TILTS = 4000
+# Of the Newton decrement, which is about twice what F still lies above its minimum.
+_DECREMENT = 1e-20
+_NEWTON_STEPS = 200
+
+
+def exact(aim: Aim, rows: Rows) -> "Rows | Weighed":
+    """Return the objective of a run over these records: as ``Rows`` have it, or with weights for long ones."""
+    rows = rows.restated(aim.problem)
+    return rows if aim.weighting is None else Weighed(rows, aim.weighting)
+
+
+@dataclass(frozen=True, eq=False)
+class Weighed:
+    """The mean of v loss(s u'x) and the ridge: value, gradient and Hessian, UNPROTECTED. For one output."""
+
+    rows: Rows
+    weighting: Weighting
+
+    @property
+    def problem(self) -> Problem:
+        """The loss and the ridge."""
+        return self.rows.problem
+
+    @cached_property
+    def records(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Shortened features s u, with the intercept's column, encoded targets, and weights v."""
+        measure, parts = self.weighting.measure(self.problem), []
+        steps = measure.most / float(self.problem.units.max())
+        for features, targets in self.rows.blocks():
+            lengths = np.abs(features * steps) ** self.weighting.norm
+            shares = measure.shares(lengths.sum(axis=1))
+            parts.append((features * shares.shortening[:, None], targets, shares.weights / self.weighting.mean))
+        u, y, v = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return u, y, v
+
+    def value(self, x: np.ndarray) -> float:
+        """Return F at x."""
+        u, y, v = self.records
+        losses = self.problem.loss.total((u @ x)[None, :], y[None, :])
+        return float(v @ losses) / len(y) + 0.5 * self.problem.ridge * float(x @ x)
+
+    def gradient(self, x: np.ndarray) -> np.ndarray:
+        """Return the gradient of F at x."""
+        return self.scores(x).mean(axis=0) + self.problem.ridge * x
+
+    def scores(self, x: np.ndarray) -> np.ndarray:
+        """Return each record's gradient."""
+        u, y, v = self.records
+        return u * (v * self.problem.loss.derivative(u @ x, y))[:, None]
+
+    def hessian(self, x: np.ndarray) -> np.ndarray:
+        """Return the Hessian of F at x."""
+        u, y, v = self.records
+        bends = v * self.problem.loss.second(u @ x, y)
+        return (u.T * bends) @ u / len(y) + self.problem.ridge * np.eye(len(x))
+
+
+def minimiser(objective: Any) -> np.ndarray:
+    """Return the x at which F is least, up to rounding, of ``Rows`` or what is like them: UNPROTECTED."""
+    x = np.zeros(objective.problem.dimension)
+    here = float(objective.value(x))
+    for _ in range(_NEWTON_STEPS):
+        gradient = objective.gradient(x)
+        hessian = objective.hessian(x)
+        step = cho_solve(cho_factor(hessian + 1e-14 * np.trace(hessian) / len(x) * np.eye(len(x))), gradient)
+        decrement = float(gradient @ step)
+        length = 1.0
+        while (there := float(objective.value(x - length * step))) > here - 0.25 * length * decrement:
+            if length <= 1e-6:
+                break
+            length /= 2
+        if there > here - 1e-16 * abs(here) or decrement <= _DECREMENT:
+            return x - step if decrement <= 1e-8 else x
+        x, here = x - length * step, there
+    return x
+
+
+def known_widths(
+    aim: Aim, objective: "Rows | Weighed", x: np.ndarray, matrix: np.ndarray, level: float, seed: int
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Return half the widths that the exact Hessian at x and the exact covariance of scores would give, UNPROTECTED.
+
+    Of the population's and of the sample's minimum, as quantiles of |H⁻¹(b/n + score)| with b from the tilt's law; and
+    those of usual intervals, without a tilt. They are NaN where nothing was tilted, or the loss has several outputs.
+    """
+    n, unknown = objective.problem.n, np.full(len(matrix), np.nan)
+    if not aim.tilts or objective.problem.loss.outputs > 1:
+        return {"population": unknown, "sample": unknown}, unknown
+    inverse = np.linalg.inv(objective.hessian(x))
+    tilts = matrix @ inverse @ tilts_of(aim, _TILTS, seed) / n
+    spread = matrix @ inverse @ score_covariance(objective, x) @ inverse @ matrix.T / n
+    deviation = np.sqrt(np.diag(spread))
+    normal = np.random.default_rng([seed, 7]).standard_normal((len(matrix), _TILTS))
+    both = np.abs(tilts + deviation[:, None] * normal)
+    known = {"population": np.quantile(both, level, axis=1), "sample": np.quantile(np.abs(tilts), level, axis=1)}
+    return known, deviation * float(ndtri((1 + level) / 2))
+
+
+def tilts_of(aim: Aim, count: int, seed: int) -> np.ndarray:
+    """Return draws of the tilt of the sum, one in each column; of the mean of several minima that of their mean."""
+    problem, source = aim.problem, Source(seed)
+    total = np.zeros((problem.dimension, count))
+    for noise, scale in aim.tilts:
+        shape, form = noise.shape(problem), total.shape
+        drawn = source.draw(noise, 1.0, form) if shape.independent else source.draw(noise, 1.0, form, shape)
+        total += scale * noise.units(problem)[:, None] * drawn
+    return total
+
+
+def score_covariance(objective: "Rows | Weighed", x: np.ndarray) -> np.ndarray:
+    """Return the covariance of records' gradients at x, UNPROTECTED."""
+    if isinstance(objective, Weighed):
+        return np.cov(objective.scores(x).T, bias=True)
+    problem, total, square = objective.problem, 0.0, 0.0
+    for features, targets in objective.blocks():
+        scores = features * problem.loss.derivative(features @ x, targets)[:, None]
+        total, square = total + scores.sum(axis=0), square + scores.T @ scores
+    mean = total / problem.n
+    return square / problem.n - np.outer(mean, mean)
 
 
 # What a plan's own budget is multiplied by, where no others are asked for.

@@ -14,7 +14,7 @@ from epsteps.bounds import Bound, ExactError, NoBoundError, Prediction
 from epsteps.bounds.steps import Method, Steps, gd, heavy_ball, nesterov
 from epsteps.budgets import Budget, Expense, mechanisms
 from epsteps.budgets.mechanisms import Mechanism
-from epsteps.methods.intervals.gradients import BASIS, released_gradient, require_covered
+from epsteps.methods.intervals.posterior import BASIS, released_gradient, require_gradients
 from epsteps.methods.intervals.table import Intervals, intervals_for
 from epsteps.plans import notation
 from epsteps.plans.notation import problem_fact
@@ -310,7 +310,7 @@ class StepsPlan(Plan):
 
         The path tells every gradient: it is what a step moved by.
         """
-        require_covered(self.problem, self.sampling.is_full)
+        require_gradients(self.problem, self.sampling.is_full)
         if len(path) != self.iterations + 1:
             raise ValueError(
                 f"there are no intervals without the last step, and of {self.iterations + 1} points here are "

@@ -39,7 +39,7 @@ class Box(Domain, name="Box"):
     low: float | tuple[float, ...] = 0.0
     high: float | tuple[float, ...] = 1.0
     one_hot: tuple[tuple[int, int], ...] = ()
-    numbers: tuple[int, ...] = field(default=(), compare=False)
+    numbers: tuple[int, ...] = field(default=(), compare=False, repr=False)
 
     def __init__(
         self,

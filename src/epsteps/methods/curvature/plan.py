@@ -22,8 +22,7 @@ from epsteps.methods.curvature import (
     require_drawable,
 )
 from epsteps.methods.curvature.sums import ColumnMeans, SecondMoment, column_means
-from epsteps.methods.intervals.gradients import BASIS, released_gradient
-from epsteps.methods.intervals.gradients import require_covered as require_gradients
+from epsteps.methods.intervals.posterior import BASIS, released_gradient, require_gradients
 from epsteps.methods.intervals.table import Intervals, intervals_for
 from epsteps.plans.notation import problem_fact
 from epsteps.plans.plan import Aim, Charge, Conversation, Example, Plan, Published
