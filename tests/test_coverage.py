@@ -21,7 +21,7 @@ def exact_intervals(factor):
     asked = []
 
     def intervals(run, level, target, contrasts):
-        widths = known_widths(run.plan, asked[-1], run.x, np.eye(len(run.x)), level, 5)[0][target]
+        widths = known_widths(run.plan.aim({}), asked[-1], run.x, np.eye(len(run.x)), level, 5)[0][target]
         low, high = run.x - factor * widths, run.x + factor * widths
         return SimpleNamespace(low=low, high=high, kind="measured", names=("a", "b", "c"))
 
@@ -56,7 +56,9 @@ def test_the_tilts_of_the_control_have_the_law_that_a_run_draws():
     X, y = uniform(np.random.default_rng(2), 4000)
     rows = es.Rows(PLAN.problem, X, y)
     models = np.array([es.run(PLAN, rows, seed=seed).x for seed in range(150)])
-    widths = known_widths(PLAN, rows.restated(PLAN.minimised), models.mean(axis=0), np.eye(3), 0.9, 1)[0]["sample"]
+    widths = known_widths(PLAN.aim({}), rows.restated(PLAN.minimised), models.mean(axis=0), np.eye(3), 0.9, 1)[0][
+        "sample"
+    ]
     moved = np.quantile(np.abs(models - models.mean(axis=0)), 0.9, axis=0)
     np.testing.assert_allclose(widths, moved, rtol=0.2)
 

@@ -5,7 +5,9 @@ Nothing here is private.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +19,21 @@ from epsteps.auditing import attacks
 from epsteps.bounds.steps import gd, heavy_ball, multistage, nesterov, restarted_nesterov
 from epsteps.budgets import Budget
 from epsteps.data.rows import Rows
-from epsteps.methods import ObjectivePlan, choice
+from epsteps.methods import choice
+from epsteps.methods.intervals.table import Intervals
 from epsteps.noise import Source
-from epsteps.plans.plan import Plan
+from epsteps.plans.plan import Aim, Plan
 from epsteps.problem import validate
 from epsteps.problem.problem import Problem
 from epsteps.problem.validate import require
-from epsteps.running.run import run
+from epsteps.problem.weighting import Weighting
+from epsteps.running.run import Run, run
 
 Arrays = tuple[np.ndarray, np.ndarray]
 Draw = Callable[[np.random.Generator, int], Arrays]
 TARGETS = ("population", "sample")
 # Records that stand for the population of a function: so many times n, within limits of memory.
 _TIMES, _FEWEST, _MOST_NUMBERS = 100, 1_000_000, 2**26
-# Draws of the tilt for the width that a known Hessian would give.
-_TILTS = 4000
 # Confidence of the bounds on coverage.
 _CONFIDENCE = 0.95
 
@@ -59,10 +61,11 @@ class Population:
 
         return cls(rows, (X, y))
 
-    def minimum(self, minimised: Problem) -> np.ndarray:
-        """Return the minimiser over everybody of what the plan minimises, its ridge and its loss."""
+    def minimum(self, aim: Aim) -> np.ndarray:
+        """Return the minimiser over everybody of what a run minimises: its loss, its weights and its ridge."""
         X, y = self.everybody
-        return minimiser(Rows(replace(minimised, n=len(y)), X, y))
+        aim = aim._replace(problem=replace(aim.problem, n=len(y)))
+        return minimiser(exact(aim, Rows(aim.problem, X, y)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +110,7 @@ class Coverage:
     "measured" or "provable"; ``of_kind`` is the mean coverage of each.
     """
 
-    plan: ObjectivePlan
+    plan: Plan
     level: float
     replications: int
     seed: int
@@ -180,7 +183,7 @@ class Coverage:
 
 
 def coverage(
-    plan: ObjectivePlan,
+    plan: Plan,
     population: Draw | Arrays,
     *,
     replications: int = 300,
@@ -192,12 +195,13 @@ def coverage(
     """Find by simulation how often a plan's intervals cover, before any data: records come from a known population.
 
     Each replication draws n records, runs the plan on them with a seed and asks for its intervals. They are held
-    against the population's minimum and the sample's, both of the loss and the ridge that the plan minimises.
+    against the population's minimum and the sample's, both of what the run minimised: its loss, its weights and its
+    ridge. Where nothing says how samples vary, there are intervals for the sample's minimum alone.
 
     Parameters
     ----------
     plan : Plan
-        A plan with intervals: ``epsteps.plan(problem, budget, release="final", intervals=0.95)``.
+        A plan whose runs give intervals, such as ``epsteps.plan(problem, budget, intervals=0.95)``.
     population : callable or (X, y)
         A function (generator, n) -> (X, y) that draws n records, or arrays, from which rows are drawn with replacement.
         The minimum over a population that is a function is that of 100 n of its records (a million at least).
@@ -222,7 +226,7 @@ def coverage(
 
 
 def replicate(
-    plan: ObjectivePlan,
+    plan: Plan,
     population: Draw | Arrays,
     numbers: Sequence[int],
     *,
@@ -233,64 +237,37 @@ def replicate(
     """Yield the replications with these numbers; they depend on the seed and on their number alone."""
     source = Population.of(population, plan.problem, seed)
     matrix = np.eye(plan.problem.dimension) if contrasts is None else np.asarray(contrasts, dtype=float)
-    truth = matrix @ source.minimum(plan.minimised)
+    aimed, truth = None, np.zeros(0)
     for number in numbers:
         generator = np.random.default_rng([seed, number])
         rows = Rows(plan.problem, *source.draw(generator, plan.problem.n))
         made = run(plan, rows, seed=int(generator.integers(2**31)))
-        exact = rows.restated(plan.minimised)
-        aims = {"population": truth, "sample": matrix @ minimiser(exact)}
-        asked = {target: made.intervals(level=level, target=target, contrasts=contrasts) for target in TARGETS}
-        known, free = known_widths(plan, exact, made.x, matrix, level, number)
+        if (aim := plan.aim(made.extras)) != aimed:  # a plan that buys sizes of the records aims by them
+            aimed, truth = aim, matrix @ source.minimum(aim)
+        objective = exact(aim, rows)
+        wanted = {"population": truth, "sample": matrix @ minimiser(objective)}
+        asked = _asked(made, level, contrasts)
+        known, free = known_widths(aim, objective, made.x, matrix, level, number)
         yield Replication(
-            kind=str(asked["population"].kind),
-            covered={t: (asked[t].low <= aims[t]) & (aims[t] <= asked[t].high) for t in TARGETS},
-            widths={t: (asked[t].high - asked[t].low) / 2 for t in TARGETS},
-            control={t: np.abs(matrix @ made.x - aims[t]) <= known[t] for t in TARGETS},
+            kind=str(asked["sample"].kind),
+            covered={t: (asked[t].low <= wanted[t]) & (wanted[t] <= asked[t].high) for t in asked},
+            widths={t: (asked[t].high - asked[t].low) / 2 for t in asked},
+            control={t: np.abs(matrix @ made.x - wanted[t]) <= known[t] for t in asked},
             known=known,
             free=free,
-            names=tuple(asked["population"].names),
+            names=tuple(asked["sample"].names),
         )
 
 
-def known_widths(
-    plan: ObjectivePlan, rows: Rows, x: np.ndarray, matrix: np.ndarray, level: float, seed: int
-) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Return half the widths that the exact Hessian at x and the exact covariance of scores would give, UNPROTECTED.
-
-    Of the population's and of the sample's minimum, as quantiles of |H⁻¹(b/n + score)| with b from the tilt's law; and
-    those of usual intervals, without a tilt.
-    """
-    n, inverse = rows.problem.n, np.linalg.inv(rows.hessian(x))
-    tilts = matrix @ inverse @ tilts_of(plan, _TILTS, seed) / n
-    spread = matrix @ inverse @ score_covariance(rows, x) @ inverse @ matrix.T / n
-    deviation = np.sqrt(np.diag(spread))
-    normal = np.random.default_rng([seed, 7]).standard_normal((len(matrix), _TILTS))
-    both = np.abs(tilts + deviation[:, None] * normal)
-    known = {"population": np.quantile(both, level, axis=1), "sample": np.quantile(np.abs(tilts), level, axis=1)}
-    return known, deviation * float(ndtri((1 + level) / 2))
+def _asked(made: Run, level: float, contrasts: np.ndarray | None) -> dict[str, Intervals]:
+    """Return the intervals for both minima, or for the sample's alone where nothing says how samples vary."""
+    found = {"sample": made.intervals(level=level, target="sample", contrasts=contrasts)}
+    with suppress(ValueError):
+        found["population"] = made.intervals(level=level, target="population", contrasts=contrasts)
+    return found
 
 
-def tilts_of(plan: ObjectivePlan, count: int, seed: int) -> np.ndarray:
-    """Return draws of the tilt of the sum, one in each column, of the law of the plan's last release."""
-    noise, problem = plan.noise, plan.problem
-    shape, source = noise.shape(problem), Source(seed)
-    form = (problem.dimension, count)
-    drawn = source.draw(noise, 1.0, form) if shape.independent else source.draw(noise, 1.0, form, shape)
-    return plan.scales[-1] * noise.units(problem)[:, None] * drawn
-
-
-def score_covariance(rows: Rows, x: np.ndarray) -> np.ndarray:
-    """Return the covariance of records' gradients at x, UNPROTECTED."""
-    problem, total, square = rows.problem, 0.0, 0.0
-    for features, targets in rows.blocks():
-        scores = features * problem.loss.derivative(features @ x, targets)[:, None]
-        total, square = total + scores.sum(axis=0), square + scores.T @ scores
-    mean = total / problem.n
-    return square / problem.n - np.outer(mean, mean)
-
-
-def collected(plan: ObjectivePlan, found: Sequence[Replication], *, level: float, seed: int = 1) -> Coverage:
+def collected(plan: Plan, found: Sequence[Replication], *, level: float, seed: int = 1) -> Coverage:
     """Return what replications say together."""
     kinds = {kind: [r for r in found if r.kind == kind] for kind in sorted({r.kind for r in found})}
     return Coverage(
@@ -298,13 +275,22 @@ def collected(plan: ObjectivePlan, found: Sequence[Replication], *, level: float
         level=level,
         replications=len(found),
         seed=seed,
-        rows={target: _table(found, target) for target in TARGETS},
+        rows={target: _table(given, target) for target in TARGETS if (given := _given(found, target))},
         kinds={kind: len(some) for kind, some in kinds.items()},
         of_kind={
-            kind: {target: float(np.mean([r.covered[target] for r in some])) for target in TARGETS}
+            kind: {
+                target: float(np.mean([r.covered[target] for r in given]))
+                for target in TARGETS
+                if (given := _given(some, target))
+            }
             for kind, some in kinds.items()
         },
     )
+
+
+def _given(found: Sequence[Replication], target: str) -> list[Replication]:
+    """Return the replications that gave intervals for this target."""
+    return [replication for replication in found if target in replication.covered]
 
 
 def _table(found: Sequence[Replication], target: str) -> tuple[CoverageRow, ...]:
@@ -327,27 +313,127 @@ def _table(found: Sequence[Replication], target: str) -> tuple[CoverageRow, ...]
     )
 
 
+# Draws of the tilt for the width that a known Hessian would give.
+_TILTS = 4000
 # Of the Newton decrement, which is about twice what F still lies above its minimum.
 _DECREMENT = 1e-20
 _NEWTON_STEPS = 200
 
 
-def minimiser(rows: Rows) -> np.ndarray:
-    """Return the x at which F is least, up to rounding: UNPROTECTED, for experiments."""
-    x = np.zeros(rows.problem.dimension)
-    here = float(rows.value(x))
+def exact(aim: Aim, rows: Rows) -> "Rows | Weighed":
+    """Return the objective of a run over these records: as ``Rows`` have it, or with weights for long ones."""
+    rows = rows.restated(aim.problem)
+    return rows if aim.weighting is None else Weighed(rows, aim.weighting)
+
+
+@dataclass(frozen=True, eq=False)
+class Weighed:
+    """The mean of v loss(s u'x) and the ridge: value, gradient and Hessian, UNPROTECTED. For one output."""
+
+    rows: Rows
+    weighting: Weighting
+
+    @property
+    def problem(self) -> Problem:
+        """The loss and the ridge."""
+        return self.rows.problem
+
+    @cached_property
+    def records(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Shortened features s u, with the intercept's column, encoded targets, and weights v."""
+        measure, parts = self.weighting.measure(self.problem), []
+        steps = measure.most / float(self.problem.units.max())
+        for features, targets in self.rows.blocks():
+            lengths = np.abs(features * steps) ** self.weighting.norm
+            shares = measure.shares(lengths.sum(axis=1))
+            parts.append((features * shares.shortening[:, None], targets, shares.weights / self.weighting.mean))
+        u, y, v = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return u, y, v
+
+    def value(self, x: np.ndarray) -> float:
+        """Return F at x."""
+        u, y, v = self.records
+        losses = self.problem.loss.total((u @ x)[None, :], y[None, :])
+        return float(v @ losses) / len(y) + 0.5 * self.problem.ridge * float(x @ x)
+
+    def gradient(self, x: np.ndarray) -> np.ndarray:
+        """Return the gradient of F at x."""
+        return self.scores(x).mean(axis=0) + self.problem.ridge * x
+
+    def scores(self, x: np.ndarray) -> np.ndarray:
+        """Return each record's gradient."""
+        u, y, v = self.records
+        return u * (v * self.problem.loss.derivative(u @ x, y))[:, None]
+
+    def hessian(self, x: np.ndarray) -> np.ndarray:
+        """Return the Hessian of F at x."""
+        u, y, v = self.records
+        bends = v * self.problem.loss.second(u @ x, y)
+        return (u.T * bends) @ u / len(y) + self.problem.ridge * np.eye(len(x))
+
+
+def minimiser(objective: Any) -> np.ndarray:
+    """Return the x at which F is least, up to rounding, of ``Rows`` or what is like them: UNPROTECTED."""
+    x = np.zeros(objective.problem.dimension)
+    here = float(objective.value(x))
     for _ in range(_NEWTON_STEPS):
-        gradient = rows.gradient(x)
-        hessian = rows.hessian(x)
+        gradient = objective.gradient(x)
+        hessian = objective.hessian(x)
         step = cho_solve(cho_factor(hessian + 1e-14 * np.trace(hessian) / len(x) * np.eye(len(x))), gradient)
         decrement = float(gradient @ step)
         length = 1.0
-        while (there := float(rows.value(x - length * step))) > here - 0.25 * length * decrement and length > 1e-6:
+        while (there := float(objective.value(x - length * step))) > here - 0.25 * length * decrement:
+            if length <= 1e-6:
+                break
             length /= 2
         if there > here - 1e-16 * abs(here) or decrement <= _DECREMENT:
             return x - step if decrement <= 1e-8 else x
         x, here = x - length * step, there
     return x
+
+
+def known_widths(
+    aim: Aim, objective: "Rows | Weighed", x: np.ndarray, matrix: np.ndarray, level: float, seed: int
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Return half the widths that the exact Hessian at x and the exact covariance of scores would give, UNPROTECTED.
+
+    Of the population's and of the sample's minimum, as quantiles of |H⁻¹(b/n + score)| with b from the tilt's law; and
+    those of usual intervals, without a tilt. They are NaN where nothing was tilted, or the loss has several outputs.
+    """
+    n, unknown = objective.problem.n, np.full(len(matrix), np.nan)
+    if not aim.tilts or objective.problem.loss.outputs > 1:
+        return {"population": unknown, "sample": unknown}, unknown
+    inverse = np.linalg.inv(objective.hessian(x))
+    tilts = matrix @ inverse @ tilts_of(aim, _TILTS, seed) / n
+    spread = matrix @ inverse @ score_covariance(objective, x) @ inverse @ matrix.T / n
+    deviation = np.sqrt(np.diag(spread))
+    normal = np.random.default_rng([seed, 7]).standard_normal((len(matrix), _TILTS))
+    both = np.abs(tilts + deviation[:, None] * normal)
+    known = {"population": np.quantile(both, level, axis=1), "sample": np.quantile(np.abs(tilts), level, axis=1)}
+    return known, deviation * float(ndtri((1 + level) / 2))
+
+
+def tilts_of(aim: Aim, count: int, seed: int) -> np.ndarray:
+    """Return draws of the tilt of the sum, one in each column; of the mean of several minima that of their mean."""
+    problem, source = aim.problem, Source(seed)
+    total = np.zeros((problem.dimension, count))
+    for noise, scale in aim.tilts:
+        shape, form = noise.shape(problem), total.shape
+        drawn = source.draw(noise, 1.0, form) if shape.independent else source.draw(noise, 1.0, form, shape)
+        total += scale * noise.units(problem)[:, None] * drawn
+    return total
+
+
+def score_covariance(objective: "Rows | Weighed", x: np.ndarray) -> np.ndarray:
+    """Return the covariance of records' gradients at x, UNPROTECTED."""
+    if isinstance(objective, Weighed):
+        return np.cov(objective.scores(x).T, bias=True)
+    problem, total, square = objective.problem, 0.0, 0.0
+    for features, targets in objective.blocks():
+        scores = features * problem.loss.derivative(features @ x, targets)[:, None]
+        total, square = total + scores.sum(axis=0), square + scores.T @ scores
+    mean = total / problem.n
+    return square / problem.n - np.outer(mean, mean)
 
 
 # What a plan's own budget is multiplied by, where no others are asked for.

@@ -54,7 +54,7 @@ def terms_of(
     if len(order) > 1:
         names = [f"{label}: {name}" for label in labels for name in names]
     single = len(order) == 1
-    categories = problem.domain.one_hot if single else ()
+    categories = problem.domain.categories if single else ()
     return Terms(names, rows, np.tile(offset, len(order)), categories, problem.intercept and single)
 
 

@@ -28,11 +28,12 @@ from epsteps.budgets import Budget, Cost, Epsilon, Pure, Rho, mechanisms
 from epsteps.budgets.costs import Certified
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.methods.bought import Quantile, Radius, Spread, price, quantile
+from epsteps.methods.intervals.posterior import Released, Tilts
 from epsteps.methods.intervals.table import Intervals
 from epsteps.methods.minimum import LONG, Minimised, Minimum
 from epsteps.methods.objective import HELD_SHARES, ObjectivePlan, Sought, plan_objective, planned
 from epsteps.plans import notation
-from epsteps.plans.plan import Charge, Conversation, Example, Plan, Published
+from epsteps.plans.plan import Aim, Charge, Conversation, Example, Plan, Published
 from epsteps.plans.utility import Typical, Utility, held_bias
 from epsteps.problem import limits, validate
 from epsteps.problem.losses import PseudoHuber, Squared
@@ -118,6 +119,22 @@ class WeightedPlan(ObjectivePlan):
     def objective(self) -> Minimised:
         """What is minimised, but for a tilt."""
         return Minimised(self.problem, self.ridge, self.weighting)
+
+    def released(self, x: np.ndarray, extras: dict[str, np.ndarray], *tilts: Tilts) -> Released:
+        """Return what intervals are computed from. No record counts more than 1/mean, and none more than it is curved.
+
+        So slopes vary at most 1/mean times as much as the sum is curved, if the model holds: v² slope² against v s'.
+        Shortened margins are nearer to 0 than the model's, and the mean of their slopes' squares is below their s'.
+        """
+        return replace(super().released(x, extras, *tilts), largest=1 / self.objective.mean)
+
+    @property
+    def changes(self) -> list[str]:
+        """In what else than the ridge the minimised objective differs from the declared one, in words."""
+        if self.weighting is None:
+            return super().changes
+        weights = f"less weight for records beyond the L{self.weighting.norm} norm {self.weighting.radius:.3g}"
+        return [*super().changes, weights]
 
 
 def _length(radii: dict[int, float], problem: Problem) -> float | None:
@@ -373,14 +390,25 @@ class AdaptivePlan(Plan):
 
     def intervals(
         self,
-        x: np.ndarray,
+        path: np.ndarray,
         extras: dict[str, np.ndarray],
         draw: Callable[..., np.ndarray],
         generator: Generator,
         **asked: Any,
     ) -> Intervals:
-        """Return intervals for the minimum of the objective that was chosen: see ``Run.intervals``."""
-        return self.decided(extras).intervals(x, {}, draw, generator, **asked)
+        """Return intervals for the minimum of the objective that was chosen: see ``Run.intervals``.
+
+        It has the cap and the weights that were chosen, and the result says so. Slopes that are capped are those of no
+        likelihood, so that there is nothing then to say how samples vary: intervals are for the sample's minimum.
+        """
+        plan = self.decided(extras)
+        capped = plan.problem.loss.slope < self.problem.loss.slope
+        changes = [*([f"slopes up to {plan.problem.loss.slope:.3g}"] if capped else []), *plan.changes]
+        return plan.intervals(path, {}, draw, generator, changes=changes, **asked)
+
+    def aim(self, extras: dict[str, np.ndarray]) -> Aim:
+        """Return the objective that was chosen."""
+        return self.decided(extras).aim({})
 
     def examples(self) -> list[Example]:
         """Return the requests of a run on records of a usual length."""

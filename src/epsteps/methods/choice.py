@@ -76,8 +76,9 @@ def plan(
         "output" (noise on the minimum), "statistics" (noisy sufficient statistics, for squared loss); "sequential" (two
         tilted minima, both published), "curvature" (a private second moment, then three gradients), "descent"
         (Nesterov's method with noise of the domain's shape, scaled at each point); or "auto", which is the default
-        where ``release`` is given. "objective" takes ``intervals=0.95``, which buys what intervals for the coefficients
-        need, and ``robust=True`` with it.
+        where ``release`` or ``intervals`` is given. "objective" takes ``intervals=0.95``, which buys what measured
+        intervals for the coefficients need, and ``robust=True`` with it; no other method does, so that "auto" is then
+        "objective". Others give upper bounds, for nothing (``Run.intervals``).
     release : "final" or "iterates", optional
         What is published: the last model alone, or every point that is released along the way. The less, the more
         accurate: "auto" chooses among more methods for the former. What stays private then is on the plan's page: of
@@ -95,7 +96,7 @@ def plan(
     if budget.amount > _LARGEST_AMOUNT:
         raise ValueError(f"a plan may spend at most {_LARGEST_AMOUNT:g}, got {budget}: so much promises nothing.")
     if method is None:
-        method = nesterov if release is None else "auto"
+        method = nesterov if release is None and options.get("intervals") in (None, False) else "auto"
     if callable(method):
         _require_known(options, method)
         return plan_steps(problem, budget, method, **options)
@@ -123,7 +124,10 @@ def _require_known(options: dict[str, Any], method: Method | str) -> None:
         if option not in (known := options_of(method)):
             name = method if isinstance(method, str) else method.__name__
             if option in ("intervals", "robust"):
-                raise TypeError(f"method {name!r} gives no intervals: use method='objective' for them.")
+                raise TypeError(
+                    f"method {name!r} buys no intervals: use method='objective', which publishes the last model alone, "
+                    f"or leave {option} out, and ask the run for what is proved."
+                )
             raise TypeError(f"method {name!r} has no option {option!r}: it takes {', '.join(known) or 'none'}.")
 
 

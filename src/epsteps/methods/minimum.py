@@ -10,6 +10,7 @@ import numpy as np
 from epsteps.budgets import Cost, Epsilon, mechanisms
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.methods import minima
+from epsteps.plans.plan import Aim
 from epsteps.plans.requests import Draw, Records, Request
 from epsteps.problem import limits, validate
 from epsteps.problem.grid import added
@@ -502,3 +503,7 @@ class OfMinimum:
         if self.objective.weighting is not None:
             raise ValueError("an objective with weights is no problem of its own: ask the plan's objective.")
         return self.objective.stated
+
+    def aim(self, extras: dict[str, np.ndarray]) -> Aim:
+        """Return what is minimised, but for a tilt: what intervals are for."""
+        return Aim(self.objective.stated, self.objective.weighting)

@@ -15,8 +15,8 @@ from epsteps.budgets.conversions import gaussian_mu
 from epsteps.budgets.corners import GAUSSIAN, Corners, composed
 from epsteps.budgets.mechanisms import KNorm, Mechanism
 from epsteps.methods import minima
-from epsteps.methods.intervals.posterior import Released, Tilts
-from epsteps.methods.intervals.table import Contrasts, Intervals, coefficient_names, intervals_of
+from epsteps.methods.intervals.posterior import Released, Tilts, ball_draws, noise_of
+from epsteps.methods.intervals.table import Intervals, intervals_for
 from epsteps.methods.minimum import (
     LEAST_BITS,
     LONG,
@@ -34,7 +34,7 @@ from epsteps.methods.minimum import (
 )
 from epsteps.plans import notation
 from epsteps.plans.notation import problem_fact
-from epsteps.plans.plan import Charge, Conversation, OverspentError, Plan, Published
+from epsteps.plans.plan import Aim, Charge, Conversation, OverspentError, Plan, Published
 from epsteps.plans.utility import Typical, Utility, held_bias, least_of, ridge_bias, ridges
 from epsteps.problem import limits, validate
 from epsteps.problem.losses import Loss, Squared
@@ -263,53 +263,57 @@ class ObjectivePlan(OfMinimum, Plan):
             models.append(self.weights @ np.array(models[-len(self.scales) :]))
         return Published(np.array(models))
 
-    def released(self, x: np.ndarray, extras: dict[str, np.ndarray], tilts: Tilts) -> Released:
-        """Return what intervals are computed from: the published model alone, and the laws of its noise."""
-        if len(self.minima) > 1:
-            raise ValueError("intervals are for one minimum, and this plan publishes several.")
+    def released(self, x: np.ndarray, extras: dict[str, np.ndarray], *tilts: Tilts) -> Released:
+        """Return what intervals are computed from: the published model alone, and the laws of its noise.
+
+        There are draws of each minimum's tilt, times what it counts in their mean.
+        """
+        outputs = self.weights * self.output_scales
         return Released(
             x=x,
             n=self.problem.n,
             ridge=self.ridge,
-            tilts=tilts,
-            output_scale=self.output_scales[0],
+            tilts=tilts[-1],
+            earlier=tilts[:-1],
+            output_scale=float(outputs[-1]),
+            moves=partial(ball_draws, outputs[:-1], self.problem.dimension) if len(outputs) > 1 else None,
             slack=self.objective.radius(self.tolerance),
             likelihood=self.problem.loss.is_likelihood,
         )
 
+    def aim(self, extras: dict[str, np.ndarray]) -> Aim:
+        """Return what is minimised, but for a tilt, and the tilts: what intervals are for."""
+        sizes = (self.weights * self.scales).tolist()
+        return super().aim(extras)._replace(tilts=tuple((self.noise, size) for size in sizes))
+
+    @property
+    def changes(self) -> list[str]:
+        """In what else than the ridge the minimised objective differs from the declared one, in words."""
+        name = type(self.problem.loss).__name__
+        return [f"{name} loss in the place of {self.instead_of}"] if self.instead_of else []
+
     def intervals(
         self,
-        x: np.ndarray,
+        path: np.ndarray,
         extras: dict[str, np.ndarray],
         draw: Callable[..., np.ndarray],
         generator: Generator,
         *,
         level: float | None = None,
-        target: str | None = None,
-        contrasts: Contrasts = None,
-        names: Sequence[str] | None = None,
+        changes: Sequence[str] | None = None,
+        **asked: Any,
     ) -> Intervals:
-        """Return intervals for a published model's coefficients, from published numbers alone."""
-        problem = self.problem
+        """Return intervals for a published model's coefficients, from published numbers alone: see ``Run.intervals``.
 
-        def tilts(_: Generator, count: int) -> np.ndarray:
-            shape = (problem.dimension, count)
-            drawn = draw(self.noise, self.scales[0] / problem.n, shape, self.noise.shape(problem))
-            return (drawn * self.noise.units(problem)[:, None]).T
-
-        released = self.released(x, extras, tilts)
-        single = problem.loss.outputs == 1
-        return intervals_of(
-            released,
-            generator,
-            names=coefficient_names(problem) if names is None else names,
-            level=self.usual_level if level is None else level,
-            target=target or ("population" if released.has_sampling else "sample"),
-            contrasts=contrasts,
-            categories=problem.domain.one_hot if single else (),
-            intercept=problem.intercept and single,
-            asked_ridge=problem.ridge,
-        )
+        Of several minima of one ridge, whose mean is the model, they are for the minimum without noise of all.
+        ``changes`` take the place of the plan's own.
+        """
+        sizes = self.weights * self.scales / self.problem.n
+        tilts = (noise_of(draw, self.noise, self.problem, size) for size in sizes.tolist())
+        released = self.released(path[-1], extras, *tilts)
+        asked |= {"asked_ridge": self.problem.ridge, "changes": self.changes if changes is None else changes}
+        level = self.usual_level if level is None else level
+        return intervals_for(self.problem, released, generator, level=level, **asked)
 
     @property
     def facts(self) -> dict[str, str]:

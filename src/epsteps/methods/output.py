@@ -4,12 +4,16 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
 from epsteps.budgets import Budget, mechanisms
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.methods import minima
+from epsteps.methods.intervals.posterior import Released
+from epsteps.methods.intervals.table import Intervals, intervals_for
 from epsteps.methods.minimum import (
     LEAST_BITS,
     LONG,
@@ -29,6 +33,8 @@ from epsteps.problem import limits, validate
 from epsteps.problem.problem import Problem
 from epsteps.problem.rounding import down, up
 
+# What intervals follow from, in words.
+_BASIS = "the law of the noise on the minimum, and for the population from the ridge"
 # The noise of a point: pure, and Gaussian.
 _NAMES = ("l2", "gaussian")
 # The solver's tolerance as a share of one record's gradient: what it adds to the noise, and the most that it may add.
@@ -128,6 +134,29 @@ class OutputPlan(OfMinimum, Plan):
         """Publish the minimum, as the one row of a path."""
         model = yield self.minimum
         return Published(model[None, :])
+
+    def intervals(
+        self,
+        path: np.ndarray,
+        extras: dict[str, np.ndarray],
+        draw: Callable[..., np.ndarray],
+        generator: Generator,
+        **asked: Any,
+    ) -> Intervals:
+        """Return intervals for the minimum: see ``Run.intervals``. Noise of a known law separates the model from it."""
+        d, is_ball = self.problem.dimension, self.noise.kind.is_pure
+        released = Released(
+            x=path[-1],
+            n=self.problem.n,
+            ridge=self.ridge,
+            tilts=lambda _, count: np.zeros((count, d)),
+            output_scale=self.scale if is_ball else 0.0,
+            moves=None if is_ball else lambda generator, count: self.scale * generator.standard_normal((count, d)),
+            slack=self.objective.radius(self.tolerance),
+            likelihood=self.problem.loss.is_likelihood,
+        )
+        asked |= {"asked_ridge": self.problem.ridge, "basis": _BASIS}
+        return intervals_for(self.problem, released, generator, **asked)
 
     @property
     def facts(self) -> dict[str, str]:

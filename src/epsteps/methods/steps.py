@@ -1,18 +1,21 @@
 """The paper's methods: gradient steps with noise, and the split of the budget over them with the smallest bound."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.random import Generator
 
 from epsteps import bounds
 from epsteps.bounds import Bound, ExactError, NoBoundError, Prediction
 from epsteps.bounds.steps import Method, Steps, gd, heavy_ball, nesterov
 from epsteps.budgets import Budget, Expense, mechanisms
 from epsteps.budgets.mechanisms import Mechanism
+from epsteps.methods.intervals.posterior import BASIS, released_gradient, require_gradients
+from epsteps.methods.intervals.table import Intervals, intervals_for
 from epsteps.plans import notation
 from epsteps.plans.notation import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Plan, Published
@@ -294,6 +297,32 @@ class StepsPlan(Plan):
             gradient = yield self._request(t, path[t] + steps.gamma[t] * drift)
             path[t + 1] = path[t] + steps.beta[t] * drift - steps.alpha[t] * gradient
         return Published(path)
+
+    def intervals(
+        self,
+        path: np.ndarray,
+        extras: dict[str, np.ndarray],
+        draw: Callable[..., np.ndarray],
+        generator: Generator,
+        **asked: Any,
+    ) -> Intervals:
+        """Return intervals for the minimum, from the last gradient and its noise: see ``Run.intervals``.
+
+        The path tells every gradient: it is what a step moved by.
+        """
+        require_gradients(self.problem, self.sampling.is_full)
+        if len(path) != self.iterations + 1:
+            raise ValueError(
+                f"there are no intervals without the last step, and of {self.iterations + 1} points here are "
+                f"{len(path)}. Ask the run itself, or use method='objective', with intervals=0.95."
+            )
+        t, steps = self.iterations - 1, self.steps
+        drift = np.zeros_like(path[t]) if t == 0 or steps.restart[t] else path[t] - path[t - 1]
+        request = self._request(t, (path[t] + steps.gamma[t] * drift)[:, None])
+        gradient = (path[t] + steps.beta[t] * drift - path[t + 1]) / steps.alpha[t]
+        released = released_gradient(draw, request, gradient, path[-1])
+        asked |= {"asked_ridge": self.declared.ridge, "basis": BASIS}
+        return intervals_for(self.problem, released, generator, **asked)
 
     def _request(self, t: int, point: np.ndarray) -> Gradient:
         return self._gradients.request(point, self.scale_at(t, point) * self.batch, self.slope_at(point), t)

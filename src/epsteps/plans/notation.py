@@ -153,10 +153,14 @@ def budget_from_dict(content: dict[str, Any]) -> Budget:
 
 
 def _to_dict(value: Any, kinds: Kinds) -> dict[str, Any]:
-    """Return a small dataclass as the name of its kind and its fields."""
+    """Return a small dataclass as the name of its kind and its fields.
+
+    Fields that do not tell equals apart are left out where they say nothing.
+    """
     if (name := kinds.name_of(value)) is None:
         raise TypeError(f"a plan with {value!r} cannot be written: JSON knows the library's own kinds only.")
-    return {"type": name} | {entry.name: plain(getattr(value, entry.name)) for entry in fields(value)}
+    written = (entry.name for entry in fields(value) if entry.compare or getattr(value, entry.name))
+    return {"type": name} | {field: plain(getattr(value, field)) for field in written}
 
 
 def _from_dict(content: dict[str, Any], kinds: Kinds) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.random import Generator as Random
 
 from epsteps.budgets import Budget, Cost, mechanisms
+from epsteps.budgets.mechanisms import Mechanism
 from epsteps.plans import notation
 from epsteps.plans import notation as page
 from epsteps.plans.notation import PlanFormatError
@@ -18,10 +19,23 @@ from epsteps.plans.utility import Typical, Utility
 from epsteps.problem.problem import Problem
 from epsteps.problem.rounding import down
 from epsteps.problem.sampling import FULL, Sampling
+from epsteps.problem.weighting import Weighting
 
 
 class OverspentError(PlanFormatError):
     """The scales of a plan spend more than its budget: no certificate follows from them."""
+
+
+class Aim(NamedTuple):
+    """The objective whose minimum a run is near, without noise; and the tilts that moved it, where it was tilted.
+
+    A problem, with weights for long records if it has any; noise and scale of each tilt of the sum, times what its
+    minimum counts in the model.
+    """
+
+    problem: Problem
+    weighting: Weighting | None = None
+    tilts: tuple[tuple[Mechanism, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -78,6 +92,8 @@ class Plan:
     reads: ClassVar[tuple[type[Request], ...]] = (Gradient,)
     # Whether a seeded run may be an experiment in floats.
     has_floats: ClassVar[bool] = False
+    # Whether a model's file must have what is published besides; files of before have not all of it.
+    needs_besides: ClassVar[bool] = True
 
     problem: Problem
     budget: Budget
@@ -145,7 +161,7 @@ class Plan:
 
     def intervals(
         self,
-        x: np.ndarray,
+        path: np.ndarray,
         extras: dict[str, np.ndarray],
         draw: Callable[..., np.ndarray],
         generator: Random,
@@ -157,9 +173,14 @@ class Plan:
     ) -> Any:
         """Return intervals for a published model's coefficients, from published numbers alone: see ``Run.intervals``.
 
-        ``draw`` draws noise of a mechanism's law, and the generator other numbers, from a public seed.
+        ``path`` has all published points, the model as the last, and ``extras`` what else was published. ``draw``
+        draws noise of a mechanism's law, and the generator other numbers, from a public seed.
         """
         raise ValueError(f"{self.method} gives no intervals. Use method='objective', with intervals=0.95.")
+
+    def aim(self, extras: dict[str, np.ndarray]) -> Aim:
+        """Return what a run that published this minimised, without noise: what intervals are for."""
+        return Aim(self.problem)
 
     @property
     def guessed_half_width(self) -> float | None:

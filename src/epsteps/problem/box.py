@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -27,6 +27,9 @@ class Box(Domain, name="Box"):
     one_hot : sequence of (start, stop)
         Ranges of columns with the indicators of one category each: not negative, and together at most 1, whatever
         ``low`` and ``high`` say.
+    numbers : sequence of int
+        Columns of such blocks that hold a number: beside it stands the indicator that it is missing. The set is the
+        same with them and without, and so are boxes: they say what columns mean, for intervals of coefficients.
 
     >>> box = Box(0, 1, one_hot=[(2, 5)])
     >>> box.size(1, d=5), box.body(5)
@@ -36,11 +39,22 @@ class Box(Domain, name="Box"):
     low: float | tuple[float, ...] = 0.0
     high: float | tuple[float, ...] = 1.0
     one_hot: tuple[tuple[int, int], ...] = ()
+    numbers: tuple[int, ...] = field(default=(), compare=False, repr=False)
 
-    def __init__(self, low: _Bound = 0.0, high: _Bound = 1.0, one_hot: Sequence[Sequence[int]] = ()) -> None:
+    def __init__(
+        self,
+        low: _Bound = 0.0,
+        high: _Bound = 1.0,
+        one_hot: Sequence[Sequence[int]] = (),
+        numbers: Sequence[int] = (),
+    ) -> None:
         object.__setattr__(self, "low", _checked_ends("low", low))
         object.__setattr__(self, "high", _checked_ends("high", high))
         object.__setattr__(self, "one_hot", _checked_blocks(one_hot))
+        listed = tuple(sorted({validate.integer("numbers", column, low=0) for column in numbers}))
+        if not all(any(column in range(*block) for block in self.one_hot) for column in listed):
+            raise ValueError(f"numbers must be columns of the blocks in one_hot, got {listed!r}.")
+        object.__setattr__(self, "numbers", listed)
         columns = {len(ends) for ends in (self.low, self.high) if isinstance(ends, tuple)}
         if len(columns) > 1:
             raise ValueError(f"low and high must have the same length, got {sorted(columns)}.")
@@ -54,6 +68,11 @@ class Box(Domain, name="Box"):
         if isinstance(self.low, tuple) or isinstance(self.high, tuple):
             return f"a box of {np.size(self.low) if isinstance(self.low, tuple) else np.size(self.high)} ranges{blocks}"
         return f"the box [{self.low:g}, {self.high:g}]^d{blocks}"
+
+    @property
+    def categories(self) -> tuple[tuple[int, int], ...]:
+        """The blocks without a number: ranges of columns that are the levels of one category each."""
+        return tuple(block for block in self.one_hot if not any(column in range(*block) for column in self.numbers))
 
     def require(self, d: int) -> None:
         """Raise unless the box has d columns."""

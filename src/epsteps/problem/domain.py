@@ -61,6 +61,8 @@ class Domain(ABC):
     kinds: ClassVar["Kinds[Domain]"] = Kinds("domain")
     # Ranges of columns with the indicators of one category each: not negative, and together at most 1.
     one_hot: tuple[tuple[int, int], ...] = ()
+    # Columns of such ranges that hold a number, beside the indicator that it is missing.
+    numbers: tuple[int, ...] = ()
     # Whether records lie around 0, so that nothing is ever taken off their features.
     is_centred: ClassVar[bool] = False
 
@@ -68,6 +70,11 @@ class Domain(ABC):
         super().__init_subclass__()
         if name is not None:
             Domain.kinds.add(name, cls)
+
+    @property
+    def categories(self) -> tuple[tuple[int, int], ...]:
+        """Ranges of columns that are the levels of one category each: of a complete record, one of them is 1."""
+        return self.one_hot
 
     @abstractmethod
     def units(self, d: int) -> np.ndarray:

@@ -75,7 +75,9 @@ class Run:
         """Return intervals for the coefficients of a minimum, or for contrasts: computed from what was published.
 
         They are measured where the plan bought curvature (``intervals=0.95``) and what was released of it supports
-        them, and otherwise upper bounds that are proved from the ridge alone. Nothing is spent, and no record is read.
+        them, and otherwise upper bounds that are proved: from the ridge alone and the law of the noise on a minimum, or
+        on the last gradient where all were published. Nothing is spent, and no record is read. Where nothing is proved,
+        it raises ``ValueError`` and says what to use.
 
         Parameters
         ----------
@@ -96,7 +98,7 @@ class Run:
             raise ValueError(f"intervals are for one run, and here are {self.repetitions}. Leave repetitions out.")
         generator = public_generator(validate.integer("seed", seed, low=0))
         asked = {"level": level, "target": target, "contrasts": contrasts, "names": names}
-        return self.plan.intervals(self.x, self.extras, partial(drawn_publicly, generator), generator, **asked)
+        return self.plan.intervals(self.path, self.extras, partial(drawn_publicly, generator), generator, **asked)
 
 
 def drawn_publicly(

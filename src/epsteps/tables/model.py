@@ -107,7 +107,8 @@ class Model:
         object.__setattr__(self, "points", points)
         besides = {name: np.array(values, dtype=float) for name, values in self.besides.items()}
         shapes = {name: values.shape for name, values in besides.items()}
-        if shapes != self.plan.besides or not all(np.all(np.isfinite(values)) for values in besides.values()):
+        lacks = shapes != self.plan.besides and (bool(shapes) or self.plan.needs_besides)
+        if lacks or not all(np.all(np.isfinite(values)) for values in besides.values()):
             raise ValueError(
                 f"the plan publishes {self.plan.besides} besides, of finite numbers, and here is {shapes}."
             )
@@ -204,13 +205,13 @@ def require_measurable(plan: Plan, schema: Schema) -> None:
     """Raise where curvature would be bought that measures nothing.
 
     A number with an indicator for what is missing is a block of two columns to the domain, as a category of two levels
-    is; a record whose value is known has no level there, and would count as 0.
+    is. A plan of before does not tell them apart: a record whose value is known would have no level there, and count as
+    0.
     """
-    names = [name for name, column in schema.features.items() if getattr(column, "missing", False)]
-    if "curvature" in plan.besides and names:
+    if "curvature" in plan.besides and plan.problem.domain.categories != schema.categories:
         raise ValueError(
-            f"intervals are not measured with columns that have missing=True, here {', '.join(names)}. Declare them "
-            "without it (what is missing then counts as the lower end), or leave intervals out: nothing was charged."
+            "the plan takes numbers that have missing=True for categories, and would measure nothing: it was made by "
+            "an earlier version, or not with the schema's domain. Make it anew: nothing was charged."
         )
 
 

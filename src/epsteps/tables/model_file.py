@@ -159,7 +159,7 @@ def intervals(model: Model) -> dict[str, Any]:
     try:
         if len(model.terms.names) > _MOST_INTERVALS:
             raise ValueError(f"there are more than {_MOST_INTERVALS} numbers. Ask for contrasts of them.")
-        found = model.intervals(target=None if model.besides else "sample", contrasts=_levels(model))
+        found = model.intervals(target=None if "curvature" in model.besides else "sample", contrasts=_levels(model))
     except (ValueError, ArithmeticError) as error:  # no interval may lose a model that was paid for
         return {"reason": _line(str(error)), "rows": []}
     numbers = ("coef", "low", "high", "stderr", "privacy")

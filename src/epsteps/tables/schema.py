@@ -128,12 +128,13 @@ class Schema:
 
         A column counts as one in every norm of a record, however many categories it has.
         """
-        blocks, start = [], 0
+        blocks, numbers, start = [], [], 0
         for column in self.features.values():
             if column.width > 1:
                 blocks.append((start, start + column.width))
+                numbers += [start] if column.classes is None else []
             start += column.width
-        return Box(0.0, 1.0, one_hot=blocks)
+        return Box(0.0, 1.0, one_hot=blocks, numbers=numbers)
 
     @property
     def categories(self) -> tuple[tuple[int, int], ...]:

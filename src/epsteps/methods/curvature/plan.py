@@ -1,10 +1,13 @@
 """The plan of curvature first: moments, one second moment and a few gradients are released, and all is published."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
 from epsteps.budgets import Budget, Cost, Epsilon, mechanisms
 from epsteps.budgets.mechanisms import Mechanism
@@ -19,8 +22,10 @@ from epsteps.methods.curvature import (
     require_drawable,
 )
 from epsteps.methods.curvature.sums import ColumnMeans, SecondMoment, column_means
+from epsteps.methods.intervals.posterior import BASIS, released_gradient, require_gradients
+from epsteps.methods.intervals.table import Intervals, intervals_for
 from epsteps.plans.notation import problem_fact
-from epsteps.plans.plan import Charge, Conversation, Example, Plan, Published
+from epsteps.plans.plan import Aim, Charge, Conversation, Example, Plan, Published
 from epsteps.plans.requests import Gradient
 from epsteps.plans.utility import Typical, Utility
 from epsteps.problem import limits, validate
@@ -60,6 +65,7 @@ class CurvaturePlan(Plan):
 
     reads = (Gradient, ColumnMeans)
     method = "curvature first"
+    needs_besides = False
 
     problem: Problem
     budget: Budget
@@ -245,6 +251,39 @@ class CurvaturePlan(Plan):
         costs = np.array([division.curvature, *division.gradients])
         last = {"costs": costs, "gradients": np.array(gradients), "mean": spread.mean, "covariance": spread.covariance}
         return Published(np.array(path), extras | last)
+
+    @property
+    def besides(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the gradients and of what the second moment and each of them cost."""
+        count = len(self.expected.gradients)
+        return {"costs": (count + 1,), "gradients": (count, self.problem.dimension)}
+
+    def aim(self, extras: dict[str, np.ndarray]) -> Aim:
+        """Return the objective whose gradients are released."""
+        return Aim(self.minimised)
+
+    def intervals(
+        self,
+        path: np.ndarray,
+        extras: dict[str, np.ndarray],
+        draw: Callable[..., np.ndarray],
+        generator: Generator,
+        **asked: Any,
+    ) -> Intervals:
+        """Return intervals for the minimum, from the last gradient and its noise: see ``Run.intervals``.
+
+        The released second moment is that of the columns, and says nothing certain of the Hessian at the model.
+        """
+        require_gradients(self.minimised)
+        if not {"gradients", "costs"} <= extras.keys() or len(path) < 2:
+            raise ValueError(
+                "there are no intervals without the released gradients, which a model's file of before has not. Ask "
+                "the run itself, or use method='objective', with intervals=0.95."
+            )
+        request = Gradient.at(self.minimised, self.noise, path[-2], float(extras["costs"][-1]))
+        released = released_gradient(draw, request, extras["gradients"][-1], path[-1])
+        asked |= {"asked_ridge": self.problem.ridge, "basis": BASIS}
+        return intervals_for(self.problem, released, generator, **asked)
 
     def examples(self) -> list[Example]:
         """Return the requests of a run on features that are spread evenly over their domain.

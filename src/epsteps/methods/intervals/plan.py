@@ -201,7 +201,7 @@ class IntervalPlan(ObjectivePlan):
     def sizes_at(self, x: np.ndarray) -> list[Mean]:
         """Return the requests for the sizes at the published model."""
         columns = self.layout.columns
-        kinds = [*([Means] if self.layout.has_constant else []), *([Squares] if len(columns.numeric) else [])]
+        kinds = [*([Means] if self.layout.has_constant else []), *([Squares] if len(self.layout.numeric) else [])]
         return [kind(self.problem, x, each, columns) for kind, each in zip(kinds, self.statistics, strict=True)]
 
     def curvature_at(self, x: np.ndarray, frame: Frame) -> Curvature:
@@ -289,7 +289,7 @@ class IntervalPlan(ObjectivePlan):
         """Return the frame that follows from released sizes."""
         return self.layout.frame(self.layout.sizes(sizes, self.statistics))
 
-    def released(self, x: np.ndarray, extras: dict[str, np.ndarray], tilts: Tilts) -> Released:
+    def released(self, x: np.ndarray, extras: dict[str, np.ndarray], *tilts: Tilts) -> Released:
         """Return what intervals are computed from: the published model of one run, and what it published besides."""
         bought: dict[str, Any] = {}
         if self.mode == "measured":
@@ -300,7 +300,7 @@ class IntervalPlan(ObjectivePlan):
             bought = {"T": frame.T, "matrix": extras["curvature"], "scale": scale, "noise": noise}
         if self.dispersion:
             bought["dispersion"] = self._dispersion(extras["dispersion"])
-        return replace(super().released(x, extras, tilts), **bought)
+        return replace(super().released(x, extras, *tilts), **bought)
 
     def _dispersion(self, published: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return phi, the mean of slope² over that of s', and the scale of its noise: Laplace's, or a deviation.
@@ -393,7 +393,7 @@ class IntervalPlan(ObjectivePlan):
             return (
                 f"{level}, measured where what is released supports it: r = {self.r:.3g} with {self.layout.k} "
                 f"coordinates; {self.share:.1%} of the budget for the curvature, {later:.1%} for all that is released "
-                "after the model"
+                "after the model. No other method releases what measuring takes"
             )
         reason = obstacle(self.problem) or (
             f"noise would drown the curvature of {self.layout.k} coordinates at this n and budget: r = {self.r:.3g}"

@@ -3,9 +3,11 @@
 Let g be the mean slope at the target x0, and H the mean Hessian between it and the published x. Then x - x0 equals
 -H⁻¹(g + b/n) + o. The laws of the tilt b and of the noise o on the output are known; H is what has to be found out.
 *Measured* distances draw it from what was released; *proved* ones need no more than that it is at least the ridge.
+Where gradients were published, not minima, the noise e of one of them takes the place of the tilt: at a public point y
+y - x0 equals H⁻¹(y's released gradient - e - g).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +15,36 @@ import numpy as np
 from numpy.random import Generator
 from scipy import stats
 
+from epsteps.budgets.mechanisms import Mechanism
+from epsteps.plans.requests import Gradient
+from epsteps.problem import levels
+from epsteps.problem.problem import Problem
+
 if TYPE_CHECKING:
     from numpy.random import Generator
 
 # Draws of the tilt of a mean's gradient, one in each row, from a generator whose seed is public.
 Tilts = Callable[[Generator, int], np.ndarray]
+
+
+def noise_of(draw: Callable[..., np.ndarray], noise: Mechanism, problem: Problem, scale: float) -> Tilts:
+    """Return draws of a mechanism's noise on a gradient of the problem, or on a point of its grid."""
+
+    def drawn(_: Generator, count: int) -> np.ndarray:
+        numbers = draw(noise, scale, (problem.dimension, count), noise.shape(problem))
+        return (numbers * noise.units(problem)[:, None]).T
+
+    return drawn
+
+
+def ball_draws(scales: Iterable[float], dimension: int, generator: Generator, count: int) -> np.ndarray:
+    """Return sums of noise of density ~ exp(-|z|_2/scale): a Gamma(D) radius times a uniform direction."""
+    total = np.zeros((count, dimension))
+    for scale in scales:
+        directions = generator.standard_normal((count, dimension))
+        radii = scale * generator.gamma(dimension, size=count)
+        total += directions * (radii / np.linalg.norm(directions, axis=1))[:, None]
+    return total
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +80,15 @@ class Released:
         independent Gaussian entries of deviation ``scale`` on the diagonal, and scale/√2 off it.
     scale : float
         Of the noise in the mean.
+    largest : float
+        Where nothing was released of it, no phi is larger than this: slopes have at most the covariance
+        largest (H - ridge), if the model holds.
+    earlier : tuple of functions like ``tilts``
+        Draws of the tilts of other minima, whose mean with this one is the model: each times its weight, as ``tilts``.
+    moves : function like ``tilts``, optional
+        Draws of more noise on the output.
+    gradient, shift : (D,) arrays, optional
+        A gradient that was published in the place of a minimum, whose noise the tilts are, and x less its point.
     dispersion : (array, array), optional
         A released phi, such that slopes have the covariance phi (H - ridge), and the scale of its Laplace noise
         (deviation of its Gaussian noise, if ``noise`` is "gaussian"). There is one; or one for each coefficient, whose
@@ -70,6 +106,11 @@ class Released:
     matrix: np.ndarray | None = None
     noise: str = "wishart"
     scale: float = 0.0
+    largest: float = 1.0
+    earlier: tuple[Tilts, ...] = ()
+    moves: Tilts | None = None
+    gradient: np.ndarray | None = None
+    shift: np.ndarray | None = None
     dispersion: tuple[np.ndarray, np.ndarray] | None = None
 
     def __post_init__(self) -> None:
@@ -122,22 +163,31 @@ class Released:
         return self.scale * (first - second)
 
     def outputs(self, generator: Generator, count: int) -> np.ndarray:
-        """Return draws of the noise on the output: a Gamma(D) radius times a uniform direction."""
-        directions = generator.standard_normal((count, self.dimension))
-        radii = self.output_scale * generator.gamma(self.dimension, size=count)
-        return directions * (radii / np.linalg.norm(directions, axis=1))[:, None]
+        """Return draws of the noise on the output."""
+        drawn = ball_draws([self.output_scale], self.dimension, generator, count)
+        return drawn if self.moves is None else drawn + self.moves(generator, count)
+
+    def known(self, directions: np.ndarray) -> np.ndarray:
+        """Return how far c'(x - x0) may be from 0 by what was published, whatever H: with a gradient g, c'H⁻¹g.
+
+        2 ridge H⁻¹ - 1 has no eigenvalue beyond 1. So 2 ridge c'H⁻¹g is within |c||g| of c'g.
+        """
+        if self.gradient is None or self.shift is None:
+            return np.zeros(len(directions))
+        half, lengths = self.gradient / (2 * self.ridge), np.linalg.norm(directions, axis=1)
+        return np.abs(directions @ (self.shift + half)) + lengths * np.linalg.norm(half)
 
     def dispersions(self, generator: Generator, count: int) -> np.ndarray:
-        """Return what phi may be, a row each: released numbers less their noise, given that this is positive; or 1."""
+        """Return what phi may be, a row each: released numbers less their noise, given that this is positive."""
         if self.dispersion is None:
-            return np.ones((count, 1))
+            return np.full((count, 1), self.largest)
         law = self._dispersion_law
         return law.isf(generator.random((count, np.size(self.dispersion[0]))) * law.sf(0.0))
 
     def most_dispersion(self, beta: float) -> float:
-        """Return what no phi exceeds but with a probability of at most beta; or 1."""
+        """Return what no phi exceeds but with a probability of at most beta."""
         if self.dispersion is None:
-            return 1.0
+            return self.largest
         return max(float(np.max(self._dispersion_law.isf(beta / np.size(self.dispersion[0])))), 0.0)
 
     @property
@@ -297,14 +347,15 @@ def proved(
     """Return half-widths that |c'(x - x0)| exceeds with a probability of at most 1 - level, for each direction c.
 
     For the sample's minimum it is a theorem, for every loss and whatever the records: |c'H⁻¹b| is at most
-    (|c'b| + |c||b|)/(2 ridge) for every H >= ridge, and H may depend on b. What sampling adds rests on two assumptions:
-    the score is Gaussian, and its covariance is at most phi (H - ridge). Then c'H⁻¹ score has at most the variance
-    phi |c|²/(4 n ridge).
+    (|c'b| + |c||b|)/(2 ridge) for every H >= ridge, and H may depend on b. Of the mean of several minima it is the sum
+    of what holds for each. What sampling adds rests on two assumptions: the score is Gaussian, and its covariance is at
+    most phi (H - ridge). Then c'H⁻¹ score has at most the variance phi |c|²/(4 n ridge).
     """
     beta = failing = 1 - level
-    lengths = np.linalg.norm(directions, axis=1)
-    tilts = released.tilts(generator, _DISTANCES)
-    bounds = np.abs(tilts @ directions.T) + np.outer(np.linalg.norm(tilts, axis=1), lengths)
+    lengths, bounds = np.linalg.norm(directions, axis=1), np.zeros((_DISTANCES, len(directions)))
+    for draws in (released.tilts, *released.earlier):
+        tilts = draws(generator, _DISTANCES)
+        bounds += np.abs(tilts @ directions.T) + np.outer(np.linalg.norm(tilts, axis=1), lengths)
     bounds = bounds / (2 * released.ridge) + np.abs(released.outputs(generator, _DISTANCES) @ directions.T)
     if sampled:
         if released.dispersion is not None:
@@ -312,4 +363,53 @@ def proved(
         phi = released.most_dispersion(_DISPERSION * beta)
         deviations = lengths * np.sqrt(phi / (4 * released.n * released.ridge))
         bounds += np.abs(generator.standard_normal(bounds.shape)) * deviations
-    return upper(bounds, failing) + released.slack * lengths
+    return upper(bounds, failing) + released.slack * lengths + released.known(directions)
+
+
+# What intervals from a published gradient follow from, in words.
+BASIS = "the last published gradient, the law of its noise and the ridge, and are wide"
+# Slopes are off by this many of their steps at most, by rounding.
+_ROUNDED = 2.0
+
+
+def require_gradients(problem: Problem, is_full: bool = True) -> None:
+    """Raise unless a gradient of the problem, of all records or not, tells how far its minimum is at most."""
+    instead = "use method='objective', with intervals=0.95"
+    reason = None
+    if problem.clip is not None:
+        reason = (
+            f"clipped gradients are those of no function, which has no minimum to cover. Leave clip out, and {instead}"
+        )
+    elif not problem.loss.proved:
+        reason = (
+            f"nobody proved that this loss is convex, which all widths rest on. Use one of the library's, or {instead}"
+        )
+    elif not is_full:
+        reason = f"each gradient is of a secret sample, and its error has no known law. Leave batch out, or {instead}"
+    elif problem.ridge <= 0:
+        reason = f"without a ridge a gradient does not tell how far the minimum is. Declare a ridge, or {instead}"
+    if reason is not None:
+        raise ValueError(f"there are no intervals: {reason}.")
+
+
+def released_gradient(
+    draw: Callable[..., np.ndarray], request: Gradient, gradient: np.ndarray, x: np.ndarray
+) -> Released:
+    """Return what intervals for a minimum are computed from: the model x, and a gradient as it was asked for.
+
+    The gradient at y with noise e equals H (y - x0) + e, H the mean Hessian between y and the minimum x0. Rounding of
+    the slopes adds at most so many steps of their bound, times the longest record.
+    """
+    problem, loss = request.problem, request.problem.loss
+    step = float(np.max(request.bound)) / levels.STEPS
+    return Released(
+        x=x,
+        n=problem.n,
+        ridge=problem.ridge,
+        tilts=noise_of(draw, request.mechanism, problem, float(np.max(request.scale)) / problem.n),
+        output_scale=0.0,
+        slack=_ROUNDED * step * loss.joint_slope(2) * problem.record_size(2) / problem.ridge,
+        likelihood=loss.is_likelihood,
+        gradient=gradient,
+        shift=x - np.reshape(request.x, -1),
+    )

@@ -4,7 +4,8 @@ In the frame records are vectors a, chosen by released sizes and public numbers 
 function of ONE column, times the root of the loss's second derivative s'; there is a constant where an intercept, a
 category or a domain that does not lie around 0 asks for one. The indicators of a category add up to 1, so that one of
 them is no coordinate: it follows from the others and the constant. That holds for complete records alone, of which each
-category has exactly one indicator; others count as 0.
+category has exactly one indicator; others count as 0. A number and the indicator that it is missing are a coordinate
+each: no record is incomplete for lack of either.
 
 A record enters through its margin at that model. Margins are exact sums of integers (``Grid.points``), and what follows
 from one of them is computed element by element in a fixed order: the same bits on every engine, in blocks of any size.
@@ -100,14 +101,24 @@ class Layout:
         return self.problem.domain.columns(self.problem.d)
 
     @property
+    def categories(self) -> tuple[tuple[int, int], ...]:
+        """Ranges of columns of which one is left out: the levels of a category."""
+        return self.problem.domain.categories
+
+    @cached_property
+    def numeric(self) -> np.ndarray:
+        """The columns that are numbers, in order: those that may be missing, too."""
+        return np.sort(np.append(self.columns.numeric, np.array(self.problem.domain.numbers, dtype=int)))
+
+    @property
     def has_constant(self) -> bool:
-        """Whether 1 is a coordinate: of an intercept, of categories, or as ranges do not lie around 0."""
-        return self.problem.intercept or bool(self.columns.categories) or bool(np.any(self.columns.centre))
+        """Whether 1 is a coordinate: of an intercept, of blocks, or as ranges do not lie around 0."""
+        return self.problem.intercept or bool(self.problem.domain.one_hot) or bool(np.any(self.columns.centre))
 
     @property
     def k(self) -> int:
         """Number of coordinates: the columns but one of each category, and the constant."""
-        return self.problem.d - len(self.columns.categories) + self.has_constant
+        return self.problem.d - len(self.categories) + self.has_constant
 
     def statistics(self, kind: type[Cost], cost: float) -> tuple[Statistic, ...]:
         """Return the releases of the sizes for this cost together: of (q z, q), and of q z² - 1/2 of numeric columns.
@@ -118,8 +129,8 @@ class Layout:
         parts: list[tuple[Domain, int, bool]] = []
         if self.has_constant:
             parts.append((self.columns.domain, self.problem.d, True))
-        if len(self.columns.numeric):
-            parts.append((Box(-0.5, 0.5), len(self.columns.numeric), False))
+        if len(self.numeric):
+            parts.append((Box(-0.5, 0.5), len(self.numeric), False))
         total = sum(d + constant for _, d, constant in parts)
         return tuple(
             statistic(domain, self.problem.n, d, constant, kind, cost * (d + constant) / total)
@@ -141,7 +152,7 @@ class Layout:
         columns = self.columns
         mean, variance = self.problem.domain.even_moments(self.problem.d)
         z = (mean - columns.centre) / columns.half
-        squares = (variance / columns.half**2 + z**2)[columns.numeric]
+        squares = (variance / columns.half**2 + z**2)[self.numeric]
         return Sizes(z, 1.0, squares, np.zeros_like(z), 0.0, np.zeros_like(squares))
 
     def frame(self, sizes: Sizes) -> Frame:
@@ -183,7 +194,7 @@ class Layout:
             for start, stop in columns.categories:
                 p = mean[start:stop] = np.clip(mean[start:stop], 0.0, 1.0)
                 second[start:stop] = np.clip(p * (1 - p), np.clip(sizes.means_noise[start:stop] / bend / 2, 1e-3, 1), 1)
-        numeric = columns.numeric
+        numeric = self.numeric
         least = np.clip(sizes.squares_noise / bend / 2, _LEAST_VARIANCE, 1.0)
         second[numeric] = np.clip(sizes.squares / bend - mean[numeric] ** 2, least, 1.0)
         return bend, mean, second
@@ -191,7 +202,7 @@ class Layout:
     def _kept(self, sizes: Sizes) -> np.ndarray:
         """Mark the columns that are coordinates: of each category all but the one of the largest released size."""
         kept = np.ones(self.columns.d, dtype=bool)
-        for start, stop in self.columns.categories:
+        for start, stop in self.categories:
             kept[start + int(np.argmax(sizes.means[start:stop]))] = False
         return kept
 
@@ -216,7 +227,7 @@ class Layout:
         T[chosen, np.arange(len(chosen))] = 1 / weights
         T[chosen] += np.outer(centre, one)
         kept = np.isin(np.arange(d), chosen)
-        for start, stop in self.columns.categories:
+        for start, stop in self.categories:
             left_out = start + int(np.argmin(kept[start:stop]))
             T[left_out] = one - T[start:stop].sum(axis=0)
         return np.vstack([T, one]) if self.problem.intercept else T
@@ -256,7 +267,7 @@ class AtModel(Sum):
     def _encode_complete(self, features: np.ndarray) -> np.ndarray:
         """Mark the records of which each category has one indicator that is 1, and no other."""
         complete = np.ones(len(features), dtype=bool)
-        for start, stop in self.problem.domain.one_hot:
+        for start, stop in self.problem.domain.categories:
             indicators = features[:, start:stop]
             complete &= (indicators.max(axis=1) == STEPS) & (np.sum(indicators != 0, axis=1) == 1)
         return complete
@@ -344,11 +355,15 @@ class Squares(Mean):
 
     columns: Columns
 
+    @cached_property
+    def _numeric(self) -> np.ndarray:
+        return Layout(self.problem).numeric
+
     @np.errstate(all="ignore")
     def block(self, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return the sum over a few records, UNPROTECTED, in units of 1/2; squares are rounded down."""
         z = self.columns.integers(features[:, : self.columns.d], self.problem.units[: self.columns.d], STEPS)
-        z = z[:, self.columns.numeric]
+        z = z[:, self._numeric]
         sums = _products(_steps(self._encode_bends(features, targets)), np.floor(z * z * (1 / STEPS)))
         return 2 * sums - len(features) * _WHOLE
 

@@ -20,6 +20,8 @@ TARGETS = ("population", "sample")
 # Levels beyond need more draws than are made.
 LEVELS = (0.5, 0.99)
 _WIDTH = 78
+# What intervals follow from where nothing was bought for them.
+_BASIS = "the ridge alone, and are wide"
 _OF_LEVELS = "Levels: each against the mean of its category's levels, which the intercept takes."
 # What sampling rests on without a dispersion, with one of all coefficients, and with one of each.
 _SAMPLING = (
@@ -156,6 +158,8 @@ def intervals_of(
     categories: Sequence[tuple[int, int]] = (),
     intercept: bool = False,
     asked_ridge: float | None = None,
+    changes: Sequence[str] = (),
+    basis: str = _BASIS,
 ) -> Intervals:
     """Return intervals from published numbers: measured where these support it, and otherwise those that are proved.
 
@@ -177,6 +181,10 @@ def intervals_of(
         Whether the last coefficient is one.
     asked_ridge : float, optional
         The problem's own ridge, which the minimised objective's may exceed.
+    changes : sequence of str
+        In what else the minimised objective differs from the declared one, in words.
+    basis : str
+        What they follow from where no curvature was bought, in words.
     """
     validate.choice("target", target, TARGETS)
     if len(names) != released.dimension:
@@ -208,7 +216,39 @@ def intervals_of(
         kind="provable" if distances is None else "measured",
         level=level,
         target=target,
-        notes=_notes(released, gate, distances is not None, sampled, asked_ridge, contrasts),
+        notes=(
+            _target(released.ridge, asked_ridge, changes),
+            _told(gate, distances is not None, basis),
+            *([_SAMPLING[min(0 if released.dispersion is None else np.size(released.dispersion[0]), 2)]] * sampled),
+            *([_OF_LEVELS] * isinstance(contrasts, str)),
+        ),
+    )
+
+
+def intervals_for(
+    problem: Problem,
+    released: Released,
+    generator: "Generator",
+    *,
+    level: float | None = None,
+    target: str | None = None,
+    names: Sequence[str] | None = None,
+    **asked: Any,
+) -> Intervals:
+    """Return intervals for the coefficients of a problem, by their places if they have no names.
+
+    The target is the population's minimum where it is known how samples vary, and otherwise the sample's.
+    """
+    single = problem.loss.outputs == 1
+    return intervals_of(
+        released,
+        generator,
+        names=coefficient_names(problem) if names is None else names,
+        level=0.95 if level is None else level,
+        target=target or ("population" if released.has_sampling else "sample"),
+        categories=problem.domain.categories if single else (),
+        intercept=problem.intercept and single,
+        **asked,
     )
 
 
@@ -253,38 +293,28 @@ def _levels(D: int, categories: Sequence[tuple[int, int]], intercept: bool) -> n
     return rows
 
 
-def _notes(
-    released: Released,
-    gate: posterior.Gate | None,
-    measured: bool,
-    sampled: bool,
-    asked_ridge: float | None,
-    contrasts: Contrasts,
-) -> tuple[str, ...]:
-    ridge = f"ridge {released.ridge:.3g}"
-    if asked_ridge is not None and asked_ridge != released.ridge:
-        ridge += f" (yours: {asked_ridge:.3g})"
-    notes = [
-        f"Target: coefficients of the problem with {ridge}. What the ridge shrinks them by is not in the intervals."
-    ]
+def _target(ridge: float, asked_ridge: float | None, changes: Sequence[str]) -> str:
+    """Return what the intervals are for: the minimum of what was minimised."""
+    own = "" if asked_ridge is None or asked_ridge == ridge else f" (yours: {asked_ridge:.3g})"
+    facts = "; ".join([f"ridge {ridge:.3g}{own}", *changes])
+    shrinks = "these change them" if changes else "the ridge shrinks them"
+    return f"Target: coefficients of the problem with {facts}. What {shrinks} by is not in the intervals."
+
+
+def _told(gate: posterior.Gate | None, measured: bool, basis: str) -> str:
+    """Return what the intervals follow from."""
     if gate is None:
-        notes.append("At most: no curvature was bought, so that these follow from the ridge alone, and are wide.")
-    elif measured:
-        notes.append(
+        return f"At most: no curvature was bought, so that these follow from {basis}."
+    if measured:
+        return (
             "Measured: the curvature was released with noise, and what that noise leaves open is in the intervals. "
             "Their coverage was simulated, and is not proved."
         )
-    else:
-        notes.append(
-            f"At most: in some direction the released curvature ({gate.least:.2g}) does not exceed its noise enough "
-            f"({gate.threshold:.2g}), so that these follow from what is proved, and are wide. "
-            "Fewer or less correlated columns, tighter ranges, more records or more epsilon make curvature visible."
-        )
-    if sampled:
-        notes.append(_SAMPLING[min(0 if released.dispersion is None else np.size(released.dispersion[0]), 2)])
-    if isinstance(contrasts, str):
-        notes.append(_OF_LEVELS)
-    return tuple(notes)
+    return (
+        f"At most: in some direction the released curvature ({gate.least:.2g}) does not exceed its noise enough "
+        f"({gate.threshold:.2g}), so that these follow from what is proved, and are wide. "
+        "Fewer or less correlated columns, tighter ranges, more records or more epsilon make curvature visible."
+    )
 
 
 def _shown(number: float) -> str:
