@@ -233,8 +233,8 @@ def test_a_run_publishes_what_it_bought_and_charges_it(tmp_path):
     assert "the size of the targets, a first model and the size of its residuals" in text
     assert [charge.what for charge in plan.charges][2:5] == [
         "size of the targets",
-        "first model, a minimum of tilted objective",
-        "size of the residuals at it",
+        "first model",
+        "size of its residuals",
     ]
 
 

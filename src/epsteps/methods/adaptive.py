@@ -643,10 +643,8 @@ class RegressionPlan(AdaptivePlan):
         if self.first:
             plan = self._first_usual
             noise = f"tilt: {plan.mechanism}, or what is chosen; output: l2"
-            bought.insert(
-                -1, Charge("first model, a minimum of tilted objective", Epsilon(self.first), plan.scales[0], noise)
-            )
-            bought[-1] = replace(bought[-1], what="size of the residuals at it")
+            bought.insert(-1, Charge("first model", Epsilon(self.first), plan.scales[0], noise))
+            bought[-1] = replace(bought[-1], what="size of its residuals")
         return [*bought, minimum]
 
     @cached_property
