@@ -36,6 +36,8 @@ from epsteps.problem.weighting import Weighting
 # smaller by the cap costs more than its square, as there is less curvature. Below 1/2 all of the loss is a line near
 # the model 0, where a large ridge keeps it.
 CAPS = {1.0: (0.0, 1.0), 0.85: (4e-5, 1.02), 0.7: (8e-4, 1.1), 0.5: (0.01, 1.4)}
+# The same for several classes, by four tables: more records are far from their class, of which there are many.
+CAPS_OF_CLASSES = {1.0: (0.0, 1.0), 0.85: (2e-4, 1.05), 0.7: (2.5e-3, 1.2), 0.5: (0.025, 1.6)}
 # What weights are guessed to cost, and the length of a typical record over the radius that most lie within.
 _WEIGHTED, _LENGTH = 1e-4, 0.85
 # The radius, over the longest record's length, that is assumed before one is bought.
@@ -219,15 +221,16 @@ class AdaptivePlan(Plan):
     def _choices(self, radii: dict[int, float]) -> list[Choice]:
         noises: list[tuple[Mechanism, Weighting | None]] = []
         for kind in (Epsilon, Rho) if self.budget.delta else (Epsilon,):
-            ball = mechanisms.named(kind.either("l2", "gaussian"))
-            noises += [(mechanisms.smallest(self.problem, kind), None), (ball, None)]
+            ball = mechanisms.for_tilts(kind.either("l2", "gaussian"), self.problem)
+            noises += [(mechanisms.smallest(self.problem, kind, tilts=True), None), (ball, None)]
             for norm, radius in radii.items():
                 if norm == 2 or kind.is_pure:
                     mean = 1 - (1 - quantile(self.problem.n, self.price)) / 4
-                    noise = ball if norm == 2 else mechanisms.named("laplace")
+                    noise = ball if norm == 2 else mechanisms.for_tilts("laplace", self.problem)
                     noises.append((noise, Weighting(norm, radius, mean)))
         typical, choices = Seen(self.problem, _length(radii, self.problem)), []
-        for (cap, (bias, power)), (noise, weighting) in product(CAPS.items(), noises):
+        caps = CAPS if self.problem.loss.outputs == 1 else CAPS_OF_CLASSES
+        for (cap, (bias, power)), (noise, weighting) in product(caps.items(), noises):
             if (loss := self.problem.loss.capped(cap)) is not None:
                 sought = Sought(replace(self.problem, loss=loss), typical, weighting=weighting, power=power)
                 choices.append(Choice(noise, sought, bias + (_WEIGHTED if weighting else 0.0)))
@@ -373,7 +376,8 @@ def plan_adaptive(problem: Problem, budget: Budget) -> AdaptivePlan:
     """
     limits.require_solvable(problem)
     capacity = budget.amount if budget.delta else budget.capacity(Epsilon)
-    norms, each = _affordable(problem.n, capacity, ((2,),) if budget.delta else ((1, 2), (1,)))
+    both = not budget.delta or problem.loss.outputs > 1
+    norms, each = _affordable(problem.n, capacity, ((1, 2), (2,) if budget.delta else (1,)) if both else ((2,),))
     rest = down(capacity - up(each * len(norms)), 1e-9)
     return AdaptivePlan(problem, budget, norms, each, rest)
 
