@@ -7,7 +7,7 @@ predict.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -30,6 +30,7 @@ from epsteps.plans.utility import Typical, Utility
 from epsteps.problem import limits, validate
 from epsteps.problem.problem import Problem
 from epsteps.problem.rounding import down, up
+from epsteps.problem.shapes import BODY
 from epsteps.problem.weighting import Weighting
 
 # Caps on slopes that are chosen among; what each is guessed to cost, by fifteen tables; and by how much noise that is
@@ -38,6 +39,9 @@ from epsteps.problem.weighting import Weighting
 CAPS = {1.0: (0.0, 1.0), 0.85: (4e-5, 1.02), 0.7: (8e-4, 1.1), 0.5: (0.01, 1.4)}
 # The same for several classes, by four tables: more records are far from their class, of which there are many.
 CAPS_OF_CLASSES = {1.0: (0.0, 1.0), 0.85: (2e-4, 1.05), 0.7: (2.5e-3, 1.2), 0.5: (0.025, 1.6)}
+# What Gaussian noise of a body costs more than is predicted where there are several classes, by three of these tables:
+# it is largest along what all columns share, which bends the loss of real records less than that of typical ones.
+_ELLIPSOID = 1.5
 # What weights are guessed to cost, and the length of a typical record over the radius that most lie within.
 _WEIGHTED, _LENGTH = 1e-4, 0.85
 # The radius, over the longest record's length, that is assumed before one is bought.
@@ -231,6 +235,8 @@ class AdaptivePlan(Plan):
         typical, choices = Seen(self.problem, _length(radii, self.problem)), []
         caps = CAPS if self.problem.loss.outputs == 1 else CAPS_OF_CLASSES
         for (cap, (bias, power)), (noise, weighting) in product(caps.items(), noises):
+            if self.problem.loss.outputs > 1 and noise.norm == BODY and not noise.kind.is_pure:
+                power = power * _ELLIPSOID
             if (loss := self.problem.loss.capped(cap)) is not None:
                 sought = Sought(replace(self.problem, loss=loss), typical, weighting=weighting, power=power)
                 choices.append(Choice(noise, sought, bias + (_WEIGHTED if weighting else 0.0)))
@@ -304,6 +310,21 @@ class AdaptivePlan(Plan):
     def decided(self, extras: dict[str, np.ndarray]) -> WeightedPlan:
         """Return the plan of the minimum that was chosen in a run that published this."""
         return self.chosen(extras.get("radii", np.zeros(0)).tolist()).plan
+
+    def choices(self, extras: Mapping[str, np.ndarray]) -> dict[str, str]:
+        """Return what was chosen in a run that published this: its noise, ridge, weights and slopes, in words."""
+        plan, loss = self.decided(dict(extras)), self.problem.loss
+        radii = zip(self.norms, extras.get("radii", ()), strict=True)
+        bought = ", ".join(f"{radius:.3g} in the L{norm} norm" for norm, radius in radii)
+        weighting, share = plan.weighting, plan.problem.loss.slope / loss.slope
+        longer = "" if weighting is None else f"beyond {weighting.radius:.3g} in the L{weighting.norm} norm"
+        return {
+            "Bought": f"a radius that most records lie within: {bought}" if bought else "nothing",
+            "Noise": f"{plan.mechanism}, on the objective, of scale {plan.scales[0]:.3g}",
+            "Ridge": f"{plan.ridge:.3g}, where {self.problem.ridge:.3g} was asked for",
+            "Weights": f"records count less {longer}" if longer else "every record counts the same",
+            "Slopes": f"capped at {share:.3g} of the largest" if share < 1 else "not capped",
+        }
 
     def intervals(
         self,

@@ -25,8 +25,8 @@ from epsteps.problem.shapes import RULES, Covariance, Ellipsoid, Rule, Shape, Sp
 if TYPE_CHECKING:
     from epsteps.problem.problem import Problem
 
-# What is not 0, relative to the whole, is more than rounding errors make of a sum over the classes.
-_ROUNDED = 1e-6
+# What counts as 0 of a sum over the classes, relative to the whole and in scales of the noise: rounding makes less.
+_ROUNDED, _NOTHING = 1e-6, 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +97,7 @@ class Balanced(Shape):
     def gauge(self, z: np.ndarray) -> np.ndarray:
         """Return |z|; infinite for what does not lie in V, up to rounding errors: the noise does not hide it."""
         blocks = np.asarray(z, dtype=float).reshape(self.classes, self.size, *z.shape[1:])
-        shared = np.abs(blocks.sum(axis=0)).max(axis=0) > _ROUNDED * np.abs(z).max(axis=0)
+        shared = np.abs(blocks.sum(axis=0)).max(axis=0) > _ROUNDED * np.abs(z).max(axis=0) + _NOTHING
         return np.where(shared, np.inf, self.within(blocks))
 
     @abstractmethod
