@@ -188,7 +188,12 @@ class Typical:
         shared = self._shared(along)
         # Noise of several outputs is alike: in all directions but what they share, where there may be another or none.
         each = total / (outputs - 1 + shared)
-        middle = along(_apart(mean, outputs)) / size if size > 0 else each / problem.width
+        middle = total / ((outputs - 1 + shared) * problem.width)
+        if size > 0:
+            is_alike = shared == 1
+            middle = (
+                along(np.tile(mean, outputs)) / (outputs * size) if is_alike else along(_apart(mean, outputs)) / size
+            )
         middle = min(middle, each)
         columns = variances.reshape(outputs, problem.width)[:, : problem.d].sum(axis=0) / outputs
         groups = np.bincount(places, columns)
@@ -414,9 +419,7 @@ class TypicalError:
 
 
 def _apart(vector: np.ndarray, outputs: int) -> np.ndarray:
-    """Return a vector for one output, or its difference between two of several, of the same length."""
-    if outputs == 1:
-        return vector
+    """Return the difference of a vector between two of several outputs, of the same length."""
     return np.concatenate([vector, -vector, np.zeros((outputs - 2) * len(vector))]) / math.sqrt(2)
 
 
