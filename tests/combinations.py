@@ -182,7 +182,8 @@ def _drawn(
     known = () if method == "auto" else choice.options_of(method)
     domain, d = one(one(list(DOMAINS.values())))
     few = {"max_iterations": 4} if method in (*STEPS, "descent") else {}
-    noise = {"mechanism": one(mechanisms.NAMES)} if rng.random() < 0.4 else {}
+    names = mechanisms.TILTS if method in ("objective", "sequential") else mechanisms.NAMES
+    noise = {"mechanism": one(names)} if rng.random() < 0.4 else {}
     return Combination(
         method=method,
         release=release,

@@ -63,6 +63,9 @@
 | noise on the columns' moments of half its scale      | replay_published: a release moves too far   |
 | sharpness of the hinge inverted                      | minima_cost_no_less_than_their_densities_show |
 | softmax taken to have two classes                    | softmax_minima_cost_no_less_than_their_den… |
+| slopes of classes that do not add up to 0            | replay_classes: a release moves too far     |
+| class part of gradients taken to have norm 1         | replay_classes: a release moves too far     |
+| balanced noise halved twice                          | balanced_noise_has_its_size                 |
 | pseudo-Huber taken to saturate as the logistic       | minima_cost_no_less_than_their_densities_show |
 | a capped slope taken to saturate as a sigmoid        | minima_cost_no_less_than_their_densities_show |
 | a capped slope's Jacobian free on its line           | minima_cost_no_less_than_their_densities_show |
@@ -142,7 +145,7 @@ from scipy import stats
 
 import epsteps as es
 from epsteps import methods
-from epsteps.budgets import Epsilon
+from epsteps.budgets import Epsilon, mechanisms
 from epsteps.budgets import budget as budgets
 from epsteps.budgets.mechanisms import Gaussian, KNorm, smallest
 from epsteps.data import dense, engine
@@ -162,6 +165,7 @@ from epsteps.methods.statistics import SecondMoments
 from epsteps.noise import SAMPLERS, Source, gaussian, matrices
 from epsteps.plans import notation
 from epsteps.problem import grid, levels, saturations
+from epsteps.problem.balanced import BalancedL1
 from epsteps.problem.losses import PseudoHuber, SmoothedHinge, Softmax
 from epsteps.problem.rounding import up
 from epsteps.problem.sampling import Sampling
@@ -366,7 +370,11 @@ def replay_bought(seed):
 def replay_classes(seed):
     """A minimum of several classes."""
     problem = test_replay.problem_of(Softmax(classes=(-1, 1, 2)), es.Ball(1.3))
-    for budget, mechanism in ((es.Pure(1.0), "l2"), (es.Approximate(1.0, 1e-5), "gaussian")):
+    for mechanism in ("l2", "gaussian", *(name for name in mechanisms.TILTS if name not in mechanisms.NAMES)):
+        noise = mechanisms.named(mechanism)
+        if not noise.covers(problem):
+            continue
+        budget = noise.kind.either(es.Pure(1.0), es.Approximate(1.0, 1e-5))
         problem, fit, costs = test_replay.minimum_of(problem, budget, mechanism=mechanism)
         X, y = records(problem, seed)
         X = np.concatenate([1e3 * X[: test_replay.N // 2], 0 * X[test_replay.N // 2 :]])
@@ -480,6 +488,17 @@ def gaussian_noise_is_what_rho_asks_for(seed):
     np.testing.assert_allclose(plan.scales, 2 * math.sqrt(5) / (1000 * math.sqrt(2 * 0.1 / 4)), rtol=1e-9)
 
 
+def balanced_noise_has_its_size(seed):
+    """Norms of balanced noise, in scales, are on average what a Gamma or a chi variable of V's dimension is."""
+    problem = es.Problem(Softmax(), es.Box(0, 1), ridge=0.1, n=50, d=3)
+    for name in (name for name in mechanisms.TILTS if name not in mechanisms.NAMES):
+        shape, source = mechanisms.named(name).shape(problem), Source(seed)
+        sizes = shape.gauge(np.stack([source.shaped(shape, 2.0**30) for _ in range(60)], axis=1)) / 2.0**30
+        law = (stats.chi if shape.gaussian else stats.gamma)(shape.free)
+        off = (sizes.mean() - law.mean()) / (law.std() / math.sqrt(60))
+        assert abs(off) < 5, f"{name}: norms are {off:.3g} standard errors off"
+
+
 CHECKS = (
     audit_laplace,
     audit_gaussian,
@@ -511,6 +530,7 @@ CHECKS = (
     slopes_keep_all_of_their_digits,
     replay_bought,
     replay_classes,
+    balanced_noise_has_its_size,
     replay_clipped,
     replay_statistics,
     replay_outside,
@@ -1097,6 +1117,30 @@ def weighed_by_the_data(patch):
     replace_run(patch, change)
 
 
+def unbalanced_slopes(patch):
+    """Records of the first class pull half as much at it: gradients do not add up to 0, and noise in V hides none."""
+    right = Softmax.derivative
+
+    def derivative(self, margin, target):
+        first = (levels.places_like(margin) == 0) & (target == 0)
+        return right(self, margin, target) + first * margin.dtype.type(0.5)
+
+    patch.setattr(Softmax, "derivative", derivative)
+
+
+def class_part_of_norm_1(patch):
+    """p - e_y taken to be no longer than one slope."""
+    patch.setattr(Softmax, "joint_slope", lambda self, norm: 1.0)
+
+
+def balanced_noise_halved_twice(patch):
+    """Half of the L1 norm is what the blocks measure: the scale is halved once too often."""
+    right = SAMPLERS[BalancedL1]
+    patch.setitem(
+        SAMPLERS, BalancedL1, dataclasses.replace(right, integers=lambda b, s, t: right.integers(b, s, t / 2))
+    )
+
+
 def unequal_classes(right, request, source):
     """The tilt of the first class has a quarter of its scale."""
     d, tilt = request.problem.dimension, request.tilt
@@ -1573,6 +1617,13 @@ BUGS = {
     "noise on the second output missing": (second_output_bare, replay_minima, NOISE_MISSING),
     "minima weighed by the data": (weighed_by_the_data, replay_minima, RESULT_DIFFERS),
     "tilts of the classes unequal": (other_draws(unequal_classes), replay_classes, MOVES_TOO_FAR),
+    "gradients that do not add up to 0 under noise that does": (unbalanced_slopes, replay_classes, MOVES_TOO_FAR),
+    "class part of gradients taken to have norm 1": (class_part_of_norm_1, replay_classes, MOVES_TOO_FAR),
+    "balanced noise halved twice": (
+        balanced_noise_halved_twice,
+        balanced_noise_has_its_size,
+        "balanced laplace: norms are",
+    ),
     "tolerance of the mean, not of the sum": (
         another_goal(tolerance_of_the_mean),
         laws.minima_are_within_their_tolerance,

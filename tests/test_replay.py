@@ -113,6 +113,11 @@ def fits():
             yield f"{name}-state", run_of(problem, budget, es.gd, None, mechanism=mechanism, sensitivity="state")
             kind = budget if budget.kind(Sampling(1, 1)) is Epsilon else es.Approximate(1.0, 1e-5)
             yield f"{name}-minimum", minimum_of(problem, kind, mechanism=mechanism)
+    for domain, mechanism in itertools.product((*BALLS, *BOXES), mechanisms.TILTS):
+        problem, noise = problem_of(Softmax(), domain, True), mechanisms.named(mechanism)
+        if mechanism not in mechanisms.NAMES and noise.covers(problem):
+            budget = noise.kind.either(es.Pure(1.0), es.Approximate(1.0, 1e-5))
+            yield f"{name_of(domain)}-{mechanism}-minimum", minimum_of(problem, budget, mechanism=mechanism)
     for loss in (es.Squared(0.7), Softmax(), PseudoHuber(0.7, 0.4)):
         problem = problem_of(loss, BOXES[2], True)
         for mechanism, batch in (("hull", None), ("hull", 20), ("l2", None)):

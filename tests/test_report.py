@@ -370,3 +370,31 @@ def test_a_model_of_very_many_numbers_has_no_table_of_intervals():
     assert content["intervals"]["rows"] == []
     assert "There are no intervals: there are more than 500 numbers" in page
     assert disagreements(page, content) == []
+
+
+@pytest.mark.parametrize("name", ["objective", "softmax"])
+def test_the_card_the_file_and_the_summary_say_what_an_adaptive_fit_chose(name):
+    """In the words of what was decided, computed from what was published; a plan that decides beforehand says none."""
+    content = content_of(name)
+    plan = es.Plan.from_json(json.dumps(content["plan"]))
+    decided = plan.decided({key: np.array(values) for key, values in content["besides"].items()})
+    chosen = content["chosen"]
+    assert list(chosen) == ["Bought", "Noise", "Ridge", "Weights", "Slopes"]
+    assert chosen["Noise"].startswith(f"{decided.mechanism}, ")
+    assert chosen["Ridge"].startswith(f"{decided.ridge:.3g}, where 0.001 was")
+    assert (chosen["Weights"] == "every record counts the same") is (decided.weighting is None)
+    assert (chosen["Slopes"] == "not capped") is (decided.problem.loss.slope == 1)
+    page = html.unescape(tables.page(content))
+    assert "What was chosen" in page
+    for text in chosen.values():
+        assert text in page
+    former = {key: value for key, value in content.items() if key != "chosen"}
+    assert "What was chosen" not in tables.page(former)
+    assert content_of("output")["chosen"] == {}
+    table = table_of(FITS[name][0])
+    columns = np.stack([table["age"], table["flag"]], axis=1)
+    classes = sorted(set(table["y"].tolist()))
+    model = es.PrivateLogisticRegression(1.0, bounds=([18, 0], [90, 1]), classes=classes, random_state=1)
+    summary = " ".join(model.fit(columns, table["y"]).summary().split())
+    for text in model.plan_.choices(model.run_.extras).values():
+        assert text in summary

@@ -206,7 +206,9 @@ def log_ratio(crowd: Crowd[ObjectivePlan], number: int, x: np.ndarray) -> np.nda
     far below the tilt's.
     """
     plan = crowd.audited
-    tilts = [recovered_tilts(crowd, which, x) for which in (0, 1)]
+    shape = plan.noise.shape(plan.problem)
+    # Noise on the output leads out of the space of the tilts, where these are 0.
+    tilts = [shape.shadow(recovered_tilts(crowd, which, x)) for which in (0, 1)]
     sizes = [noise_norm(plan.noise, plan.problem, tilt) / plan.scales[number] for tilt in tilts]
     first, second = (np.asarray(plan.noise.kind.amount_of(size)) for size in sizes)
     return second - first + _log_volumes(crowd, 0, x) - _log_volumes(crowd, 1, x)

@@ -13,7 +13,10 @@ import numpy as np
 
 from epsteps.bounds import Prediction
 from epsteps.budgets.costs import Cost, Epsilon, Rho
-from epsteps.problem import validate
+from epsteps.problem import (
+    balanced,  # noqa: F401 - it adds the rules of its shapes
+    validate,
+)
 from epsteps.problem.problem import Problem
 from epsteps.problem.rounding import root_between
 from epsteps.problem.sampling import Sampling
@@ -106,7 +109,8 @@ class KNorm(Mechanism):
 
     "laplace" is the L1 norm, independent noise of variance 2b² on each coordinate; "l2" the Euclidean norm; "linf" the
     largest coordinate, "hull" the body that gradients of the declared domain fill, and "blocks" a product of simpler
-    ones around that body, the last three in the domain's units. "wishart" is noise of symmetric matrices.
+    ones around that body, the last three in the domain's units. "wishart" is noise of symmetric matrices. "balanced
+    laplace", "balanced l2" and "balanced blocks" add up to 0 over the classes (``problem.balanced``), for tilts alone.
 
     Formal guarantee: added to a value that neighbours move by at most s in that norm it has privacy loss at most s/b:
     |w - v| <= |w| + |v| by the triangle inequality, and shifted densities have the same normaliser. (Where a hull has
@@ -154,7 +158,7 @@ class Gaussian(Mechanism):
 
     "ellipsoid" has the covariance σ²Σ, in the domain's units, where z'Σ⁻¹z <= 1 holds the body that gradients of the
     domain fill (``Body.ellipsoid``): less noise than a ball needs around the same body. "gaussian matrix" is noise of
-    symmetric matrices.
+    symmetric matrices. "balanced gaussian" and "balanced ellipsoid" add up to 0 over the classes, for tilts alone.
 
     Formal guarantee: added to a value of sensitivity s (in L2, or in √z'Σ⁻¹z) it is ρ-zCDP with ρ = s²/(2σ²) (Bun,
     Steinke 2016), and composed steps are exactly √(2 sum ρ)-Gaussian-DP (Dong, Roth, Su 2022). The variance falls as
@@ -200,7 +204,10 @@ class Gaussian(Mechanism):
             )
 
 
-NAMES = tuple(name for name, rule in RULES.items() if rule.fit)
+# Those of sums of gradients, and those of tilts.
+NAMES = tuple(name for name, rule in RULES.items() if rule.fit and not rule.tilts)
+TILTS = tuple(name for name, rule in RULES.items() if rule.fit)
+_BALANCED = "balanced "
 
 
 def named(name: str) -> Mechanism:
@@ -215,17 +222,25 @@ def of_matrices(kind: type[Cost]) -> Mechanism:
     return kind.either(KNorm("wishart"), Gaussian("gaussian matrix"))
 
 
-def require_fit(mechanism: Mechanism, problem: Problem) -> None:
-    """Raise unless there is such noise for the problem."""
+def for_tilts(name: str, problem: Problem) -> Mechanism:
+    """Return the noise of this name for a tilt: balanced where gradients are, which is the same norm in a subspace."""
+    return named((_BALANCED if problem.loss.is_balanced else "") + name)
+
+
+def require_fit(mechanism: Mechanism, problem: Problem, *, tilts: bool = False) -> None:
+    """Raise unless there is such noise for sums of a problem's gradients, or for tilts of its objective."""
+    if mechanism.rule.tilts and not tilts:
+        raise ValueError(f"{mechanism.name!r} noise is for tilts, and protects no sum of gradients: use 'auto'.")
     mechanism.shape(problem)
 
 
-def smallest(problem: Problem, kind: type[Cost]) -> Mechanism:
+def smallest(problem: Problem, kind: type[Cost], *, tilts: bool = False) -> Mechanism:
     """Return the noise whose public trace is smallest at the same cost, among those paid in this currency.
 
-    The trace is weighed by a public guess of the curvature: noise along a steep direction does little harm.
+    The trace is weighed by a public guess of the curvature: noise along a steep direction does little harm. It is noise
+    of sums of gradients, or of tilts.
     """
-    known = [named(name) for name in NAMES]
+    known = [named(name) for name in (TILTS if tilts else NAMES)]
     fitting = [mechanism for mechanism in known if mechanism.kind is kind and mechanism.covers(problem)]
     risks = [risk(noise, problem.typical_sensitivity(noise.norm), problem) for noise in fitting]
     # The first within a hair: shapes that are the same but for rounding go by their plainest name.

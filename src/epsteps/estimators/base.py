@@ -363,7 +363,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
             if not all(asked is None for asked in (level, target, contrasts)):
                 raise
             table = summaries.without_intervals(terms, self.run_.x, str(error))
-        return summaries.page(type(self).__name__, self.plan_, self.certificate_, table)
+        return summaries.page(type(self).__name__, self.plan_, self.run_.extras, self.certificate_, table)
 
     def _published(self) -> Run:
         """Return the run whose noise has the law that intervals take it to have."""

@@ -58,8 +58,11 @@ def terms_of(
     return Terms(names, rows, np.tile(offset, len(order)), categories, problem.intercept and single)
 
 
-def page(name: str, plan: Plan, certificate: dict[str, Any], table: str) -> str:
-    """Return a summary: what was fitted, to how many records, at what price and how well; and then a table."""
+def page(name: str, plan: Plan, extras: dict[str, np.ndarray], certificate: dict[str, Any], table: str) -> str:
+    """Return a summary: what was fitted, to how many records, at what price and how well; and then a table.
+
+    What the fit chose by what it published besides the model stands there, too.
+    """
     delta = f", delta {certificate['delta']:.3g}" if certificate["delta"] else ""
     facts = {
         "Method": plan.method,
@@ -67,6 +70,7 @@ def page(name: str, plan: Plan, certificate: dict[str, Any], table: str) -> str:
         "Spent": f"epsilon {certificate['spent']:.6g} of {certificate['epsilon']:.6g}{delta}",
         "Guarantee": certificate["guarantee"],
         "Worth": plan.utility.sentence,
+        **plan.choices(extras),
     }
     lines = []
     for what, fact in facts.items():

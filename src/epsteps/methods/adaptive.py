@@ -13,7 +13,7 @@ where a first model would be noise, the size of the targets has to do.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -39,12 +39,18 @@ from epsteps.problem import limits, validate
 from epsteps.problem.losses import PseudoHuber, Squared
 from epsteps.problem.problem import Problem
 from epsteps.problem.rounding import down, up
+from epsteps.problem.shapes import BODY
 from epsteps.problem.weighting import Weighting
 
 # Caps on slopes that are chosen among; what each is guessed to cost, by fifteen tables; and by how much noise that is
 # smaller by the cap costs more than its square, as there is less curvature. Below 1/2 all of the loss is a line near
 # the model 0, where a large ridge keeps it.
 CAPS = {1.0: (0.0, 1.0), 0.85: (4e-5, 1.02), 0.7: (8e-4, 1.1), 0.5: (0.01, 1.4)}
+# The same for several classes, by four tables: more records are far from their class, of which there are many.
+CAPS_OF_CLASSES = {1.0: (0.0, 1.0), 0.85: (2e-4, 1.05), 0.7: (2.5e-3, 1.2), 0.5: (0.025, 1.6)}
+# What Gaussian noise of a body costs more than is predicted where there are several classes, by three of these tables:
+# it is largest along what all columns share, which bends the loss of real records less than that of typical ones.
+_ELLIPSOID = 1.5
 # What weights are guessed to cost, and the length of a typical record over the radius that most lie within.
 _WEIGHTED, _LENGTH = 1e-4, 0.85
 # The radius, over the longest record's length, that is assumed before one is bought.
@@ -308,7 +314,10 @@ class AdaptivePlan(Plan):
     def _choices(self, radii: dict[int, float]) -> list[Choice]:
         typical, choices = Seen(self.problem, _length(radii, self.problem)), []
         noises = self._noises(radii, self._left)
-        for (cap, (bias, power)), (noise, weighting) in product(CAPS.items(), noises):
+        caps = CAPS if self.problem.loss.outputs == 1 else CAPS_OF_CLASSES
+        for (cap, (bias, power)), (noise, weighting) in product(caps.items(), noises):
+            if self.problem.loss.outputs > 1 and noise.norm == BODY and not noise.kind.is_pure:
+                power = power * _ELLIPSOID
             if (loss := self.problem.loss.capped(cap)) is not None:
                 sought = Sought(replace(self.problem, loss=loss), typical, weighting=weighting, power=power)
                 choices.append(Choice(noise, sought, bias + (_WEIGHTED if weighting else 0.0)))
@@ -318,12 +327,12 @@ class AdaptivePlan(Plan):
         """Return what noise may be chosen among, each with the weights that it is for."""
         noises: list[tuple[Mechanism, Weighting | None]] = []
         for kind in (Epsilon, Rho) if budget.delta else (Epsilon,):
-            ball = mechanisms.named(kind.either("l2", "gaussian"))
-            noises += [(mechanisms.smallest(self.problem, kind), None), (ball, None)]
+            ball = mechanisms.for_tilts(kind.either("l2", "gaussian"), self.problem)
+            noises += [(mechanisms.smallest(self.problem, kind, tilts=True), None), (ball, None)]
             for norm, radius in radii.items():
                 if norm == 2 or kind.is_pure:
                     mean = 1 - (1 - quantile(self.problem.n, self.price)) / 4
-                    noise = ball if norm == 2 else mechanisms.named("laplace")
+                    noise = ball if norm == 2 else mechanisms.for_tilts("laplace", self.problem)
                     noises.append((noise, Weighting(norm, radius, mean)))
         return noises
 
@@ -387,6 +396,25 @@ class AdaptivePlan(Plan):
     def decided(self, extras: dict[str, np.ndarray]) -> WeightedPlan:
         """Return the plan of the minimum that was chosen in a run that published this."""
         return self.chosen(extras.get("radii", np.zeros(0)).tolist()).plan
+
+    def choices(self, extras: Mapping[str, np.ndarray]) -> dict[str, str]:
+        """Return what was chosen in a run that published this: its noise, ridge, weights and slopes, in words."""
+        plan, loss = self.decided(dict(extras)), self.problem.loss
+        weighting, slope = plan.weighting, plan.problem.loss.slope
+        longer = "" if weighting is None else f"beyond {weighting.radius:.3g} in the L{weighting.norm} norm"
+        return {
+            "Bought": "; ".join(self._bought(extras)) or "nothing",
+            "Noise": f"{plan.mechanism}, on the objective, of scale {plan.scales[0]:.3g}",
+            "Ridge": f"{plan.ridge:.3g}, where {self.problem.ridge:.3g} was asked for",
+            "Weights": f"records count less {longer}" if longer else "every record counts the same",
+            "Slopes": f"held below {slope:.3g}" if slope < loss.slope else "not capped",
+        }
+
+    def _bought(self, extras: Mapping[str, np.ndarray]) -> list[str]:
+        """Return what was bought in a run that published this, in words."""
+        radii = zip(self.norms, extras.get("radii", ()), strict=True)
+        said = ", ".join(f"{radius:.3g} in the L{norm} norm" for norm, radius in radii)
+        return [f"a radius that most records lie within: {said}"] if said else []
 
     def intervals(
         self,
@@ -478,7 +506,8 @@ def plan_adaptive(problem: Problem, budget: Budget) -> AdaptivePlan:
     """
     limits.require_solvable(problem)
     capacity = budget.amount if budget.delta else budget.capacity(Epsilon)
-    norms, each = _affordable(problem.n, capacity, ((2,),) if budget.delta else ((1, 2), (1,)))
+    both = not budget.delta or problem.loss.outputs > 1
+    norms, each = _affordable(problem.n, capacity, ((1, 2), (2,) if budget.delta else (1,)) if both else ((2,),))
     rest = down(capacity - up(each * len(norms)), 1e-9)
     return AdaptivePlan(problem, budget, norms, each, rest)
 
@@ -685,6 +714,12 @@ class RegressionPlan(AdaptivePlan):
     def decided(self, extras: dict[str, np.ndarray]) -> WeightedPlan:
         """Return the plan of the minimum that was chosen in a run that published this."""
         return self.chosen(*(extras.get(name, np.zeros(0)).tolist() for name in ("radii", "sizes"))).plan
+
+    def _bought(self, extras: Mapping[str, np.ndarray]) -> list[str]:
+        """Return what was bought in a run that published this, in words."""
+        sizes = zip(("targets", "residuals of a first model")[: self.sizes], extras.get("sizes", ()), strict=True)
+        said = [f"a size that nine of ten {whose} lie within: {size:.3g}" for whose, size in sizes]
+        return [*super()._bought(extras), *said]
 
 
 def _effective(known: Known, bound: float) -> tuple[float, float]:

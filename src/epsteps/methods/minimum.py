@@ -407,7 +407,10 @@ class Minimum(Request):
     tilt: Tilt | None = None
 
     def __post_init__(self) -> None:
-        if self.tilt is not None:  # noise of a norm in which weights bound nothing is refused
+        mechanisms.require_fit(self.noise, self.problem)
+        if self.tilt is not None:
+            mechanisms.require_fit(self.tilt.mechanism, self.problem, tilts=True)
+            # Noise of a norm in which weights bound nothing is refused.
             self.goal.objective.sensitivity(self.tilt.mechanism.norm)
 
     @property

@@ -113,7 +113,7 @@ class ObjectivePlan(OfMinimum, Plan):
             object.__setattr__(self, name, tuple(validate.positive(name, scale) for scale in getattr(self, name)))
         if not len(self.scales) == len(self.output_scales) > 0:
             raise ValueError("scales and output_scales must have one entry for each release, and at least one.")
-        mechanisms.require_fit(self.noise, self.problem)
+        mechanisms.require_fit(self.noise, self.problem, tilts=True)
         for plan in self.earlier:
             if plan.earlier or not plan.is_pure or not plan.problem.same_records(self.problem):
                 raise ValueError("earlier minima must be pure, with none before them, and of the same records.")
@@ -507,10 +507,10 @@ def stand_ins(problem: Problem) -> tuple[list[Loss], str]:
 
 def candidates(problem: Problem, budget: Budget, mechanism: str) -> list[Mechanism]:
     """Return the noise of this name; of "auto" the best pure one, and the best Gaussian one where there is a delta."""
-    validate.choice("mechanism", mechanism, ("auto", *mechanisms.NAMES))
+    validate.choice("mechanism", mechanism, ("auto", *mechanisms.TILTS))
     if mechanism != "auto":
         return [mechanisms.named(mechanism)]
-    return [mechanisms.smallest(problem, kind) for kind in ((Epsilon, Rho) if budget.delta else (Epsilon,))]
+    return [mechanisms.smallest(problem, kind, tilts=True) for kind in ((Epsilon, Rho) if budget.delta else (Epsilon,))]
 
 
 @dataclass(frozen=True)
@@ -542,7 +542,7 @@ def planned(
     Of a pure budget the shares may leave something; what Gaussian releases take that follow is their mu, ``later``.
     What earlier minima cost is taken off before, and the share ``spared`` hides the solver's tolerance.
     """
-    mechanisms.require_fit(noise, sought.problem)
+    mechanisms.require_fit(noise, sought.problem, tilts=True)
     spent = math.fsum(cost for plan in earlier for cost in plan.costs)
     if noise.kind.is_pure:
         costs = [share * down(budget.capacity(Epsilon) - spent, 1e-9) for share in shares]

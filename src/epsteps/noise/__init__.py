@@ -16,8 +16,20 @@ Without a seed every bit comes from the operating system. With one, everything r
 results of it are marked, and are not private.
 """
 
-from epsteps.noise import gaussian, hulls, knorm, laplace, matrices, shaped  # they register their samplers
+from epsteps.noise import balanced, gaussian, hulls, knorm, laplace, matrices, shaped  # they register their samplers
 from epsteps.noise.samplers import SAMPLERS, Sampler, Source
 from epsteps.problem.grid import added
 
-__all__ = ["SAMPLERS", "Sampler", "Source", "added", "gaussian", "hulls", "knorm", "laplace", "matrices", "shaped"]
+__all__ = [
+    "SAMPLERS",
+    "Sampler",
+    "Source",
+    "added",
+    "balanced",
+    "gaussian",
+    "hulls",
+    "knorm",
+    "laplace",
+    "matrices",
+    "shaped",
+]

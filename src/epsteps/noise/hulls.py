@@ -190,11 +190,11 @@ class Layout:
     def _ups(self, bits: Bits) -> list[int]:
         """Return how many are up in each group."""
         uniforms = [Uniform(bits, word, 64) for word in bits.words(len(self.blocks) + 1).tolist()]
-        left, found = _index(uniforms[-1], self._totals), []
+        left, found = index(uniforms[-1], self._totals), []
         for block, rest, uniform in zip(self.blocks, self._rests, uniforms, strict=False):
             least = max(0, left - len(rest) + 1)
             weights = _squares(len(block))[least : left + 1]
-            j = least + _index(uniform, list(accumulate(w * rest[left - least - i] for i, w in enumerate(weights))))
+            j = least + index(uniform, list(accumulate(w * rest[left - least - i] for i, w in enumerate(weights))))
             found.append(j)
             left -= j
         return [*found, left]
@@ -229,7 +229,7 @@ class Layout:
         return np.isin(np.arange(self.d), self.signed)
 
 
-def _index(uniform: Uniform, totals: Sequence[int]) -> int:
+def index(uniform: Uniform, totals: Sequence[int]) -> int:
     """Return i with a probability ~ its weight, for the sums of all weights; bits are drawn until it is certain."""
     known = 64
     while True:

@@ -217,20 +217,22 @@ def hull(bits: Bits, d: int, scale: float, widen: float = 1.0) -> np.ndarray:
     return w[1:] - w[:1]
 
 
-def l2(bits: Bits, d: int, scales: np.ndarray | float, widen: float = 1.0) -> np.ndarray:
+def l2(bits: Bits, d: int, scales: np.ndarray | float, widen: float = 1.0, free: int | None = None) -> np.ndarray:
     """Return ⌊z_j + 1/2⌋ for a real vector z of density ~ exp(-|z/t|_2), modulo 2^64, for one scale t or one each.
 
     A Gaussian vector with variances 2t_j² Gamma((d+1)/2) has this density (the subordination integral of a stable law).
+    With ``free`` in the place of d in the shape, z is such that its projection on a subspace of that dimension has it.
     """
+    free = d if free is None else free
     tape, each = Tape(bits, bits.words(WORDS)), np.broadcast_to(np.asarray(scales, dtype=np.float64), (d,))
 
     def root() -> Ball:
         tape.rewind()
-        return (Ball.exact(2) * gamma(tape, d + 1)).sqrt()
+        return (Ball.exact(2) * gamma(tape, free + 1)).sqrt()
 
     # Shifts come from public numbers, near which the σ_j are. float(...) and the product add 2^-53 of σ_j each.
-    _, shift = split(each * np.sqrt(d + 1.0))
-    quick = quick_root(tape, d + 1, widen) if _IS_IEEE else None
+    _, shift = split(each * np.sqrt(free + 1.0))
+    quick = quick_root(tape, free + 1, widen) if _IS_IEEE else None
     reduced = np.ldexp(each, -shift) * (decide(partial(_nearest_float, root)) if quick is None else quick)
     return rounded_product(bits, reduced, shift, lambda i: Ball.exact(float(each[i])) * root(), widen)
 

@@ -52,8 +52,9 @@ def sampler_of(shape: Shape) -> Sampler:
 def checked_shape(mechanism: Mechanism, form: tuple[int, ...], body: Shape | None) -> Shape:
     """Return the shape of a mechanism's noise in an array of this form, or raise if the body is no shape of it."""
     name = mechanism.name
-    kinds = RULES[validate.choice("mechanism", name, tuple(RULES))].kinds
-    if body is None and kinds[0].norm != Shape.norm:
+    rule = RULES[validate.choice("mechanism", name, tuple(RULES))]
+    kinds = rule.kinds
+    if body is None and kinds[0].norm != Shape.norm and not rule.tilts:
         body = kinds[0](max((1, *form[:1])))  # pyright: ignore[reportCallIssue]
     if type(body) in kinds and body is not None and body.independent:
         return body
@@ -144,6 +145,7 @@ class Source:
         for each column, "l2" takes any, and columns are independent. "laplace" and "gaussian" are independent over all
         entries and take any shape. "wishart" and "gaussian matrix" are symmetric matrices of their ``body``, of the
         shape (k, k) and of one scale; integers of the former are whole: Python's where int64 does not hold them all.
+        What is "balanced" adds up to 0 over the classes of its ``body``, and takes one scale for each column.
 
         Formal guarantee: "laplace" has P(k) ~ exp(-|k|/scale), "gaussian" is the ideal Gaussian rounded to the nearest
         integer, both modulo 2^64 and for exactly this scale (integers beyond 2^53 are rounded up to a float). Added

@@ -129,7 +129,13 @@ def _block_points(bits: Bits, shape: tuple[int, int], r: int, widen: float) -> n
 
 
 def simplices(bits: Bits, shape: tuple[int, int], r: int, widen: float) -> np.ndarray:
-    """Return uniform m_1, ..., m_k >= 0 with a sum of at most r, modulo 2^64, in each row.
+    """Return uniform m_1, ..., m_k >= 0 with a sum of at most r, modulo 2^64, in each row."""
+    m = whole_simplices(bits, shape, r, widen)
+    return m if m.dtype == np.int64 else np.vectorize(wrapped, otypes=[np.int64])(m)
+
+
+def whole_simplices(bits: Bits, shape: tuple[int, int], r: int, widen: float = 1.0) -> np.ndarray:
+    """Return the same before they are reduced: as Python integers where int64 does not hold them all.
 
     They are the gaps between k of r + k places. Places that coincide are drawn again, one by one: how often that
     happens tells next to nothing about the radius.
@@ -139,8 +145,7 @@ def simplices(bits: Bits, shape: tuple[int, int], r: int, widen: float) -> np.nd
     places.sort(axis=1)
     for row in np.flatnonzero((places[:, 1:] == places[:, :-1]).any(axis=1)):
         places[row] = distinct(bits, places[row], r + k)
-    m = np.diff(places, axis=1, prepend=-1) - 1
-    return m if m.dtype == np.int64 else np.vectorize(wrapped, otypes=[np.int64])(m)
+    return np.diff(places, axis=1, prepend=-1) - 1
 
 
 def distinct(bits: Bits, places: np.ndarray, bound: int) -> np.ndarray:

@@ -1,7 +1,7 @@
 """The plan: everything that is decided before the data is opened, and its certificate."""
 
 import json
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
@@ -140,6 +140,10 @@ class Plan:
     def facts(self) -> dict[str, str]:
         """Lines of the plan's page: what each release does."""
         return {"Problem": page.problem_fact(self.problem, self.problem.ridge)}
+
+    def choices(self, extras: Mapping[str, np.ndarray]) -> dict[str, str]:
+        """Return what a run that published this chose by it, in words: nothing where all was decided beforehand."""
+        return {}
 
     @cached_property
     def utility(self) -> Utility:

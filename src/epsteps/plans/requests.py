@@ -208,6 +208,8 @@ def _amounts(
     sampling: Sampling,
 ) -> np.ndarray:
     """Return what noise of these scales on a sum of gradients costs."""
+    if mechanism.rule.tilts:
+        raise ValueError(f"{mechanism.name!r} noise is for tilts, and protects no sum of gradients.")
     if sampling.n != problem.n:
         raise ValueError(f"the request samples from n={sampling.n} records, but there are {problem.n}.")
     for name, value in (("scale", scale), ("bound", bound)):

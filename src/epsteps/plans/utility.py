@@ -184,16 +184,32 @@ class Typical:
         mean, places, _ = self._columns
         outputs = problem.loss.outputs
         size = float(mean @ mean)
-        every = np.tile(mean, outputs)
         total = float(np.sum(variances))
-        # Noise of several outputs is alike: along their means together it is that along each.
-        middle = along(every) / (outputs * size) if size > 0 else total / problem.dimension
-        middle = min(middle, total / outputs)
+        shared = self._shared(along)
+        # Noise of several outputs is alike: in all directions but what they share, where there may be another or none.
+        each = total / (outputs - 1 + shared)
+        middle = total / ((outputs - 1 + shared) * problem.width)
+        if size > 0:
+            is_alike = shared == 1
+            middle = (
+                along(np.tile(mean, outputs)) / (outputs * size) if is_alike else along(_apart(mean, outputs)) / size
+            )
+        middle = min(middle, each)
         columns = variances.reshape(outputs, problem.width)[:, : problem.d].sum(axis=0) / outputs
         groups = np.bincount(places, columns)
-        rest = max(total / outputs - middle, 0.0) * groups / float(np.sum(groups))
+        rest = max(each - middle, 0.0) * groups / float(np.sum(groups))
         single = np.append(middle, np.repeat(rest / len(self._profile), len(self._profile)))
-        return single if outputs == 1 else np.append((outputs - 1) * single, single)
+        return single if outputs == 1 else np.append((outputs - 1) * single, shared * single)
+
+    def _shared(self, along: Callable[[np.ndarray], float]) -> float:
+        """Return how large noise is in what all outputs share, over what it is elsewhere: 1 if they are independent."""
+        outputs = self.problem.loss.outputs
+        if outputs == 1:
+            return 1.0
+        ones = np.ones(self.problem.width)
+        elsewhere = along(_apart(ones, outputs))
+        share = along(np.tile(ones, outputs) / math.sqrt(outputs)) / elsewhere if elsewhere > 0 else 1.0
+        return round(share, 9) if math.isfinite(share) else 1.0
 
     def mean(self, values: np.ndarray) -> np.ndarray:
         """Return the mean of coordinates' values along each entry."""
@@ -400,6 +416,11 @@ class TypicalError:
                 now,
             )
         return np.nan_to_num(fed, nan=_DIVERGED, posinf=_DIVERGED)
+
+
+def _apart(vector: np.ndarray, outputs: int) -> np.ndarray:
+    """Return the difference of a vector between two of several outputs, of the same length."""
+    return np.concatenate([vector, -vector, np.zeros((outputs - 2) * len(vector))]) / math.sqrt(2)
 
 
 def held_bias(bound: float, slope: float) -> float:

@@ -177,6 +177,8 @@ class Loss(ABC):
     is_likelihood: ClassVar[bool] = False
     # Whether the sums of products of features and targets are all that its minimum depends on: least squares.
     has_statistics: ClassVar[bool] = False
+    # Whether a record's derivatives add up to 0 over the outputs, at all margins: gradients then lie in a subspace.
+    is_balanced: ClassVar[bool] = False
 
     def __init_subclass__(cls, *, name: str | None = None, kernel: str | None = None, proved: bool = False) -> None:
         super().__init_subclass__()
@@ -832,6 +834,7 @@ class Softmax(Loss, name="Softmax", proved=True):
     """
 
     is_likelihood: ClassVar[bool] = True
+    is_balanced: ClassVar[bool] = True
 
     classes: tuple[object, ...] = (0, 1, 2)
 
@@ -878,6 +881,10 @@ class Softmax(Loss, name="Softmax", proved=True):
         """Its own: that of k classes."""
         return saturations.Softmax(len(self.classes))
 
+    def capped(self, cap: float) -> "Loss":
+        """Return the loss whose slopes stop at the cap."""
+        return self if cap == 1 else CappedSoftmax(self.classes, cap)
+
     def joint_slope(self, norm: float) -> float:
         """Bound the norm of p - e_y where its entry y is at least -1: 2, √2, or 1 for the norms 1, 2 and infinity.
 
@@ -911,3 +918,102 @@ class Softmax(Loss, name="Softmax", proved=True):
     def levels(self, margin: np.ndarray, target: np.ndarray, bound: np.ndarray | float) -> np.ndarray:
         """Return the derivatives as integers, the same on every machine, whose positive part is at most the bound."""
         return levels.softmax(margin, target, bound)
+
+
+@dataclass(frozen=True)
+class CappedSoftmax(Softmax, name="CappedSoftmax", proved=True):
+    """Multinomial logistic loss whose slopes are capped: that of 1 - p_y <= cap, and then it grows slower.
+
+    With t = m_y - ln(sum of exp(m_j) over the other classes) softmax loss is ln(1 + exp(-t)), and this one is the
+    capped logistic loss of t: a line in t where 1 - p_y = σ(-t) would pass the cap. Among the other classes it bends
+    there, too: with their own chances r, r_y = 0, its gradient is cap (r - e_y) and its Hessian cap (diag(r) - rr').
+
+    Parameters
+    ----------
+    classes : tuple of labels
+        The declared classes, three or more.
+    cap : float
+        The largest slope, at most 1, with which it is softmax loss.
+    """
+
+    is_likelihood: ClassVar[bool] = False
+
+    cap: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "cap", validate.positive("cap", self.cap))
+        if not SIZES[0] <= self.cap <= 1:
+            raise ValueError(f"cap must lie between {SIZES[0]:g} and 1, the slope of softmax loss, got {self.cap!r}.")
+
+    @property
+    def slope(self) -> float:
+        """Return the cap."""
+        return self.cap
+
+    @property
+    def value_at_zero(self) -> float:
+        """Return ln k, or less where the line reaches margin 0: where 1 - 1/k is beyond the cap."""
+        zero = np.zeros((1, self.outputs, 1))
+        return up(float(self.total(zero, np.zeros((1, 1, 1)))[0]), 1e-12)
+
+    @property
+    def typical_dispersion(self) -> float:
+        """Return the fourth root of the cap: slopes that are capped vary less than the loss is curved."""
+        return self.cap**0.25
+
+    @property
+    def saturation(self) -> Saturation:
+        """That of k classes, cut off at the cap."""
+        return saturations.CappedSoftmax(len(self.classes), self.cap)
+
+    def capped(self, cap: float) -> "Loss":
+        """Return the loss with this share of its own cap."""
+        return self if cap == 1 else CappedSoftmax(self.classes, cap * self.cap)
+
+    def slope_at(self, reach: np.ndarray) -> np.ndarray:
+        """Return the largest 1 - p_y, or the cap."""
+        return np.minimum(super().slope_at(reach), self.cap)
+
+    def total(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return the sum of the losses: what is beyond the kink adds the cap times how far."""
+        own = levels.places_like(margin) == target
+        others = logsumexp(np.where(own, -np.inf, margin), axis=1)
+        t = np.take_along_axis(margin, target.astype(int), axis=1)[:, 0] - others
+        held = np.maximum(t, math.log1p(-self.cap) - math.log(self.cap) if self.cap < 1 else -math.inf)
+        return np.logaddexp(0, -held).sum(axis=0) + self.cap * (held - t).sum(axis=0)
+
+    def derivative(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return p - e_y, or cap (r - e_y) where 1 - p_y passes the cap."""
+        chances, missing = self._others(margin, target)
+        return np.where(
+            levels.places_like(margin) == target, -np.minimum(missing, self.cap), chances * self._share(missing)
+        )
+
+    def second(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return diag(p) - pp' for each record, or cap (diag(r) - rr') where 1 - p_y passes the cap."""
+        chances, missing = self._others(margin, target)
+        inside = super().second(margin, target)
+        r = chances / np.where(missing > 0, missing, 1)
+        beyond = self.cap * r[:, :, None] * (np.eye(self.outputs) - r[:, None, :])
+        return np.where((missing <= self.cap)[:, :, None], inside, beyond)
+
+    def bends(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return p (1 - p), or cap r (1 - r)."""
+        chances, missing = self._others(margin, target)
+        r = chances / np.where(missing > 0, missing, 1)
+        return np.where(missing <= self.cap, super().bends(margin, target), self.cap * r * (1 - r))
+
+    def levels(self, margin: np.ndarray, target: np.ndarray, bound: np.ndarray | float) -> np.ndarray:
+        """Return the derivative as integers: as a machine rounds it."""
+        return levels.rounded(self.derivative(margin, target), bound)
+
+    @staticmethod
+    def _others(margin: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the chances of the classes but the target's, which is 0, and their sum 1 - p_y."""
+        chances = np.where(levels.places_like(margin) == target, 0, softmax(margin, axis=1))
+        return chances, chances.sum(axis=1, keepdims=True)
+
+    def _share(self, missing: np.ndarray) -> np.ndarray:
+        """Return what a slope is multiplied by: 1, or what leaves the cap of 1 - p_y."""
+        return self.cap / np.maximum(missing, missing.dtype.type(self.cap))

@@ -140,14 +140,16 @@ class Problem:
         return np.tile(np.append(self.domain.units(self.d), np.ones(int(self.intercept))), self.loss.outputs)
 
     @cached_property
-    def hull(self) -> Body | None:
-        """A body that holds every record times a slope of at most 1, in ``units``; None for records in an L2 ball."""
+    def record_body(self) -> Body | None:
+        """A body that holds every record times a number of at most 1, in ``units``; None for records in an L2 ball."""
         body = self.domain.body(self.d)
-        if body is None:
-            return None
-        if self.intercept:
-            body = body.with_constant()
-        return body if self.loss.outputs == 1 else body.repeated(self.loss.outputs)
+        return body.with_constant() if body is not None and self.intercept else body
+
+    @cached_property
+    def hull(self) -> Body | None:
+        """A body that holds every gradient of a slope of at most 1, in ``units``; None for records in an L2 ball."""
+        body, outputs = self.record_body, self.loss.outputs
+        return body if body is None or outputs == 1 else body.repeated(outputs)
 
     @cached_property
     def exact_hull(self) -> Body | Hull | None:

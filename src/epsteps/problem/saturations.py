@@ -261,6 +261,26 @@ class Softmax(Concave):
         return value, (k - 2) * each / (1 + each * a) + bend * (1 - 2 * a) / (1 + bend * a * (1 - a))
 
 
+@dataclass(frozen=True)
+class CappedSoftmax(Softmax):
+    """Softmax loss with slopes of at most ``cap``: their share a is of the cap, and J(a) is softmax's at cap a.
+
+    Beyond the cap a = 1, and the other classes bend the loss: ln det(I + kappa cap (diag r - rr')) is at most
+    (k - 2) ln(1 + kappa cap/(k - 1)), and so below J(1). As near to the kink as one likes the loss bends as softmax's.
+    """
+
+    cap: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if validate.positive("cap", self.cap) > 1:
+            raise ValueError(f"cap must be at most 1, got {self.cap!r}.")
+
+    def _charge(self, kappa: float, a: float) -> tuple[float, float]:
+        value, slope = super()._charge(kappa, self.cap * a)
+        return value, self.cap * slope
+
+
 def _largest_concave(charge: Callable[[float], tuple[float, float]], pull: float) -> float:
     """Return the maximum of J(a) + pull a over [0, 1], for a concave J given with its derivative."""
     end, slope = charge(1.0)

@@ -51,6 +51,10 @@ class Shape(ABC):
     def gauge(self, z: np.ndarray) -> np.ndarray:
         """Return |z| of a vector, or of each column."""
 
+    def shadow(self, z: np.ndarray) -> np.ndarray:
+        """Return what of a vector, or of each column, lies in the space that the noise fills: here all of it."""
+        return z
+
     @property
     @abstractmethod
     def cube(self) -> float:
@@ -673,10 +677,12 @@ class Rule:
     """How noise of a name is shaped: which kinds of shape it may have, and the one that a problem's gradients have.
 
     ``fit`` returns None where no such noise covers the problem. Without it the noise is no gradient's, but a matrix's.
+    ``tilts`` says that the noise protects the minimum of an objective that it tilts, and no sum that it is added to.
     """
 
     kinds: tuple[type[Shape], ...]
     fit: "Callable[[Problem], Shape | None] | None" = None
+    tilts: bool = False
 
     @property
     def gaussian(self) -> bool:

@@ -106,6 +106,7 @@ def _to_dict(
         },
         "intervals": intervals(model),
         "releases": releases(model.plan),
+        "chosen": chosen(model),
         "scores": None if scores is None else {name: _known(value) for name, value in scores.items()},
         "ledger": None if ledger is None else dict(ledger),
         "points": model.points.tolist(),
@@ -172,6 +173,14 @@ def intervals(model: Model) -> dict[str, Any]:
         "notes": list(found.notes),
         "rows": [{"name": name} | row for name, row in zip(found.names, rows, strict=True)],
     }
+
+
+def chosen(model: Model) -> dict[str, str]:
+    """Return what the fit chose by what it published besides, in words; nothing where no run publishes such numbers."""
+    try:
+        return model.plan.choices(model.besides)
+    except (ValueError, ArithmeticError):  # no choice may lose a model that was paid for
+        return {}
 
 
 def _levels(model: Model) -> str | None:

@@ -25,6 +25,7 @@ def page(content: Mapping[str, Any]) -> str:
     return _template().render(
         card=card,
         seeded=not content["private"],
+        chosen=content.get("chosen", {}),  # files of earlier versions do not say it
         columns=_columns(card["releases"]) if len(card["releases"]) > _LISTED else None,
         spans=_spans(card["intervals"]["rows"].raw),
         points=_path(card) if len(card["points"]) > 1 else None,
