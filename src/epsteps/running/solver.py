@@ -143,11 +143,13 @@ class Start:
     def near(self, tilt: np.ndarray) -> tuple[np.ndarray, Metric]:
         """Return where the search for a tilted minimum begins, and the curvature there, roughly.
 
-        A tilt that leads far away, where the curvature is another one, is followed on the sample first.
+        A tilt is followed by its first step, for which no record is read; one that leads far away, where the curvature
+        is another one, on the sample.
         """
         pull = (tilt / self.objective.n).astype(float)
-        if float(pull @ self.metric.solve(pull)) <= _FAR:
-            return self.point, self.metric
+        step = self.metric.solve(pull)
+        if float(pull @ step) <= _FAR:
+            return self.point - step, self.metric
         point = self._found(self.point, tilt, self.metric)
         return point, self.rough_metric(point)
 
