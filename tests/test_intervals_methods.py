@@ -76,6 +76,35 @@ def test_gradients_that_tell_nothing_of_a_minimum_are_refused(facts, options, sa
         made.intervals()
 
 
+@pytest.mark.parametrize(
+    ("method", "kind"),
+    [("curvature", "two"), *itertools.product(("output", "sequential", "descent"), ("two", "three"))],
+)
+def test_estimators_and_files_tell_what_is_proved_of_every_method(method, kind):
+    generator = np.random.default_rng(0)
+    labels = ("u", "v", "w")[: 2 if kind == "two" else 3]
+    X, y = generator.random((2000, 2)), np.array(labels)[generator.integers(0, len(labels), 2000)]
+    schema = Schema({"a": Numeric(0, 1), "b": Numeric(0, 1), "y": Category(list(labels))}, target="y")
+    estimator = es.PrivateLogisticRegression(4.0, bounds=(0, 1), classes=labels, method=method, random_state=1)
+    problem = tables.problem_of(schema, 2000, 1e-2)
+    text = estimator.fit(X, y).summary()
+    assert "at most" in text
+    assert "No intervals" not in text
+    model = tables.fit_model(
+        es.plan(problem, es.Pure(4.0), method), schema, {"a": X[:, 0], "b": X[:, 1], "y": y}, seed=1
+    )
+    content = tables.model_to_dict(model)
+    assert tables.model_from_dict(content).intervals().to_dict() == model.intervals().to_dict()
+    assert content["intervals"]["kind"] == "provable"
+    # A file of before has no gradients besides: it is read, and says why it tells less.
+    former = tables.model_from_dict({name: part for name, part in content.items() if name != "besides"})
+    if method == "curvature":
+        with pytest.raises(ValueError, match=r"without the released gradients.*use method='objective'"):
+            former.intervals()
+    else:
+        assert former.intervals().to_dict() == model.intervals().to_dict()
+
+
 # ---------------------------------------------------------------------------------------------------------------- laws
 def test_no_hessian_leads_further_than_a_published_gradient_proves_and_one_as_far():
     """x - x0 = shift + H⁻¹ (gradient - noise), for every H that is at least the ridge."""
