@@ -15,7 +15,7 @@ from scipy import stats
 import epsteps as es
 from epsteps import tables
 from epsteps.auditing import experiments
-from epsteps.methods import choice
+from epsteps.methods import choice, statistics
 from epsteps.methods.intervals import posterior
 from epsteps.methods.intervals.posterior import Released
 from epsteps.tables import Category, Numeric, Schema
@@ -55,7 +55,7 @@ def test_every_method_gives_intervals_or_says_what_does(method):
                 assert np.all(np.isfinite([found.low, found.high]))
                 assert np.all((found.low < found.coef) & (found.coef < found.high))
                 np.testing.assert_array_equal(found.coef, made.x)
-    assert (given > 0) == (method != "statistics")
+    assert given > 0
     assert all(any(way in refusal for way in WAYS_OUT) for refusal in refusals), refusals
 
 
@@ -74,6 +74,35 @@ def test_gradients_that_tell_nothing_of_a_minimum_are_refused(facts, options, sa
     made = es.run(plan, es.Rows(problem, rng.random((100, 2)), rng.choice([-1, 1], 100)), seed=1)
     with pytest.raises(ValueError, match=said):
         made.intervals()
+
+
+@pytest.mark.parametrize(
+    ("method", "kind"),
+    [("curvature", "two"), *itertools.product(("output", "sequential", "descent"), ("two", "three"))],
+)
+def test_estimators_and_files_tell_what_is_proved_of_every_method(method, kind):
+    generator = np.random.default_rng(0)
+    labels = ("u", "v", "w")[: 2 if kind == "two" else 3]
+    X, y = generator.random((2000, 2)), np.array(labels)[generator.integers(0, len(labels), 2000)]
+    schema = Schema({"a": Numeric(0, 1), "b": Numeric(0, 1), "y": Category(list(labels))}, target="y")
+    estimator = es.PrivateLogisticRegression(4.0, bounds=(0, 1), classes=labels, method=method, random_state=1)
+    problem = tables.problem_of(schema, 2000, 1e-2)
+    text = estimator.fit(X, y).summary()
+    assert "at most" in text
+    assert "No intervals" not in text
+    model = tables.fit_model(
+        es.plan(problem, es.Pure(4.0), method), schema, {"a": X[:, 0], "b": X[:, 1], "y": y}, seed=1
+    )
+    content = tables.model_to_dict(model)
+    assert tables.model_from_dict(content).intervals().to_dict() == model.intervals().to_dict()
+    assert content["intervals"]["kind"] == "provable"
+    # A file of before has no gradients besides: it is read, and says why it tells less.
+    former = tables.model_from_dict({name: part for name, part in content.items() if name != "besides"})
+    if method == "curvature":
+        with pytest.raises(ValueError, match=r"without the released gradients.*use method='objective'"):
+            former.intervals()
+    else:
+        assert former.intervals().to_dict() == model.intervals().to_dict()
 
 
 # ---------------------------------------------------------------------------------------------------------------- laws
@@ -116,6 +145,55 @@ def test_the_mean_of_several_minima_is_bounded_by_all_their_tilts():
     bound = float(posterior.proved(both, generator, c[None, :], 0.95, False)[0])
     alone = [float(posterior.proved(Released(tilts=b, **facts), generator, c[None, :], 0.95, False)[0]) for b in tilts]
     assert bound == pytest.approx(sum(alone), rel=1e-12)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_no_noise_on_moments_leads_further_than_its_norm_proves(monkeypatch, intercept):
+    """Noise of a known norm, in any direction: its bound holds whatever was drawn. A fiftieth of the norm is found out."""
+    generator = np.random.default_rng(5)
+    domain = es.Box([0.0, -3.0], [2.0, 1.0])
+    problem = es.Problem(es.Squared(2.0), domain, ridge=0.02, n=500, d=2, intercept=intercept)
+    plan = es.plan(problem, es.Pure(3.0), "statistics")
+    X = np.column_stack([generator.uniform(0, 2, 500), generator.uniform(-3, 1, 500)])
+    y = np.clip(X @ [0.6, -0.2] + 0.2 * generator.standard_normal(500), -2, 2)
+    minimum = experiments.minimiser(es.Rows(problem, X, y))
+    full = np.column_stack([np.ones(500), X, y])
+    ratios = {1.0: [], 0.02: []}
+    for _ in range(200):
+        noise = generator.standard_normal((4, 4))
+        noise = noise + noise.T
+        noise[0, 0] = 0.0
+        moments = full.T @ full + statistics.uncentred(plan, noise)
+        places = [1, 2, 0][: len(minimum)]
+        ridge = 500 * problem.ridge * np.eye(len(places))
+        x = np.linalg.solve(moments[np.ix_(places, places)] + ridge, moments[places, 3])
+        for share, found in ratios.items():
+            norm = share * float(np.linalg.norm(noise, 2))
+            monkeypatch.setattr(statistics, "_norm", lambda *_, norm=norm: norm)
+            half = statistics.proved_widths(plan, x, moments, generator, np.eye(len(x)), 0.95)
+            found.append(np.max(np.abs(x - minimum) / half))
+    assert np.max(ratios[1.0]) <= 1 + 1e-6
+    assert np.max(ratios[0.02]) > 1.5
+
+
+@pytest.mark.parametrize("budget", [es.Pure(2.0), es.Approximate(2.0, 1e-6)], ids=str)
+def test_released_moments_cover_and_are_narrow(budget):
+    """For all coefficients at once, and far narrower than what the ridge proves of a tilted minimum."""
+    generator = np.random.default_rng(0)
+    X = generator.uniform(-1, 1, (6000, 3))
+    y = np.clip(X @ [0.4, -0.3, 0.1] + 0.1 + 0.15 * generator.standard_normal(6000), -1, 1)
+    problem = es.Problem(es.Squared(1.0), es.Box(-1, 1), ridge=1e-3, n=6000, d=3, intercept=True)
+    plan, tilted = (es.plan(problem, budget, method) for method in ("statistics", "objective"))
+    found = es.coverage(plan, (X, y), replications=REPLICATIONS)
+    assert set(found.rows) == {"sample"}
+    assert found.worst("sample").coverage >= LEAST
+    rows = es.Rows(problem, X, y)
+    narrow, wide = (es.run(each, rows, seed=1).intervals(target="sample") for each in (plan, tilted))
+    assert np.all(narrow.high - narrow.low < 0.5 * (wide.high - wide.low))
+    plain = es.plan(replace(problem, ridge=0.0), budget, "statistics")
+    made = es.run(plain, es.Rows(plain.problem, X, y), seed=1)
+    with pytest.raises(ValueError, match="Declare a ridge"):
+        made.intervals()
 
 
 # ------------------------------------------------------------------------------------------------------------ coverage

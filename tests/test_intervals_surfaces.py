@@ -137,11 +137,11 @@ def test_a_summary_says_what_was_spent_and_what_it_is_worth(intervals):
 
 
 def test_other_methods_say_why_there_are_none():
-    model = fitted("ridge", method="statistics")
-    assert "No intervals: sufficient statistics gives no intervals." in model.summary()
+    model = fitted("ridge", method="descent")  # which clips the gradients of squared loss
+    assert "No intervals: there are no intervals: clipped gradients" in model.summary()
     assert not hasattr(model, "confint_")
     for ask in (model.confint, lambda: model.summary(level=0.9)):
-        with pytest.raises(ValueError, match="gives no intervals"):
+        with pytest.raises(ValueError, match="use method='objective'"):
             ask()
 
 

@@ -69,6 +69,9 @@ BUGS: dict[str, Callable[[Any], Any]] = {
 def planted(plan: Any, bug: str) -> Iterator[None]:
     """Let the plan's runs compute their intervals from released numbers that a bug has spoiled."""
     kind = type(plan)
+    if bug == "none":
+        yield
+        return
     original = kind.released
 
     def spoiled(self: Any, *args: Any, **options: Any) -> Any:
@@ -114,7 +117,7 @@ class Piece:
             found = list(replicate(plan, self.cell.population, numbers, **options))
         row |= {"count": self.count, "r": getattr(plan, "r", None), "share": getattr(plan, "share", None)}
         row |= {"kinds": [each.kind for each in found], "seconds": round(time.perf_counter() - begin, 1)}
-        for target in TARGETS:
+        for target in (target for target in TARGETS if all(target in each.covered for each in found)):
             row[target] = {
                 "hits": [each.covered[target].astype(int).tolist() for each in found],
                 "control": np.sum([each.control[target] for each in found], axis=0).tolist(),
@@ -206,6 +209,11 @@ class Result:
         return float(np.median([value for piece in self.pieces for value in piece[target][beside]]))
 
     @property
+    def targets(self) -> list[str]:
+        """Whose minimum the intervals were for: the sample's alone, where nothing said how samples vary."""
+        return [target for target in TARGETS if all(target in piece for piece in self.pieces)]
+
+    @property
     def measured(self) -> float:
         """The share of replications whose intervals were measured ones."""
         return float(np.mean([kind == "measured" for piece in self.pieces for kind in piece["kinds"]]))
@@ -222,11 +230,11 @@ class Result:
 
     def passes(self) -> bool:
         """Whether the cell is as it should be, for the population and for the sample."""
-        means = [self.mean(target) for target in TARGETS]
+        means = [self.mean(target) for target in self.targets]
         if self.group == "broken":
             return min(means) >= BROKEN_LEAST[self.kind]
         high = BAND[1] if self.kind == "measured" else 1.0
-        return BAND[0] <= means[0] <= high and self.worst("population")[0] >= LEAST
+        return BAND[0] <= means[0] <= high and self.worst(self.targets[0])[0] >= LEAST
 
 
 def results(pieces: list[dict], bug: str = "none") -> list[Result]:
@@ -243,7 +251,7 @@ def markdown(pieces: list[dict]) -> str:
     """Return the tables of all groups, and what they amount to."""
     found = results(pieces)
     lines = []
-    for group in ("grid", "fresh", "broken", "beside"):
+    for group in ("grid", "fresh", "broken", "beside", "missing", "methods"):
         some = [result for result in found if result.group == group]
         if some:
             lines += [*_summary(group, some), *_table(some), ""]
@@ -253,7 +261,7 @@ def markdown(pieces: list[dict]) -> str:
 
 def _summary(group: str, found: list[Result]) -> list[str]:
     passed = sum(result.passes() for result in found)
-    means = [result.mean("population") for result in found]
+    means = [result.mean("population") for result in found if "population" in result.targets]
     near = [result.width("population", "known") for result in found if result.r is not None and result.r <= 0.3]
     width = f"; median width over that of a known Hessian for r <= 0.3: {np.median(near):.2f}" if near else ""
     return [
@@ -270,23 +278,31 @@ def _table(found: list[Result]) -> list[str]:
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for result in found:
-        worst, low, high = result.worst("population")
-        cells = (
+        cells = [
             result.cell,
             str(result.replications),
             "" if result.r is None else f"{result.r:.2f}",
             f"{result.measured:.0%}",
-            f"{result.mean('population'):.3f} ± {result.mean_error('population'):.3f}",
-            f"{worst:.3f} ({low:.2f}-{high:.2f})",
+            *(_population(result) if "population" in result.targets else ["", ""]),
             f"{result.mean('sample'):.3f}",
             f"{result.worst('sample')[0]:.3f}",
-            f"{result.control('population'):.3f}",
-            f"{result.width('population', 'known'):.2f}",
-            f"{result.width('population', 'free'):.2f}",
+            *_beside_known(result, result.targets[0]),
             "" if result.passes() else "**fails**",
-        )
+        ]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
+
+
+def _population(result: Result) -> list[str]:
+    worst, low, high = result.worst("population")
+    mean = f"{result.mean('population'):.3f} ± {result.mean_error('population'):.3f}"
+    return [mean, f"{worst:.3f} ({low:.2f}-{high:.2f})"]
+
+
+def _beside_known(result: Result, target: str) -> list[str]:
+    """Return the columns beside a known Hessian; empty where nothing was tilted, so that there is no such width."""
+    known, free = (result.width(target, beside) for beside in ("known", "free"))
+    return ["", "", ""] if np.isnan(known) else [f"{result.control(target):.3f}", f"{known:.2f}", f"{free:.2f}"]
 
 
 def _beside(found: list[Result]) -> list[str]:

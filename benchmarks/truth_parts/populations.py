@@ -23,8 +23,9 @@ MU_ONE = float(np.log(ndtr(0.5) / ndtr(-0.5)))
 class Cell:
     """A law of records, n and a budget. ``model`` says how targets follow, ``columns`` what features are like.
 
-    ``unknown`` is the share of records whose category is unknown, ``wide`` how many times too wide each range is
-    declared, and ``signal`` what coefficients are multiplied by.
+    ``unknown`` is the share of records whose category is unknown, or of numbers that are missing, ``wide`` how many
+    times too wide each range is declared, and ``signal`` what coefficients are multiplied by. ``method`` is that of the
+    plan: "objective" with intervals, or another as it is.
     """
 
     group: str
@@ -41,11 +42,17 @@ class Cell:
     signal: float = 1.0
     ridge: float = 1e-6
     seed: int = 0
+    method: str = "objective"
 
     @property
     def intercept(self) -> bool:
         """Whether there is one: of fresh cells all have it, of the others those whose columns are not centred."""
-        return self.group in ("fresh", "planted") or self.columns not in ("uniform", "factor", "normal", "opposite")
+        return self.group in ("fresh", "planted", "methods") or self.columns not in (
+            "uniform",
+            "factor",
+            "normal",
+            "opposite",
+        )
 
     @property
     def name(self) -> str:
@@ -55,11 +62,14 @@ class Cell:
         words += ["robust"] if self.robust else []
         plain = {"unknown": 0.0, "wide": 1.0, "signal": 1.0, "ridge": 1e-6, "seed": 0}
         words += [f"{key}={getattr(self, key):g}" for key, value in plain.items() if getattr(self, key) != value]
+        words += [self.method] if self.method != "objective" else []
         return " ".join(words)
 
     @property
     def blocks(self) -> tuple[tuple[int, int], ...]:
-        """The one-hot blocks: of mixed columns the second half is one category."""
+        """The one-hot blocks: of mixed columns the second half is one category; of holes each number's."""
+        if self.columns == "holes":
+            return tuple((start, start + 2) for start in range(0, self.d, 2))
         if self.columns == "mixed":
             return ((self.d // 2, self.d),)
         return ((0, self.d),) if self.columns == "category" else ()
@@ -99,6 +109,10 @@ class Cell:
             case "opposite":  # the second column is nearly minus the first, and its range ten times too wide
                 X = 2 * ndtr(normals) - 1
                 X[:, 1] = -X[:, 0]
+            case "holes":  # numbers, and beside each the indicator that it is missing
+                X = ndtr(normals)
+                X[:, 1::2] = rng.random((ATOMS, self.d // 2)) < self.unknown
+                X[:, ::2] *= 1 - X[:, 1::2]
             case "mixed" | "category":
                 X = 2 * ndtr(normals) - 1
                 for start, stop in self.blocks:
@@ -128,7 +142,7 @@ class Cell:
         losses = {"logistic": es.Logistic(), "bent": es.Logistic(), "hinge": es.SmoothedHinge()}
         losses |= {"huber": es.PseudoHuber(c=0.4, bound=1.0)}
         low, high = np.full(self.d, -1.0), np.full(self.d, 1.0)
-        if self.columns in ("skewed", "binary", "rare", "category"):
+        if self.columns in ("skewed", "binary", "rare", "category", "holes"):
             low[:] = 0.0
         for start, stop in self.blocks:
             low[start:stop] = 0.0
@@ -136,21 +150,24 @@ class Cell:
             low[1], high[1] = self.wide * low[1], self.wide * high[1]
         else:
             low, high = self.wide * low, self.wide * high
-        box = es.Box(tuple(low.tolist()), tuple(high.tolist()), one_hot=self.blocks)
+        numbers = range(0, self.d, 2) if self.columns == "holes" else ()
+        box = es.Box(tuple(low.tolist()), tuple(high.tolist()), one_hot=self.blocks, numbers=numbers)
         loss = losses.get(self.model, es.Squared(1.0))
         return es.Problem(loss, box, ridge=self.ridge, n=self.n, d=self.d, intercept=self.intercept)
 
     @property
     def plan(self) -> Any:
-        """The plan with intervals."""
+        """The plan with intervals; of other methods, the plan as it is."""
         budget = es.Pure(self.epsilon) if self.delta is None else es.Approximate(self.epsilon, self.delta)
+        if self.method != "objective":
+            return es.plan(self.problem, budget, self.method)
         robust = {"robust": True} if self.robust else {}
         return es.plan(self.problem, budget, "objective", intervals=0.95, **robust)
 
     @property
     def contrasts(self) -> np.ndarray | None:
         """With categories, the numeric coefficients, and each level less the mean of all levels."""
-        if not self.blocks:
+        if not self.problem.domain.categories:
             return None
         ((start, stop),) = self.blocks
         matrix = np.eye(self.d, self.d + 1)
@@ -255,7 +272,24 @@ BROKEN = [
 # Two columns, at the privacy of mu = 1: the setting whose widths DP-CI-ERM publishes.
 BESIDE = [Cell("beside", "logistic", "uniform", 2, 0.0, n, MU_ONE, seed=20) for n in (1000, 10_000, 100_000)]
 PUBLISHED_WIDTHS = {1000: 3.0, 10_000: 1.36, 100_000: 1.07}
-CELLS = [*_grid(), *FRESH, *BROKEN, *BESIDE]
+# Numbers that may be missing, each with its indicator.
+MISSING = [
+    Cell("missing", "logistic", "holes", 4, 0.3, 10_000, 1.0, unknown=0.3, seed=40),
+    Cell("missing", "logistic", "holes", 8, 0.0, 50_000, 1.0, unknown=0.1, seed=41),
+    Cell("missing", "logistic", "holes", 6, 0.5, 50_000, 1.0, unknown=0.5, delta=1e-6, seed=42),
+    Cell("missing", "linear", "holes", 4, 0.3, 50_000, 1.0, unknown=0.3, seed=43),
+]
+# Intervals from what other methods publish anyway, with a ridge that they follow from.
+METHODS = [
+    Cell("methods", "logistic", "uniform", 4, 0.3, 10_000, epsilon, delta, ridge=0.01, seed=50, method=method)
+    for method in ("adaptive", "output", "sequential", "curvature", "descent")
+    for epsilon, delta in ((0.3, None), (2.0, None), (2.0, 1e-6))
+]
+METHODS += [
+    Cell("methods", "logistic", "heavy", 8, 0.3, 10_000, 0.5, ridge=0.001, seed=51, method="adaptive"),
+    Cell("methods", "logistic", "skewed", 8, 0.3, 10_000, 2.0, ridge=0.001, seed=52, method="adaptive"),
+]
+CELLS = [*_grid(), *FRESH, *BROKEN, *BESIDE, *MISSING, *METHODS]
 # Where planted bugs must be found: a cell whose intervals are measured, with a ridge that counts; and one in which
 # columns go together, so that what the matrix's noise hides decides. There the least curvature is half of a
 # deviation of its noise, and many times the ridge: who takes noise for curvature is wrong by as much.

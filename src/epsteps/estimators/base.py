@@ -336,7 +336,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
         """Return intervals for ``coef_`` and ``intercept_``, in their units: from what was published, at no price.
 
         They are measured if ``intervals`` bought what that takes and what was released supports it, and otherwise
-        upper bounds. Methods other than objective perturbation give none, and raise.
+        upper bounds. Where the method's releases tell nothing of a minimum it raises ``ValueError``, with what to use.
 
         Parameters
         ----------

@@ -1,14 +1,18 @@
 """The plan of sufficient statistics: least squares from second moments of the records, released once with noise."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.random import Generator
 
 from epsteps.budgets import Budget, Cost, Epsilon, Mu, Rho, mechanisms
 from epsteps.methods.curvature import Definite, definite, held
+from epsteps.methods.intervals.posterior import Released, symmetric, upper
+from epsteps.methods.intervals.table import Intervals, intervals_for
 from epsteps.plans.notation import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Plan, Published
 from epsteps.plans.requests import Draw, Records, Sum
@@ -32,6 +36,10 @@ _ROWS_PER_DOUBLE = 2**11
 _FLOOR_SHARE = 0.55
 # A weight of 1 is this many integers, so that weights are rounded to 2 %.
 _WEIGHT_STEPS = 32
+# Draws of the noise's norm, so many at once, and the largest matrix that it is drawn for.
+_NORMS, _AT_ONCE, _LARGEST_NORM = 400, 50, 300
+# What intervals follow from, in words.
+_BASIS = "the released moments and the norm of their noise"
 # What the constant and the target add to the squared length of the features. Measured; the error is flat around it.
 _CONSTANT_SHARE, _TARGET_SHARE = 0.1, 0.25
 
@@ -202,6 +210,7 @@ class StatisticsPlan(Plan):
 
     reads = (SecondMoments,)
     method = "sufficient statistics"
+    needs_besides = False
 
     problem: Problem
     budget: Budget
@@ -280,6 +289,45 @@ class StatisticsPlan(Plan):
         return Published(solved(self, noisy)[None, :], {"moments": uncentred(self, noisy)})
 
     @property
+    def besides(self) -> dict[str, tuple[int, ...]]:
+        """Shape of the noisy moments."""
+        return {"moments": (self.vectors.size, self.vectors.size)}
+
+    def intervals(
+        self,
+        path: np.ndarray,
+        extras: dict[str, np.ndarray],
+        draw: Callable[..., np.ndarray],
+        generator: Generator,
+        **asked: Any,
+    ) -> Intervals:
+        """Return intervals for the minimum over these records, from the moments and the law of their noise.
+
+        See ``Run.intervals``, and ``proved_widths`` for the proof.
+        """
+        reason = None
+        if self.problem.ridge <= 0:
+            reason = "without a ridge noisy moments do not tell how far the minimum is. Declare a ridge"
+        elif self.vectors.size > _LARGEST_NORM:
+            reason = f"the norm of noise on more than {_LARGEST_NORM} rows takes too long to draw. Use fewer columns"
+        elif "moments" not in extras:
+            reason = "they need the released moments, which a model's file of before has not. Ask the run itself"
+        if reason is not None:
+            raise ValueError(f"there are no intervals: {reason}, or use method='objective', with intervals=0.95.")
+        d, moments = self.problem.dimension, extras["moments"]
+        released = Released(
+            x=path[-1],
+            n=self.problem.n,
+            ridge=self.problem.ridge,
+            tilts=lambda _, count: np.zeros((count, d)),
+            output_scale=0.0,
+            slack=0.0,
+            likelihood=False,
+            bound=partial(proved_widths, self, path[-1], moments),
+        )
+        return intervals_for(self.problem, released, generator, basis=_BASIS, **asked)
+
+    @property
     def facts(self) -> dict[str, str]:
         """Lines of the plan's page."""
         return {
@@ -308,6 +356,49 @@ class StatisticsPlan(Plan):
         floor = self.floor / n * typical.mean(units**-2.0)  # it is one of weighed coordinates
         raised = np.hypot(typical.curvature, floor) - typical.curvature
         return typical.utility(typical.raised(power, raised), None)
+
+
+def proved_widths(
+    plan: StatisticsPlan, x: np.ndarray, moments: np.ndarray, generator: Generator, directions: np.ndarray, level: float
+) -> np.ndarray:
+    """Return half-widths that hold for all directions c together with a probability of at least the level.
+
+    The moments tell the gradient g of F at x, and H, which is constant, with noise: x - x0 = H⁻¹(g - e). Sums of the
+    vectors a have noise N, and g has e = G N t/n, where a't is a record's residual at x and G turns sums over a into
+    gradients. x depends on N, so that only |N| is used: |e| <= |G| |N| |t|/n, and H is at least the released one less
+    |G|² |N|/n. It is at least the ridge, too, and at least any mean L of both; then |c'H⁻¹v|² <= c'L⁻¹c v'L⁻¹v.
+    """
+    problem, vectors = plan.problem, plan.vectors
+    n, ridge, constants = problem.n, problem.ridge, int(problem.intercept)
+    rows = np.append(np.arange(1, problem.d + 1), np.zeros(constants, dtype=int))
+    residual = np.concatenate([x[problem.d :] if constants else np.zeros(1), x[: problem.d], [-1.0]])
+    gradient = moments[rows] @ residual / n + ridge * x
+    turned = vectors.slopes.T / vectors.model_units[:, None]
+    weighed = vectors.slopes @ (x / vectors.model_units)
+    weighed[-1] -= problem.loss.targets.largest / plan.weights[-1]
+    most, length = _norm(plan, generator, 1 - level) / n, float(np.linalg.norm(turned, 2))
+    lowered = moments[np.ix_(rows, rows)] / n - length**2 * most * np.eye(len(rows))
+    least = float(np.linalg.eigvalsh(lowered)[0])
+    share = 1.0 if least >= 0 else min(1.0, -ridge / (2 * least))
+    values, parts = np.linalg.eigh(ridge * np.eye(len(rows)) + share * lowered)
+    values = np.maximum(values, ridge * (1.0 if least >= 0 else 0.5))
+    size = np.linalg.norm((parts.T @ gradient) / np.sqrt(values)) + length * most * np.linalg.norm(weighed) / np.sqrt(
+        values[0]
+    )
+    return np.linalg.norm((directions @ parts) / np.sqrt(values), axis=1) * size
+
+
+def _norm(plan: StatisticsPlan, generator: Generator, beta: float) -> float:
+    """Return what the norm of the noise on the sums exceeds with a probability of at most beta.
+
+    The constant's square is public, and has none. Rounding of the sums is far below a millionth of the noise.
+    """
+    k, norms = plan.vectors.size, []
+    for _ in range(_NORMS // _AT_ONCE):
+        drawn = symmetric(plan.mechanism, k, generator, _AT_ONCE)
+        drawn[:, 0, 0] = 0.0
+        norms.append(np.max(np.abs(np.linalg.eigvalsh(drawn)[:, [0, -1]]), axis=1))
+    return 1.000001 * plan.scale * float(upper(np.concatenate(norms), beta))
 
 
 def solved(plan: StatisticsPlan, noisy: np.ndarray) -> np.ndarray:

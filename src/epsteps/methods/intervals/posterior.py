@@ -47,6 +47,16 @@ def ball_draws(scales: Iterable[float], dimension: int, generator: Generator, co
     return total
 
 
+def symmetric(noise: str, k: int, generator: Generator, count: int) -> np.ndarray:
+    """Return draws of the noise on a matrix of k rows, "wishart" or "gaussian", of scale 1: as ``Released`` has it."""
+    if noise == "gaussian":
+        whole = generator.standard_normal((count, k, k))
+        above = np.triu(whole, 1) / np.sqrt(2)
+        return above + above.transpose(0, 2, 1) + whole * np.eye(k)
+    first, second = generator.standard_normal((2, count, k + 1, k))
+    return first.transpose(0, 2, 1) @ first - second.transpose(0, 2, 1) @ second
+
+
 @dataclass(frozen=True, eq=False)
 class Released:
     """Published and public numbers, and draws of the noise in them.
@@ -89,6 +99,8 @@ class Released:
         Draws of more noise on the output.
     gradient, shift : (D,) arrays, optional
         A gradient that was published in the place of a minimum, whose noise the tilts are, and x less its point.
+    bound : function of a generator, directions and a level, optional
+        Half-widths for the sample's minimum, where they are proved otherwise than by tilts and the ridge.
     dispersion : (array, array), optional
         A released phi, such that slopes have the covariance phi (H - ridge), and the scale of its Laplace noise
         (deviation of its Gaussian noise, if ``noise`` is "gaussian"). There is one; or one for each coefficient, whose
@@ -111,6 +123,7 @@ class Released:
     moves: Tilts | None = None
     gradient: np.ndarray | None = None
     shift: np.ndarray | None = None
+    bound: Callable[[Generator, np.ndarray, float], np.ndarray] | None = None
     dispersion: tuple[np.ndarray, np.ndarray] | None = None
 
     def __post_init__(self) -> None:
@@ -141,12 +154,7 @@ class Released:
     def matrices(self, generator: Generator, count: int) -> np.ndarray:
         """Return draws of the noise in the matrix."""
         k = 0 if self.matrix is None else len(self.matrix)
-        if self.noise == "gaussian":
-            whole = self.scale * generator.standard_normal((count, k, k))
-            upper = np.triu(whole, 1) / np.sqrt(2)
-            return upper + upper.transpose(0, 2, 1) + whole * np.eye(k)
-        first, second = generator.standard_normal((2, count, k + 1, k))
-        return self.scale * (first.transpose(0, 2, 1) @ first - second.transpose(0, 2, 1) @ second)
+        return self.scale * symmetric(self.noise, k, generator, count)
 
     @property
     def entry_variance(self) -> float:
@@ -351,6 +359,8 @@ def proved(
     of what holds for each. What sampling adds rests on two assumptions: the score is Gaussian, and its covariance is at
     most phi (H - ridge). Then c'H⁻¹ score has at most the variance phi |c|²/(4 n ridge).
     """
+    if released.bound is not None:
+        return released.bound(generator, directions, level)
     beta = failing = 1 - level
     lengths, bounds = np.linalg.norm(directions, axis=1), np.zeros((_DISTANCES, len(directions)))
     for draws in (released.tilts, *released.earlier):
