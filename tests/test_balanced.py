@@ -133,6 +133,8 @@ def test_noise_of_a_large_scale_has_the_size_and_the_covariance_that_are_declare
     v = np.random.default_rng(0).standard_normal(shape.d)
     assert shape.covariance.along(v) == pytest.approx(v @ matrix @ v)
     assert shape.covariance.trace(np.ones(shape.d)) == pytest.approx(np.trace(matrix))
+    root = np.sum(np.sqrt(np.maximum(np.linalg.eigvalsh(matrix), 0.0)))
+    assert 0.5 * root <= shape.covariance.root_trace(np.ones(shape.d)) <= root * (1 + 1e-9)
 
 
 def test_the_trace_is_smaller_by_what_the_classes_share():
