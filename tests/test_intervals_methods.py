@@ -149,7 +149,7 @@ def test_the_mean_of_several_minima_is_bounded_by_all_their_tilts():
 
 @pytest.mark.parametrize("intercept", [False, True])
 def test_no_noise_on_moments_leads_further_than_its_norm_proves(monkeypatch, intercept):
-    """Noise of a known norm, in any direction: its bound holds whatever was drawn. A fiftieth of the norm is found out."""
+    """Noise of a known norm, in any direction: its bound holds whatever was drawn. A fiftieth of it is found out."""
     generator = np.random.default_rng(5)
     domain = es.Box([0.0, -3.0], [2.0, 1.0])
     problem = es.Problem(es.Squared(2.0), domain, ridge=0.02, n=500, d=2, intercept=intercept)
@@ -222,7 +222,7 @@ LEAST = stats.binom.ppf(1e-3 / 8, REPLICATIONS, 0.95) / REPLICATIONS
         ("descent", es.Pure(2.0)),
         (es.gd, es.Concentrated(0.5)),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_what_is_published_anyway_covers(method, budget):
     plan = es.plan(PROBLEM, budget, method)
