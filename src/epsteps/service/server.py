@@ -1,0 +1,558 @@
+"""The server: authenticates, takes requests in, waits for the one process that computes, and answers on the clock.
+
+The event loop computes nothing and reads no record: it knows the store, and a pipe to the process over which ids go.
+"""
+
+import asyncio
+import ipaddress
+import json
+import logging
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import uvicorn
+from fastapi import FastAPI
+from fastapi import Request as Http
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from epsteps.ledger import Ledger, databases
+from epsteps.service import wire
+from epsteps.service.holder import Setup, require_filter, setup_text
+from epsteps.service.policy import Policy, tally
+from epsteps.service.store import Request, Store, beside
+from epsteps.service.tokens import Token, Tokens
+from epsteps.service.wire import KEY_HEADER, PROBLEM_JSON, Refusal, dumped
+from epsteps.tables.schema import Schema
+
+log = logging.getLogger("epsteps.service")
+T = TypeVar("T")
+# The longest that a reply waits for a change, in seconds.
+_LONGEST_WAIT = 60.0
+_RESTART = 0.2
+
+
+@dataclass
+class Counts:
+    """What the metrics tell: numbers of requests by what became of them. They are public, as requests are."""
+
+    requests: dict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))
+    restarts: int = 0
+
+
+class Desk:
+    """What both apps work with: the store, tokens, policy and clock, and the process that computes.
+
+    Parameters
+    ----------
+    setup : Setup
+        What is served.
+    tokens : path
+        The file of tokens.
+    """
+
+    def __init__(self, setup: Setup, tokens: Path) -> None:
+        self.setup, self.tokens = setup, Tokens(tokens)
+        self.policy = Policy.read(None if setup.policy is None else Path(setup.policy))
+        self.schema, self.ledger = Schema.read(setup.schema), Ledger(setup.ledger)
+        self.terms = require_filter(self.ledger, setup.dataset)
+        self.counts = Counts()
+        self.n, self.tick, self.job_tick = 0, 0.0, 0.0
+        self.ready, self.stopped = asyncio.Event(), asyncio.Event()
+        self.why = ""
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
+        self._store: Store | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._changed: dict[str, asyncio.Event] = {}
+        self._busy: dict[str, str] = {}
+        self._buckets: dict[str, tuple[float, float]] = {}
+
+    async def stored(self, action: Callable[[Store], T]) -> T:
+        """Return what an action on the store gives: in the one thread that has it open, not in the event loop."""
+
+        def act() -> T:
+            if self._store is None:
+                self._store = Store(beside(self.ledger.path))
+            return action(self._store)
+
+        return await asyncio.get_running_loop().run_in_executor(self._thread, act)
+
+    async def start(self) -> None:
+        """Start the process that computes, and begin it again whenever it ends."""
+        self._watching = asyncio.create_task(self._watch())
+
+    async def stop(self) -> None:
+        """End the process; what it was doing goes on at the next start."""
+        if self._watching is not None:
+            self._watching.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._watching
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
+        self._thread.shutdown()
+
+    @property
+    def worker(self) -> int | None:
+        """The number of the process that computes."""
+        return None if self._process is None else self._process.pid
+
+    async def _watch(self) -> None:
+        while not self.stopped.is_set():
+            arguments = (sys.executable, "-m", "epsteps.service.holder", setup_text(self.setup))
+            pipe = asyncio.subprocess.PIPE
+            self._process = await asyncio.create_subprocess_exec(*arguments, stdin=pipe, stdout=pipe)
+            try:
+                await self._listen(self._process)
+            finally:
+                self.ready.clear()
+                if self._process.returncode is None:
+                    with suppress(ProcessLookupError):
+                        self._process.kill()
+                    await self._process.wait()
+            self.counts.restarts += 1
+            await asyncio.sleep(_RESTART)
+
+    async def _listen(self, process: asyncio.subprocess.Process) -> None:
+        """Hear what the process tells until it ends."""
+        assert process.stdout is not None
+        async for line in process.stdout:
+            told = json.loads(line)
+            if "stop" in told:
+                self.why = told["stop"]
+                log.error("stopped: %s", self.why)
+                self.stopped.set()
+            elif "ready" in told:
+                self.n, self.tick, self.job_tick = told["n"], told["tick"], told["job_tick"]
+                self.ready.set()
+            else:
+                if told["id"] in self._changed:
+                    self._changed[told["id"]].set()
+
+    async def tell(self, id: str) -> None:
+        """Let the process know of a request; if it is not there, it finds it when it begins."""
+        if self.stopped.is_set():
+            raise Refusal(503, "stopped", "the service has stopped.")
+        process = self._process
+        if self.ready.is_set() and process is not None and process.stdin is not None:
+            with suppress(ConnectionError):
+                process.stdin.write(f"{id}\n".encode("ascii"))
+                await process.stdin.drain()
+
+    async def settled(self, id: str, states: tuple[str, ...], seconds: float) -> Request:
+        """Return a request as soon as it is in one of these states, or as it is when the time is over."""
+        deadline = time.monotonic() + seconds
+        while True:
+            event = self._changed.setdefault(id, asyncio.Event())
+            event.clear()
+            request = await self.stored(lambda store: store.request(id))
+            left = deadline - time.monotonic()
+            if request.state in states or left <= 0 or self.stopped.is_set():
+                self._changed.pop(id, None)
+                return request
+            # Now and then the store is asked itself: what the process told while it was begun anew is lost.
+            with suppress(TimeoutError):
+                await asyncio.wait_for(event.wait(), min(left, 1.0))
+
+    async def on_the_clock(self, arrived: float) -> None:
+        """Wait until the next tick, counted from when the request arrived."""
+        if self.tick:
+            passed = time.monotonic() - arrived
+            await asyncio.sleep((int(passed / self.tick) + 1) * self.tick - passed)
+
+    def admit(self, token: Token) -> None:
+        """Refuse a token that asks more often than it may."""
+        rate, now = self.policy.limits.rate, time.monotonic()
+        left, last = self._buckets.get(token.id, (rate, now))
+        left = min(rate, left + (now - last) * rate)
+        if left < 1:
+            raise Refusal(429, "too-many-requests", f"a token may ask {rate:g} times a second.", rate=rate)
+        self._buckets[token.id] = (left - 1, now)
+
+    @asynccontextmanager
+    async def only_job(self, token: Token, key: str):
+        """Let a token have one answer computed at a time."""
+        if self._busy.get(token.id, key) != key:
+            raise Refusal(429, "busy", "this token has a request in progress: wait for its answer.")
+        self._busy[token.id] = key
+        try:
+            yield
+        finally:
+            self._busy.pop(token.id, None)
+
+    async def facts(self, analyst: str) -> dict[str, Any]:
+        """Return what an analyst may know of the dataset: all of it is public."""
+        return await self.stored(lambda store: self._facts(store, analyst))
+
+    def _facts(self, store: Store, analyst: str) -> dict[str, Any]:
+        book = self.ledger.book(self.setup.dataset)
+        allowance = self.policy.allowance(analyst, book.budget)
+        spent = tally(allowance, book.terms, store.prices(analyst=analyst))
+        return {
+            "name": book.name,
+            "n": self.n,
+            "schema": self.schema.to_dict(),
+            "budget": book.budget.to_dict(),
+            "composition": book.terms.composition,
+            "unit": book.unit,
+            "spent": book.spent,
+            "remaining": book.remaining,
+            "allowance": {"budget": allowance.to_dict(), "spent": float(spent.spent)},
+            "tick": self.tick,
+            "job_tick": self.job_tick,
+        }
+
+
+def described(request: Request) -> dict[str, Any]:
+    """Return what its asker may know of a request now: before its answer is visible, that it is running."""
+    hidden = request.finished and request.visible is not None and request.visible > time.time()
+    state = "waiting" if request.state == "arrived" else "running" if hidden else request.state
+    content: dict[str, Any] = {"id": request.id, "kind": request.kind, "state": state, "page": request.page}
+    content["price"] = None if request.price is None else json.loads(request.price)
+    if request.answer is not None and not hidden:
+        content["status"], content["answer"] = request.status, json.loads(request.answer)
+    return content
+
+
+def problem_reply(refusal: Refusal) -> Response:
+    """Return a refusal as a reply."""
+    headers = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else {}
+    headers |= {"Retry-After": "1"} if refusal.status in (429, 503) else {}
+    return Response(refusal.body, refusal.status, headers, PROBLEM_JSON)
+
+
+def json_reply(content: Any, status: int = 200) -> Response:
+    """Return plain data as a reply."""
+    return Response(dumped(content), status, media_type="application/json")
+
+
+def guarded(app: FastAPI, counts: Counts, name: str) -> None:
+    """Let an app answer everything that goes wrong as a problem, without a word of what it was."""
+
+    @app.exception_handler(Refusal)
+    async def refused(_: Any, refusal: Refusal) -> Response:
+        counts.requests[(name, refusal.status)] += 1
+        return problem_reply(refusal)
+
+    @app.exception_handler(HTTPException)
+    async def unknown(_: Any, error: Any) -> Response:
+        return problem_reply(Refusal(error.status_code, "not-found", "there is nothing here for that."))
+
+    @app.exception_handler(RequestValidationError)
+    async def unreadable(*_: Any) -> Response:
+        return problem_reply(wire.invalid("the request cannot be read."))
+
+    @app.exception_handler(Exception)
+    async def failed(_: Any, error: Exception) -> Response:
+        log.error("failed: %s", type(error).__name__)
+        return problem_reply(wire.FAILED)
+
+
+async def whole_body(request: Http, desk: Desk) -> bytes:
+    """Return the body of a request; refuse one that is too long, or that takes too long to arrive."""
+    limits = desk.policy.limits
+    too_long = Refusal(413, "too-large", f"a request may have {limits.body} bytes.", most=limits.body)
+    if int(request.headers.get("content-length") or 0) > limits.body:
+        raise too_long
+    parts, size = [], 0
+    try:
+        async with asyncio.timeout(limits.slow):
+            async for part in request.stream():
+                parts.append(part)
+                size += len(part)
+                if size > limits.body:
+                    raise too_long
+    except TimeoutError:
+        raise Refusal(408, "too-slow", f"a request must arrive within {limits.slow:g} s.") from None
+    return b"".join(parts)
+
+
+class Taking:
+    """What takes a request in: from its bytes to a row of the store, and to the stored answer."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def ask(self, http: Http, token: Token, kind: str, session: str | None = None) -> tuple[Request, bool]:
+        """Take a request in, or find it by its key, and let the process know; refuse when too many wait."""
+        desk = self._desk
+        body = await whole_body(http, desk)
+        key = http.headers.get(KEY_HEADER, "")
+        mark = wire.digest(kind.encode(), http.url.path.encode(), body)
+        try:
+            if not 1 <= len(key) <= wire.LONGEST_KEY or not (key.isascii() and key.isprintable()):
+                raise wire.invalid(f"{KEY_HEADER} must have 1 to {wire.LONGEST_KEY} printable characters.")
+            request, new = await desk.stored(
+                lambda store: self._ask(store, token.analyst, key, kind, mark, body, session)
+            )
+        except Refusal as refusal:
+            why = refusal
+            await desk.stored(lambda store: store.note_refused(token.analyst, kind, mark, why))
+            raise
+        if not request.finished:
+            await desk.tell(request.id)
+        return request, new
+
+    def _ask(
+        self, store: Store, analyst: str, key: str, kind: str, mark: str, body: bytes, session: str | None
+    ) -> tuple[Request, bool]:
+        limits, unfinished = self._desk.policy.limits, ("arrived", "waiting", "approved", "running")
+        if kind != "gradient":
+            queued = store.requests(states=unfinished, kinds=("plan", "session"))
+            mine = [request for request in queued if request.analyst == analyst]
+            full = len(queued) >= limits.queue or len(mine) >= limits.waiting
+            if full and not any(request.key == key for request in mine):
+                raise Refusal(503, "queue-full", "too many requests wait: withdraw one, or come back later.")
+        return store.ask(analyst, key, kind, mark, body, session=session)
+
+
+def public_app(desk: Desk) -> FastAPI:
+    """Return the app that analysts speak to."""
+
+    @asynccontextmanager
+    async def life(_: Any):
+        await desk.start()
+        yield
+        await desk.stop()
+
+    about = "A data holder answers analysts with differential privacy. See docs/two-parties.md of epsteps."
+    app = FastAPI(title="epsteps", description=about, version="1", lifespan=life)
+    guarded(app, desk.counts, "public")
+    taking = Taking(desk)
+
+    def counted(name: str, reply: Response) -> Response:
+        desk.counts.requests[(name, reply.status_code)] += 1
+        return reply
+
+    async def token_of(http: Http, scope: str) -> Token:
+        token = desk.tokens.of(http.headers.get("authorization"))
+        desk.admit(token)
+        token.require(scope)
+        return token
+
+    async def own(token: Token, id: str, kinds: tuple[str, ...]) -> Request:
+        try:
+            request = await desk.stored(lambda store: store.request(id))
+        except KeyError:
+            request = None
+        if request is None or request.analyst != token.analyst or request.kind not in kinds:
+            raise Refusal(404, "not-found", "there is no such request.")
+        return request
+
+    def require_dataset(name: str) -> None:
+        if name != desk.setup.dataset:
+            raise Refusal(404, "not-found", "there is no such dataset.")
+
+    @app.get("/healthz", summary="Whether the server lives")
+    async def health() -> Response:
+        return json_reply({"status": "ok"})
+
+    @app.get("/readyz", summary="Whether it can answer: the process that computes is there, and the file unchanged")
+    async def readiness() -> Response:
+        if desk.ready.is_set() and not desk.stopped.is_set():
+            return json_reply({"status": "ready"})
+        raise Refusal(503, "not-ready", "the service is not ready.")
+
+    @app.get("/v1/datasets", summary="Names of datasets")
+    async def datasets(http: Http) -> Response:
+        await token_of(http, "read")
+        return counted("datasets", json_reply({"datasets": [desk.setup.dataset]}))
+
+    @app.get("/v1/datasets/{name}", summary="Schema, n, budget, and what is left")
+    async def dataset(name: str, http: Http) -> Response:
+        token = await token_of(http, "read")
+        require_dataset(name)
+        return counted("dataset", json_reply(await desk.facts(token.analyst)))
+
+    @app.post(
+        "/v1/datasets/{name}/plans", summary="Post a plan", openapi_extra=_body("plan", "anyway", "columns", "target")
+    )
+    async def post_plan(name: str, http: Http) -> Response:
+        token = await token_of(http, "plan")
+        require_dataset(name)
+        request, _ = await taking.ask(http, token, "plan")
+        done = ("waiting", "approved", "running", "published", "refused", "withdrawn")
+        request = await desk.settled(request.id, done, desk.policy.limits.certify + _LONGEST_WAIT)
+        return counted("plan", _decision(request))
+
+    @app.post(
+        "/v1/datasets/{name}/sessions",
+        summary="Ask for a session",
+        openapi_extra=_body("problem", "allowance", "columns", "target"),
+    )
+    async def post_session(name: str, http: Http) -> Response:
+        token = await token_of(http, "session")
+        require_dataset(name)
+        request, _ = await taking.ask(http, token, "session")
+        done = ("waiting", "approved", "refused", "withdrawn")
+        return counted("session", _decision(await desk.settled(request.id, done, _LONGEST_WAIT)))
+
+    @app.post(
+        "/v1/sessions/{id}/gradients",
+        summary="A noisy gradient at a point",
+        openapi_extra=_body("x", "cost", "noise", "scale", "bound", "batch", "step"),
+    )
+    async def post_gradient(id: str, http: Http) -> Response:
+        arrived = time.monotonic()
+        token = await token_of(http, "session")
+        session = await own(token, id, ("session",))
+        async with desk.only_job(token, http.headers.get(KEY_HEADER, "")):
+            request, _ = await taking.ask(http, token, "gradient", session.id)
+            if not request.finished:
+                request = await desk.settled(request.id, ("published", "refused"), _LONGEST_WAIT)
+            if not request.finished:
+                raise Refusal(503, "not-yet", "the answer is not there yet: ask again with the same key.")
+            await desk.on_the_clock(arrived)
+        kind = "application/json" if request.state == "published" else PROBLEM_JSON
+        return counted("gradient", Response(request.answer, request.status or 500, media_type=kind))
+
+    @app.get("/v1/requests", summary="One's own plans and sessions")
+    async def list_requests(http: Http) -> Response:
+        token = await token_of(http, "read")
+        found = await desk.stored(
+            lambda store: store.requests(analyst=token.analyst, kinds=("plan", "session"), latest=200)
+        )
+        return counted("requests", json_reply({"requests": [_short(described(request)) for request in found]}))
+
+    @app.get("/v1/requests/{id}", summary="What became of a request; waits for a change up to so many seconds")
+    async def get_request(id: str, http: Http, wait: float = 0.0) -> Response:
+        token = await token_of(http, "read")
+        request = await own(token, id, ("plan", "session"))
+        deadline = time.monotonic() + min(max(wait, 0.0), _LONGEST_WAIT)
+        while (left := deadline - time.monotonic()) > 0 and described(request)["state"] not in _ENDS[request.kind]:
+            if request.finished and request.visible:
+                await asyncio.sleep(min(max(request.visible - time.time(), 0.0) + 0.001, left))
+            else:
+                request = await desk.settled(id, _ENDS[request.kind], left)
+        return counted("request", json_reply(described(request)))
+
+    @app.delete("/v1/requests/{id}", summary="Withdraw a plan that does not run yet, or close a session")
+    async def withdraw(id: str, http: Http) -> Response:
+        token = await token_of(http, "read")
+        request = await own(token, id, ("plan", "session"))
+        moved = await desk.stored(lambda store: store.move(request, "withdrawn", by=token.analyst))
+        if moved.state != "withdrawn":
+            raise Refusal(409, "too-late", "it cannot be withdrawn any more.", state=described(moved)["state"])
+        return counted("withdraw", json_reply(described(moved)))
+
+    return app
+
+
+# The states in which there is nothing more to wait for.
+_ENDS = {
+    "plan": ("published", "refused", "withdrawn"),
+    "session": ("approved", "published", "refused", "withdrawn"),
+}
+
+
+def _decision(request: Request) -> Response:
+    """Return what was decided about a plan or session: a refusal as such, everything else as its state."""
+    content = described(request)
+    if content["state"] == "refused" and request.answer is not None:
+        return Response(request.answer, request.status or 500, media_type=PROBLEM_JSON)
+    return json_reply(content, 201)
+
+
+def _short(content: dict[str, Any]) -> dict[str, Any]:
+    return {name: content[name] for name in ("id", "kind", "state", "price")}
+
+
+def _body(*names: str) -> dict[str, Any]:
+    """Return what the page of the interface says of a body."""
+    properties = {name: {} for name in names}
+    schema = {"type": "object", "properties": properties, "required": [names[0]], "additionalProperties": False}
+    header = {"name": KEY_HEADER, "in": "header", "required": True, "schema": {"type": "string"}}
+    return {
+        "parameters": [header],
+        "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
+    }
+
+
+def require_safe(host: str, tls: bool, insecure: bool) -> None:
+    """Refuse to send tokens and answers in plain text to other machines."""
+    if tls or insecure or is_loopback(host):
+        return
+    raise ValueError(
+        f"plain HTTP on {host} would show tokens and answers to the network. Use --tls-cert and --tls-key, serve on "
+        "127.0.0.1 behind a reverse proxy, or say --insecure if the network is trusted."
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+async def serve(
+    desk: Desk,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8440,
+    admin_port: int | None = None,
+    tls: tuple[str, str] | None = None,
+    on_ready: Callable[[], Awaitable[None] | None] | None = None,
+) -> None:
+    """Serve both apps until the process is told to end, or the table's file was changed."""
+    from epsteps.service.admin import admin_app
+
+    limits = desk.policy.limits
+    shared: dict[str, Any] = {
+        "http": patient_protocol(limits.slow),
+        "ws": "none",
+        "log_level": "critical",
+        "access_log": False,
+    }
+    shared |= {"server_header": False, "date_header": False, "limit_concurrency": limits.connections}
+    secured: dict[str, Any] = {} if tls is None else {"ssl_certfile": tls[0], "ssl_keyfile": tls[1]}
+    servers = [uvicorn.Server(uvicorn.Config(public_app(desk), host=host, port=port, **shared, **secured))]
+    if admin_port is not None:
+        servers.append(uvicorn.Server(uvicorn.Config(admin_app(desk), host="127.0.0.1", port=admin_port, **shared)))
+
+    async def watch() -> None:
+        ready = asyncio.create_task(desk.ready.wait())
+        stopped = asyncio.create_task(desk.stopped.wait())
+        await asyncio.wait((ready, stopped), return_when=asyncio.FIRST_COMPLETED)
+        if ready.done() and on_ready is not None:
+            on_ready()
+        await stopped
+        for server in servers:
+            server.should_exit = True
+
+    watcher = asyncio.create_task(watch())
+    await asyncio.gather(*(server.serve() for server in servers))
+    watcher.cancel()
+    if desk.stopped.is_set():
+        raise OSError(f"the service has stopped: {desk.why}")
+
+
+def patient_protocol(seconds: float) -> type:
+    """Return uvicorn's protocol that closes a connection whose first request does not begin in time."""
+
+    class Patient(H11Protocol):
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self.loop.call_later(seconds, self._expire)
+
+        def _expire(self) -> None:
+            if self.cycle is None and not self.transport.is_closing():
+                self.transport.close()
+
+    return Patient
+
+
+def real(path: Path) -> str:
+    """Return a path that means the same file to every process."""
+    return str(databases.real_path(path))
