@@ -81,6 +81,8 @@ def connect(url: str, *, token: str, insecure: bool = False, transport: Any = No
     local = parts.hostname in ("localhost", "127.0.0.1", "::1")
     if parts.scheme != "https" and not (parts.scheme == "http" and (local or insecure)):
         raise ValueError(f"url must begin with https:// (http:// is for this machine), got {url!r}.")
+    if not (token and token.isascii() and token.isprintable()):
+        raise ValueError("token must be what the holder gave you: eps_ and letters.")
     headers = {"Authorization": f"Bearer {token}"}
     client = httpx.Client(base_url=url, headers=headers, timeout=_TIMEOUT, transport=transport)
     return Connection(client, httpx.TransportError)
@@ -205,9 +207,7 @@ class RemoteRows:
 
     def execute(self, plan: Plan, *, anyway: bool = False, **options: Any) -> Run:
         """Post a plan and wait for its run: what ``epsteps.run`` does with these records."""
-        for name, value in options.items():
-            if value not in (None, "auto", "exact"):
-                raise ValueError(f"{name} is for records on this machine: the holder runs the plan. Leave it out.")
+        _require_none(options)
         return self.submit(plan, anyway=anyway).result()
 
     def session(self, problem: Problem, allowance: Budget, *, key: str | None = None) -> "Session":
@@ -281,13 +281,13 @@ class Session(Answers):
             raise ValueError(f"x must have length {self.problem.dimension}, got shape {x.shape}.")
         return self._ask({"x": wire.point_text(x), "cost": cost}, key)
 
-    def execute(self, plan: Plan, *, start: Any = None, **options: Any) -> Run:
+    def execute(self, plan: Plan, *, start: Any = None, anyway: bool = False, **options: Any) -> Run:
         """Hold the plan's conversation from here: what ``epsteps.run`` does with a session."""
-        for name, value in options.items():
-            if value not in (None, False, "auto", "exact"):
-                raise ValueError(f"{name} is for records on this machine. Leave it out.")
+        _require_none(options)
         if plan.problem != self.problem:
             raise ValueError(f"the session is for {self.problem}, but the plan for {plan.problem}.")
+        if not anyway:
+            plan.utility.require_hope()
         begin = np.zeros((self.problem.dimension, 1)) if start is None else np.asarray(start, float).reshape(-1, 1)
         published = converse(plan, self, begin)
         return Run(plan, published.path[..., 0], self.seeded, {k: v[..., 0] for k, v in published.extras.items()})
@@ -310,6 +310,13 @@ class Session(Answers):
         self.charged.append(Price.from_dict(reply["charged"]))
         self.seeded |= reply["seeded"]
         return wire.read_point(reply["gradient"], self.problem.dimension)
+
+
+def _require_none(options: dict[str, Any]) -> None:
+    """Refuse options of a run that are for records at hand."""
+    for name, value in options.items():
+        if value is not None and not (name == "arithmetic" and value in ("auto", "exact")):
+            raise ValueError(f"{name} is for records on this machine, and these are at a data holder's. Leave it out.")
 
 
 def _awaited(connection: Connection, reply: dict[str, Any], states: tuple[str, ...]) -> dict[str, Any]:
