@@ -82,8 +82,8 @@ def serve(
     with ExitStack() as stack:
         if demo:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="epsteps-demo-")))
-            data, schema, ledger, tokens, policy, secrets = make_demo(folder)
-            lines = _demo_lines(f"http://127.0.0.1:{port}", secrets)
+            data, schema, ledger, tokens, policy, shown = make_demo(folder)
+            lines = _demo_lines(f"http://127.0.0.1:{port}", shown)
         named = {"DATA": data, "--schema": schema, "--ledger": ledger, "--tokens": tokens}
         missing = [name for name, value in named.items() if value is None]
         if missing:
@@ -132,13 +132,13 @@ def make_demo(folder: Path, n: int = 20_000) -> tuple[Path, Path, Path, Path, Pa
     return data, schema, ledger, tokens, policy, {"analyst": analyst, "admin": admin}
 
 
-def _demo_lines(url: str, secrets: dict[str, str]) -> str:
+def _demo_lines(url: str, shown: dict[str, str]) -> str:
     return (
         "\nThe records are generated, and nobody's. What an analyst types:\n\n"
         "  import epsteps as es\n"
-        f'  people = es.connect("{url}", token="{secrets["analyst"]}")["people"]\n'
+        f'  people = es.connect("{url}", token="{shown["analyst"]}")["people"]\n'
         "  print(es.run(es.plan(people.problem(), es.Pure(1.0)), people).x)\n\n"
-        f"The holder's token: {secrets['admin']}\n"
+        f"The holder's token: {shown['admin']}\n"
     )
 
 
