@@ -2,7 +2,10 @@
 
 import json
 import shutil
+import socket
 import sqlite3
+import struct
+import time
 
 import httpx
 import numpy as np
@@ -17,6 +20,7 @@ from epsteps.plans.requests import Gradient
 from epsteps.running.run import Reader
 from epsteps.service.client import RefusedError
 from epsteps.service.holder import mock
+from epsteps.service.store import Store, beside
 
 SEED = 7
 
@@ -130,6 +134,27 @@ def test_a_key_gives_the_same_bytes_again_and_is_paid_once(site, people, problem
     # Another analyst's keys are their own, and so are their sessions.
     stranger = headers | {"Authorization": f"Bearer {site.secrets['bob']}"}
     assert httpx.post(path, content=body, headers=stranger).status_code == 404
+
+
+def test_a_client_that_dies_before_the_reply_gets_the_same_bytes_later(site, people, problem):
+    session = people.session(problem, es.Pure(1.0))
+    path = f"/v1/sessions/{session.id}/gradients"
+    body = json.dumps({"x": text_of(np.ones(problem.dimension)), "cost": 0.2}).encode()
+    headers = {"Authorization": f"Bearer {site.secrets['alice']}", "Idempotency-Key": "lost"}
+    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    with socket.create_connection(("127.0.0.1", site.port)) as dying:
+        request = f"POST {path} HTTP/1.1\r\nHost: x\r\n{head}Content-Length: {len(body)}\r\n\r\n"
+        dying.sendall(request.encode() + body)
+        dying.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    with Store(beside(site.ledger.path)) as store:
+        stored, deadline = None, time.monotonic() + 10
+        while stored is None and time.monotonic() < deadline:
+            found = [each for each in store.requests(kinds=("gradient",)) if each.key == "lost"]
+            stored = found[0].answer if found else None
+    spent = site.ledger.spent("people")
+    replies = [httpx.post(site.url + path, content=body, headers=headers) for _ in range(2)]
+    assert [reply.content for reply in replies] == [stored, stored]
+    assert site.ledger.spent("people") == spent
 
 
 def text_of(x):

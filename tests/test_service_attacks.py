@@ -311,12 +311,20 @@ def test_another_file_is_not_served_under_the_same_name(tmp_path):
         Worker(site.setup, lambda _: None)
 
 
-def test_a_changed_file_stops_the_service(tmp_path):
-    site = make_site(tmp_path, es.Pure(5.0))
+def test_replies_leave_on_the_clock_and_a_changed_file_stops_the_service(tmp_path):
+    tick = 0.3
+    site = make_site(tmp_path, es.Pure(5.0), tick=tick)
     with serving(site) as state:
         people = site.people()
         problem = people.problem(0.1)
         session = people.session(problem, es.Pure(1.0))
+        for _ in range(4):
+            begun = time.perf_counter()
+            session.gradient(np.zeros(problem.dimension), 0.1)
+            passed = time.perf_counter() - begun
+            assert tick <= passed + 1e-3
+            assert passed % tick < 0.5 * tick  # a moment after a tick, whatever the machine is doing besides
+        spent = site.ledger.spent("people")
         records = site.folder / "people.csv"
         records.write_text(records.read_text().replace("north", "south", 1))
         path = f"/v1/sessions/{session.id}/gradients"
@@ -328,7 +336,7 @@ def test_a_changed_file_stops_the_service(tmp_path):
         while "error" not in state and time.monotonic() < deadline:
             time.sleep(0.05)
         assert "file was changed" in str(state["error"])
-    assert site.ledger.spent("people") == 0
+    assert site.ledger.spent("people") == spent
 
 
 # What depends on data, and what does not

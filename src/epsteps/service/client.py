@@ -28,8 +28,8 @@ from epsteps.tables.schema import Schema
 
 # Seconds that one call waits for a change, and that a connection may take.
 _WAIT, _TIMEOUT = 20.0, 90.0
-# How often a request is sent whose reply was lost, and how long to wait in between.
-_TRIES, _NAP = 8, 0.25
+# How long to wait before a request is sent again whose reply was lost: at first, and at most.
+_NAPS = (0.05, 2.0)
 _AGAIN = (429, 503)
 
 
@@ -59,7 +59,9 @@ def error_of(refusal: Refusal) -> RefusedError:
     return _ERRORS.get(refusal.kind, RefusedError)(refusal)
 
 
-def connect(url: str, *, token: str, insecure: bool = False, transport: Any = None) -> "Connection":
+def connect(
+    url: str, *, token: str, insecure: bool = False, patience: float = 30.0, transport: Any = None
+) -> "Connection":
     """Connect to a data holder's service, which ``epsteps serve`` runs.
 
     >>> people = connect("https://holder.example", token="eps_...")["people"]  # doctest: +SKIP
@@ -73,6 +75,8 @@ def connect(url: str, *, token: str, insecure: bool = False, transport: Any = No
         What the holder gave you.
     insecure : bool
         Send the token over plain HTTP.
+    patience : float
+        Seconds for which a request is sent again, with the same key, while the service is away or busy.
     transport : optional
         How httpx sends requests: for tests.
     """
@@ -85,14 +89,14 @@ def connect(url: str, *, token: str, insecure: bool = False, transport: Any = No
         raise ValueError("token must be what the holder gave you: eps_ and letters.")
     headers = {"Authorization": f"Bearer {token}"}
     client = httpx.Client(base_url=url, headers=headers, timeout=_TIMEOUT, transport=transport)
-    return Connection(client, httpx.TransportError)
+    return Connection(client, httpx.TransportError, patience)
 
 
 class Connection(Mapping[str, "RemoteRows"]):
     """The datasets of a service, by their names."""
 
-    def __init__(self, client: Any, lost: type[Exception]) -> None:
-        self._client, self._lost = client, lost
+    def __init__(self, client: Any, lost: type[Exception], patience: float) -> None:
+        self._client, self._lost, self._patience = client, lost, patience
 
     def __getitem__(self, name: str) -> "RemoteRows":
         return RemoteRows(self, name)
@@ -121,19 +125,20 @@ class Connection(Mapping[str, "RemoteRows"]):
         headers = {} if content is None else {"Content-Type": "application/json"}
         headers |= {} if key is None else {KEY_HEADER: key}
         body = None if content is None else wire.dumped(content)
-        for left in reversed(range(_TRIES)):
+        deadline, nap = time.monotonic() + self._patience, _NAPS[0]
+        while True:
             try:
                 reply = self._client.request(method, path, content=body, headers=headers)
-            except self._lost:
-                if not left:
-                    raise
-            else:
-                if reply.status_code not in _AGAIN or not left:
+                if reply.status_code not in _AGAIN or time.monotonic() > deadline:
                     break
-            time.sleep(_NAP * (_TRIES - left))
-        if reply.status_code >= 400:  # pyright: ignore[reportPossiblyUnboundVariable]
-            raise error_of(Refusal.read(reply.status_code, reply.content))  # pyright: ignore[reportPossiblyUnboundVariable]
-        return json.loads(reply.content)  # pyright: ignore[reportPossiblyUnboundVariable]
+            except self._lost:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(nap)
+            nap = min(2 * nap, _NAPS[1])
+        if reply.status_code >= 400:
+            raise error_of(Refusal.read(reply.status_code, reply.content))
+        return json.loads(reply.content)
 
 
 class RemoteRows:
