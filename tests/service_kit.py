@@ -107,12 +107,26 @@ class Site:
         return verify_beside(self.ledger.path, self.ledger.entries())
 
 
-def make_site(folder, budget, *, policy=OPEN, seed=0, n=N, composition="adaptive", source_seed=None, **setup):
+def make_site(
+    folder,
+    budget,
+    *,
+    policy=OPEN,
+    seed=0,
+    records=None,
+    declared=SCHEMA,
+    composition="adaptive",
+    source_seed=None,
+    **setup,
+):
     folder.mkdir(parents=True, exist_ok=True)
-    records = table(seed, n)
-    lines = [",".join(records), *(f"{a:g},{r},{b:g}" for a, r, b in zip(*records.values(), strict=True))]
+    records = table(seed) if records is None else records
+    cells = [
+        [f"{cell:g}" if isinstance(cell, float) else cell for cell in column.tolist()] for column in records.values()
+    ]
+    lines = [",".join(records), *map(",".join, zip(*cells, strict=True))]
     (folder / "people.csv").write_text("\n".join(lines) + "\n")
-    (folder / "schema.toml").write_text(SCHEMA)
+    (folder / "schema.toml").write_text(declared)
     (folder / "policy.toml").write_text(toml(policy))
     es.Ledger(folder / "budget.db").create("people", budget, composition=composition)
     secrets = {}

@@ -36,7 +36,7 @@ class Analyst(threading.Thread):
 
     def ask(self, people):
         problem, rng = people.problem(0.1), random.Random(self.number)
-        session = people.session(problem, es.Pure(1000.0), key=f"session {self.number}")
+        session = people.session(problem, people.budget, key=f"session {self.number}")
         x, count = np.zeros(problem.dimension), 0
         while not self.stop.is_set():
             count += 1
@@ -58,7 +58,7 @@ class Analyst(threading.Thread):
 
 
 def check(site, analysts):
-    """Everything that was acknowledged is there; every charge has one draw; nothing is overspent; the chain verifies."""
+    """What was acknowledged is there; every charge has one draw; nothing is overspent; the chain verifies."""
     for analyst in analysts:
         assert analyst.failed is None, analyst.failed
     site.verify()
@@ -106,18 +106,19 @@ def rehearse(site, analysts, stop, seconds):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "budget"), [(2.0, 0.5), pytest.param(60.0, 100.0, marks=pytest.mark.slow)], ids=["quick", "minute"]
+    ("seconds", "budget"), [(90.0, 0.3), pytest.param(60.0, 100.0, marks=pytest.mark.slow)], ids=["quick", "minute"]
 )
 def test_eight_analysts_at_once_overspend_nothing_and_lose_nothing(tmp_path, seconds, budget):
+    """They ask until the budget is spent, which each of them is told, or for a minute."""
     site = make_site(tmp_path, es.Pure(budget), policy=OPEN_LIMITS)
     stop, analysts = crowd(site, 8)
     with serving(site):
         rehearse(site, analysts, stop, seconds)
     answered = check(site, analysts)
     print(f"\neight analysts, {seconds:g} s: {answered} answers, spent {site.ledger.spent('people')} of {budget}")
-    assert answered >= (40 if seconds < 10 else 500) or site.ledger.remaining("people") < COST
-    if budget == 0.5:
-        assert sum(analyst.refused for analyst in analysts) == 8 or answered < 50
+    if budget < 1:
+        assert (answered, sum(analyst.refused for analyst in analysts)) == (30, 8)
+    assert answered >= 30
 
 
 OPEN_LIMITS = {
@@ -128,10 +129,10 @@ OPEN_LIMITS = {
 
 
 @pytest.mark.parametrize(
-    ("kills", "analysts"), [(4, 2), pytest.param(200, 4, marks=pytest.mark.slow)], ids=["quick", "two hundred"]
+    ("kills", "analysts"), [(3, 2), pytest.param(200, 4, marks=pytest.mark.slow)], ids=["quick", "two hundred"]
 )
 def test_killed_at_random_moments_nothing_is_lost_or_drawn_twice(tmp_path, kills, analysts):
-    """Every fourth kill is of the server, and its worker finds itself alone; the others are of the worker."""
+    """Every third kill is of the server, and its worker finds itself alone; the others are of the worker."""
     site = make_site(tmp_path, es.Pure(1000.0), policy=OPEN_LIMITS)
     served = Served(site).start().wait()
     stop, asking = crowd(site, analysts)
@@ -140,8 +141,8 @@ def test_killed_at_random_moments_nothing_is_lost_or_drawn_twice(tmp_path, kills
         for analyst in asking:
             analyst.start()
         for number in range(kills):
-            time.sleep(rng.uniform(0.0, 0.4))
-            if number % 4 == 1:
+            time.sleep(rng.uniform(0.1, 0.8))
+            if number % 3 == 1:
                 served.kill()
                 served.start()
             else:
@@ -164,7 +165,7 @@ def test_killed_at_random_moments_nothing_is_lost_or_drawn_twice(tmp_path, kills
             break
     answered = check(site, asking)
     print(f"\n{kills} kills: {answered} acknowledged answers, all there")
-    assert answered >= 2 * kills
+    assert answered >= kills
 
 
 @pytest.mark.slow
@@ -186,8 +187,6 @@ def test_reply_times_over_ten_datasets_of_the_same_size(tmp_path):
             times.append(found)
     distances = [stats.ks_2samp(times[0], other).statistic for other in times[1:]]
     worst = max(stats.ks_2samp(a, b).statistic for i, a in enumerate(times) for b in times[:i])
-    print(
-        f"\nKS distance of reply times, n = {N}: to the first {np.round(distances, 3)}, largest of all pairs {worst:.3f}"
-    )
+    print(f"\nKS distance of reply times, n = {N}: to the first {np.round(distances, 3)}, largest {worst:.3f}")
     ticks = [{round(each / 0.1) for each in found} for found in times]
     assert all(1 in found for found in ticks)

@@ -29,7 +29,7 @@ from epsteps.tables.schema import Schema
 # Seconds that one call waits for a change, and that a connection may take.
 _WAIT, _TIMEOUT = 20.0, 90.0
 # How long to wait before a request is sent again whose reply was lost: at first, and at most.
-_NAPS = (0.05, 2.0)
+_NAPS = (0.05, 0.5)
 _AGAIN = (429, 503)
 
 

@@ -252,7 +252,10 @@ class Holder:
         if request.state != "arrived":
             return request
         opened = self._opened(request)
-        self._require_room(request, opened.allowance)
+        # A bound on what will be asked for, not a charge: what is left then decides about each answer.
+        require_room(
+            self.policy.allowance(request.analyst, self.terms.budget), self.terms, [], opened.allowance, "analyst"
+        )
         by_policy = self.policy.opens(self.terms, opened.allowance)
         state, by = ("approved", "policy") if by_policy else ("waiting", "")
         page = f"A session: gradients at points of the analyst's choice, for up to {opened.allowance} in all.\n"
@@ -341,7 +344,7 @@ class Holder:
         budget = self.policy.allowance(request.analyst, self.terms.budget)
         if budget != self.terms.budget:
             require_room(budget, self.terms, self.store.prices(analyst=request.analyst), price, "analyst")
-        if request.state == "arrived" and request.kind != "gradient":
+        if request.state == "arrived" and request.kind == "plan":
             try:
                 self.ledger.book(self.dataset).require_room(price)
             except BudgetExceededError:
