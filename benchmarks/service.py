@@ -1,6 +1,6 @@
 """The service: overhead of a step over loopback, throughput of several analysts, and kills of its processes.
 
-    python benchmarks/service.py [--n 100000] [--d 20] [--steps 200] [--analysts 8] [--seconds 60] [--kills 200]
+    python benchmarks/service.py [--n 100000] [--d 20] [--steps 200] [--analysts 8] [--seconds 60] [--kills 200] [--folder /dev/shm]
 
 A step over the wire is compared with the same step on records at hand, one after the other. Times of day are those of
 whatever the machine does besides; CPU seconds of client, server and worker are told as well.
@@ -123,10 +123,11 @@ def main() -> None:
     for name, value in {"n": 100_000, "d": 20, "steps": 200, "analysts": 8, "kills": 0}.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--folder", help="where ledger and store lie: a disk, or memory to leave the disk out")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         overhead(Path(folder) / "step", options.n, options.d, options.steps)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         throughput(Path(folder) / "analysts", options.analysts, options.seconds, options.kills)
 
 

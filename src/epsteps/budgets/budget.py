@@ -69,7 +69,7 @@ class Parts:
     @property
     def names(self) -> set[str]:
         """The names of the parts that are there."""
-        return {field.name for field in fields(self) if getattr(self, field.name) is not None}
+        return {name for name, value in vars(self).items() if value is not None}
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,9 @@ from typing import Any
 
 import numpy as np
 
-from epsteps.budgets import Budget, Cost, Epsilon, Pure
+from epsteps.budgets import Budget, Cost, Epsilon, Pure, mechanisms
 from epsteps.budgets.budget import Price
+from epsteps.budgets.mechanisms import Mechanism
 from epsteps.data.rows import Rows
 from epsteps.ledger import BudgetExceededError, Entry, Ledger, databases
 from epsteps.ledger.chain import Terms
@@ -274,7 +275,7 @@ class Holder:
             view = View.of(content, self.schema, problem.intercept)
             self._require_records(problem, view)
             allowance = wire.read_budget(content["allowance"])
-            self._sessions[request.id] = _Session(problem, view, allowance)
+            self._sessions[request.id] = _Session(problem, view, allowance, mechanisms.smallest(problem, self.kind))
         return self._sessions[request.id]
 
     def _gradient(self, request: Request) -> Request:
@@ -304,7 +305,7 @@ class Holder:
         content = wire.read_object(request.body, ("x",), noise)
         if ("cost" in content) == all(name in content for name in noise[1:]):
             raise invalid("ask for a cost, or for noise, scale, bound, batch and step.")
-        asked = wire.read_gradient(content, session.problem, self.kind)
+        asked = wire.read_gradient(content, session.problem, session.noise)
         facts = (asked.mechanism.name, float(np.max(asked.scale)), float(np.max(asked.bound)), asked.sampling.m)
         if facts != session.drawable:
             try:
@@ -392,6 +393,7 @@ class _Session:
     problem: Problem
     view: View
     allowance: Budget
+    noise: Mechanism
     reader: Reader | None = None
     drawable: tuple[Any, ...] | None = None
 

@@ -143,6 +143,7 @@ class Desk:
         """Let the process know of a request; if it is not there, it finds it when it begins."""
         if self.stopped.is_set():
             raise Refusal(503, "stopped", "the service has stopped.")
+        self._changed.setdefault(id, asyncio.Event())  # what the process tells from now on is heard
         process = self._process
         if self.ready.is_set() and process is not None and process.stdin is not None:
             with suppress(ConnectionError):
@@ -154,15 +155,14 @@ class Desk:
         deadline = time.monotonic() + seconds
         while True:
             event = self._changed.setdefault(id, asyncio.Event())
-            event.clear()
-            request = await self.stored(lambda store: store.request(id))
-            left = deadline - time.monotonic()
-            if request.state in states or left <= 0 or self.stopped.is_set():
-                self._changed.pop(id, None)
-                return request
             # Now and then the store is asked itself: what the process told while it was begun anew is lost.
             with suppress(TimeoutError):
-                await asyncio.wait_for(event.wait(), min(left, 1.0))
+                await asyncio.wait_for(event.wait(), min(max(deadline - time.monotonic(), 0.0), 1.0))
+            event.clear()
+            request = await self.stored(lambda store: store.request(id))
+            if request.state in states or time.monotonic() >= deadline or self.stopped.is_set():
+                self._changed.pop(id, None)
+                return request
 
     async def on_the_clock(self, arrived: float) -> None:
         """Wait until the next tick, counted from when the request arrived."""
@@ -307,13 +307,26 @@ class Taking:
         self, store: Store, analyst: str, key: str, kind: str, mark: str, body: bytes, session: str | None
     ) -> tuple[Request, bool]:
         limits, unfinished = self._desk.policy.limits, ("arrived", "waiting", "approved", "running")
-        if kind != "gradient":
+        if session is not None:
+            require_own(store, session, analyst, ("session",))
+        else:
             queued = store.requests(states=unfinished, kinds=("plan", "session"))
             mine = [request for request in queued if request.analyst == analyst]
             full = len(queued) >= limits.queue or len(mine) >= limits.waiting
             if full and not any(request.key == key for request in mine):
                 raise Refusal(503, "queue-full", "too many requests wait: withdraw one, or come back later.")
         return store.ask(analyst, key, kind, mark, body, session=session)
+
+
+def require_own(store: Store, id: str, analyst: str, kinds: tuple[str, ...]) -> Request:
+    """Return a request of this analyst's; somebody else's is as unknown as one that never was."""
+    try:
+        request = store.request(id)
+    except KeyError:
+        request = None
+    if request is None or request.analyst != analyst or request.kind not in kinds:
+        raise Refusal(404, "not-found", "there is no such request.")
+    return request
 
 
 def public_app(desk: Desk) -> FastAPI:
@@ -341,13 +354,7 @@ def public_app(desk: Desk) -> FastAPI:
         return token
 
     async def own(token: Token, id: str, kinds: tuple[str, ...]) -> Request:
-        try:
-            request = await desk.stored(lambda store: store.request(id))
-        except KeyError:
-            request = None
-        if request is None or request.analyst != token.analyst or request.kind not in kinds:
-            raise Refusal(404, "not-found", "there is no such request.")
-        return request
+        return await desk.stored(lambda store: require_own(store, id, token.analyst, kinds))
 
     def require_dataset(name: str) -> None:
         if name != desk.setup.dataset:
@@ -382,7 +389,8 @@ def public_app(desk: Desk) -> FastAPI:
         require_dataset(name)
         request, _ = await taking.ask(http, token, "plan")
         done = ("waiting", "approved", "running", "published", "refused", "withdrawn")
-        request = await desk.settled(request.id, done, desk.policy.limits.certify + _LONGEST_WAIT)
+        if request.state not in done:
+            request = await desk.settled(request.id, done, desk.policy.limits.certify + _LONGEST_WAIT)
         return counted("plan", _decision(request))
 
     @app.post(
@@ -395,7 +403,9 @@ def public_app(desk: Desk) -> FastAPI:
         require_dataset(name)
         request, _ = await taking.ask(http, token, "session")
         done = ("waiting", "approved", "refused", "withdrawn")
-        return counted("session", _decision(await desk.settled(request.id, done, _LONGEST_WAIT)))
+        if request.state not in done:
+            request = await desk.settled(request.id, done, _LONGEST_WAIT)
+        return counted("session", _decision(request))
 
     @app.post(
         "/v1/sessions/{id}/gradients",
@@ -405,9 +415,8 @@ def public_app(desk: Desk) -> FastAPI:
     async def post_gradient(id: str, http: Http) -> Response:
         arrived = time.monotonic()
         token = await token_of(http, "session")
-        session = await own(token, id, ("session",))
         async with desk.only_job(token, http.headers.get(KEY_HEADER, "")):
-            request, _ = await taking.ask(http, token, "gradient", session.id)
+            request, _ = await taking.ask(http, token, "gradient", id)
             if not request.finished:
                 request = await desk.settled(request.id, ("published", "refused"), _LONGEST_WAIT)
             if not request.finished:

@@ -15,6 +15,7 @@ import numpy as np
 
 from epsteps.budgets import Budget, Concentrated, Cost, Pure, mechanisms
 from epsteps.budgets.budget import Price
+from epsteps.budgets.mechanisms import Mechanism
 from epsteps.ledger.chain import Terms
 from epsteps.plans.plan import Plan
 from epsteps.plans.requests import Gradient
@@ -145,8 +146,8 @@ def gradient_to_dict(request: Gradient) -> dict[str, Any]:
     return {"x": point_text(request.x.reshape(-1))} | numbers | noise
 
 
-def read_gradient(content: dict[str, Any], problem: Problem, kind: type[Cost]) -> Gradient:
-    """Return the request that ``gradient_to_dict`` wrote, or one at a point for a cost of this kind.
+def read_gradient(content: dict[str, Any], problem: Problem, noise: Mechanism) -> Gradient:
+    """Return the request that ``gradient_to_dict`` wrote, or one at a point for a cost of this noise.
 
     Everything that could fail later fails here, by public numbers: the noise exists for the problem, has a cost, and
     can be drawn.
@@ -154,7 +155,7 @@ def read_gradient(content: dict[str, Any], problem: Problem, kind: type[Cost]) -
     x = read_point(content["x"], problem.dimension)
     try:
         with np.errstate(all="ignore"):
-            request = _gradient(content, x, problem, kind)
+            request = _gradient(content, x, problem, noise)
             if not all(cost.amount > 0 for cost in request.costs):
                 raise ValueError("the cost must be above 0.")
             request.require_drawable()
@@ -163,9 +164,8 @@ def read_gradient(content: dict[str, Any], problem: Problem, kind: type[Cost]) -
     return request
 
 
-def _gradient(content: dict[str, Any], x: np.ndarray, problem: Problem, kind: type[Cost]) -> Gradient:
+def _gradient(content: dict[str, Any], x: np.ndarray, problem: Problem, noise: Mechanism) -> Gradient:
     if "cost" in content:
-        noise = mechanisms.smallest(problem, kind)
         return Gradient.at(problem, noise, x, validate.positive("cost", content["cost"]))
     noise = mechanisms.named(content["noise"])
     mechanisms.require_fit(noise, problem)
