@@ -1,12 +1,15 @@
-"""The holder's own app, on a loopback port: decisions about what waits, and metrics."""
+"""The holder's own app, on a loopback port: pages, decisions about what waits, and metrics."""
 
 import time
+from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi import Request as Http
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import Response
 
+from epsteps.service.pages import Pages
 from epsteps.service.server import Desk, described, guarded, json_reply
 from epsteps.service.store import STATES, Request
 from epsteps.service.wire import Refusal
@@ -50,10 +53,19 @@ class Decisions:
 
 
 def admin_app(desk: Desk) -> FastAPI:
-    """Return the holder's app; everything but health needs a token with the scope "admin"."""
-    app = FastAPI(title="epsteps, for the data holder", docs_url=None, redoc_url=None, openapi_url=None)
+    """Return the holder's app; everything but health and metrics needs a token with the scope "admin"."""
+
+    @asynccontextmanager
+    async def life(_: Any):
+        yield
+        pages.reading.close()
+
+    app = FastAPI(title="epsteps, for the data holder", lifespan=life, docs_url=None, redoc_url=None, openapi_url=None)
+    # A page of somebody else whose name was made to point at this machine must not become one of this app.
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"], www_redirect=False)
     guarded(app, desk.counts, "admin")
     decisions = Decisions(desk)
+    pages = Pages(app, desk, decisions)
     app.state.desk, app.state.decisions = desk, decisions
     metrics_of = _Metrics(desk)
 

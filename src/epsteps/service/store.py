@@ -281,6 +281,27 @@ class Store:
         found = self._find(f"{' AND '.join(where)} ORDER BY {order}", *values)
         return found if latest is None else found[::-1]
 
+    def listed(
+        self, *, states: Sequence[str] = STATES, kinds: Sequence[str] = (), before: int | None = None, latest: int
+    ) -> list[Request]:
+        """Return requests as they are listed for people, the last first: without their bodies and answers.
+
+        ``before`` is a request's number: those that came earlier are returned.
+        """
+        left_out = {"body": "x'' AS body", "answer": "NULL AS answer"}
+        columns = ", ".join(left_out.get(name, name) for name in Request._fields)
+        where, values = [f"state IN ({_marks(states)})"], [*states]
+        if kinds:
+            where, values = [*where, f"kind IN ({_marks(kinds)})"], [*values, *kinds]
+        if before is not None:
+            where, values = [*where, "number < ?"], [*values, before]
+        line = f"SELECT {columns} FROM requests WHERE {' AND '.join(where)} ORDER BY number DESC LIMIT {int(latest)}"
+        return [Request._make(row) for row in self._connection.execute(line, values)]
+
+    def analysts(self) -> list[str]:
+        """Return who ever asked, in the order of names."""
+        return [name for (name,) in self._connection.execute("SELECT DISTINCT analyst FROM requests ORDER BY analyst")]
+
     def prices(self, *, analyst: str | None = None, session: str | None = None, since: float = 0.0) -> list[Price]:
         """Return what was charged, in order: to an analyst, in a session, since a time."""
         where, values = ["paid IS NOT NULL AND paid_at >= ?"], [since]
@@ -300,6 +321,16 @@ class Store:
     def events(self) -> list[Event]:
         """Return every row of the chain, in order."""
         return [Event._make(row) for row in self._connection.execute(f"SELECT {_EVENT} FROM audit ORDER BY seq")]
+
+    def events_of(self, requests: Sequence[str]) -> list[Event]:
+        """Return the rows of the chain about these requests, in order."""
+        line = f"SELECT {_EVENT} FROM audit WHERE request IN ({_marks(requests)}) ORDER BY seq"
+        return [Event._make(row) for row in self._connection.execute(line, requests)]
+
+    def last_events(self, latest: int, before: int | None = None) -> list[Event]:
+        """Return the last rows of the chain, the last first; ``before`` is the number of a row."""
+        line = f"SELECT {_EVENT} FROM audit WHERE ? IS NULL OR seq < ? ORDER BY seq DESC LIMIT {int(latest)}"
+        return [Event._make(row) for row in self._connection.execute(line, (before, before))]
 
     def verify(self, entries: Sequence[Entry]) -> str:
         """Check the chain, every answer against it, and all against the ledger's entries; return the chain's head."""
