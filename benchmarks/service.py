@@ -1,6 +1,7 @@
 """The service: overhead of a step over loopback, throughput of several analysts, and kills of its processes.
 
-    python benchmarks/service.py [--n 100000] [--d 20] [--steps 200] [--analysts 8] [--seconds 60] [--kills 200] [--folder /dev/shm]
+    python benchmarks/service.py [--n 100000] [--d 20] [--steps 200] [--analysts 8] [--seconds 60] [--kills 200]
+        [--folder /dev/shm]
 
 A step over the wire is compared with the same step on records at hand, one after the other. Times of day are those of
 whatever the machine does besides; CPU seconds of client, server and worker are told as well.

@@ -4,14 +4,17 @@ import contextlib
 import json
 import os
 import socket
+import sys
 import time
 
 import httpx
 import numpy as np
 import pytest
 from service_kit import holder_of, make_site, serving, table
+from typer.testing import CliRunner
 
 import epsteps as es
+from epsteps.cli import app
 from epsteps.service import tokens, wire
 from epsteps.service.client import connect
 from epsteps.service.holder import Setup, Worker
@@ -422,10 +425,40 @@ def test_whatever_goes_wrong_after_data_was_touched_is_one_constant_body(tmp_pat
     holder.store.close()
 
 
+def test_a_missing_extra_says_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "httpx", None)
+    with pytest.raises(es.MissingExtraError, match=r"pip install 'epsteps\[remote\]'"):
+        es.connect("https://holder.example", token="eps_x")
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    result = CliRunner().invoke(app, ["serve", "--demo"])
+    assert (result.exit_code, "pip install 'epsteps[serve]'" in result.output) == (1, True)
+
+
+def test_tokens_are_made_listed_and_revoked_on_the_command_line(tmp_path):
+    path = str(tmp_path / "tokens.toml")
+    made = CliRunner().invoke(app, ["tokens", "make", path, "carol", "--scopes", "read,plan", "--days", "2"])
+    assert made.exit_code == 0
+    (token,) = tokens.read(tmp_path / "tokens.toml")
+    assert (token.analyst, token.scopes) == ("carol", ("read", "plan"))
+    listed = CliRunner().invoke(app, ["tokens", "list", path]).output
+    assert token.id in listed
+    assert "carol" in listed
+    assert CliRunner().invoke(app, ["tokens", "revoke", path, "nothing"]).exit_code == 2
+    assert CliRunner().invoke(app, ["tokens", "revoke", path, token.id]).exit_code == 0
+    assert tokens.read(tmp_path / "tokens.toml") == ()
+
+
+def test_the_command_says_what_is_missing():
+    for arguments, said in (
+        (["serve"], "DATA is missing"),
+        (["serve", "people.csv"], "--schema is missing"),
+        (["serve", "--demo", "--host", "0.0.0.0"], "--insecure"),
+        (["serve", "--demo", "--tls-cert", "c.pem"], "go together"),
+    ):
+        result = CliRunner().invoke(app, arguments)
+        assert (result.exit_code, said in result.output) == (2, True), result.output
+
+
 def test_a_setup_has_no_seed_on_the_command_line():
-    from typer.testing import CliRunner
-
-    from epsteps.cli import app
-
     assert "--seed" not in CliRunner().invoke(app, ["serve", "--help"]).output
     assert Setup("a", "b", "c", "d").seed is None
