@@ -22,7 +22,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from service_kit import OPEN, Served, make_site
-from test_service_processes import Analyst, check
+from test_service_processes import Analyst, busy, check
 
 import epsteps as es
 from epsteps.budgets import Epsilon, mechanisms
@@ -98,7 +98,8 @@ def throughput(folder: Path, count: int, seconds: float, kills: int) -> None:
         analyst.start()
     begun, rng = time.monotonic(), random.Random(0)
     for number in range(kills):
-        time.sleep(rng.uniform(0.1, 0.8))
+        busy(analysts, 2 * number + 2)
+        time.sleep(rng.uniform(0.0, 0.1))
         if number % 3 == 1:
             served.kill()
             served.start()

@@ -56,7 +56,7 @@ def post(site, path, content, who="alice", key=None, **headers):
         "Authorization": f"Bearer {site.secrets[who]}",
         "Idempotency-Key": os.urandom(8).hex() if key is None else key,
     } | headers
-    return httpx.post(site.url + path, content=body, headers=headers)
+    return site.http.post(site.url + path, content=body, headers=headers)
 
 
 def kind_of(reply):
@@ -72,7 +72,7 @@ def kind_of(reply):
 def test_a_wrong_an_expired_and_no_token_get_the_same_bytes(site):
     headers = [{}, {"Authorization": "Bearer eps_wrong"}, {"Authorization": f"Bearer {site.secrets['late']}"}]
     headers += [{"Authorization": f"Basic {site.secrets['alice']}"}, {"Authorization": site.secrets["alice"]}]
-    replies = [httpx.get(f"{site.url}/v1/datasets/people", headers=each) for each in headers]
+    replies = [site.http.get(f"{site.url}/v1/datasets/people", headers=each) for each in headers]
     assert {reply.status_code for reply in replies} == {401}
     assert len({reply.content for reply in replies}) == 1
 
@@ -82,16 +82,16 @@ def test_a_narrower_token_is_refused(site, session, problem):
     assert kind_of(post(site, f"/v1/sessions/{session.id}/gradients", point, "reader")) == "narrower-token"
     assert kind_of(post(site, "/v1/datasets/people/plans", {}, "reader")) == "narrower-token"
     assert kind_of(post(site, "/v1/datasets/people/sessions", {}, "planner")) == "narrower-token"
-    asked = httpx.get(f"{site.admin_url}/v1/requests", headers={"Authorization": f"Bearer {site.secrets['alice']}"})
+    asked = site.http.get(f"{site.admin_url}/v1/requests", headers={"Authorization": f"Bearer {site.secrets['alice']}"})
     assert (asked.status_code, kind_of(asked)) == (403, "narrower-token")
 
 
 def test_a_revoked_token_is_refused_at_once(site):
     secret, token = tokens.make(site.tokens, "mallory", ["read"], 1)
     headers = {"Authorization": f"Bearer {secret}"}
-    assert httpx.get(f"{site.url}/v1/datasets", headers=headers).status_code == 200
+    assert site.http.get(f"{site.url}/v1/datasets", headers=headers).status_code == 200
     tokens.revoke(site.tokens, token.id)
-    assert httpx.get(f"{site.url}/v1/datasets", headers=headers).status_code == 401
+    assert site.http.get(f"{site.url}/v1/datasets", headers=headers).status_code == 401
 
 
 def test_the_file_of_tokens_holds_hashes_of_256_bits_for_its_owner(site):
@@ -257,7 +257,7 @@ def test_oversized_requests_are_refused(site, session):
             yield b" " * 1000
 
     headers = {"Authorization": f"Bearer {site.secrets['alice']}", "Idempotency-Key": "large"}
-    reply = httpx.post(f"{site.url}/v1/sessions/{session.id}/gradients", content=parts(), headers=headers)
+    reply = site.http.post(f"{site.url}/v1/sessions/{session.id}/gradients", content=parts(), headers=headers)
     assert kind_of(reply) == "too-large"
 
 
