@@ -1,6 +1,7 @@
 """The service: overhead of a step over loopback, throughput of several analysts, and kills of its processes.
 
-    python benchmarks/service.py [--n 100000] [--d 20] [--steps 200] [--analysts 8] [--seconds 60] [--kills 200] [--folder /dev/shm]
+    python benchmarks/service.py [--n 100000] [--d 20] [--steps 200] [--analysts 8] [--seconds 60] [--kills 200]
+        [--folder /dev/shm]
 
 A step over the wire is compared with the same step on records at hand, one after the other. Times of day are those of
 whatever the machine does besides; CPU seconds of client, server and worker are told as well.
@@ -21,7 +22,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from service_kit import OPEN, Served, make_site
-from test_service_processes import Analyst, check
+from test_service_processes import Analyst, busy, check
 
 import epsteps as es
 from epsteps.budgets import Epsilon, mechanisms
@@ -97,7 +98,8 @@ def throughput(folder: Path, count: int, seconds: float, kills: int) -> None:
         analyst.start()
     begun, rng = time.monotonic(), random.Random(0)
     for number in range(kills):
-        time.sleep(rng.uniform(0.1, 0.8))
+        busy(analysts, 2 * number + 2)
+        time.sleep(rng.uniform(0.0, 0.1))
         if number % 3 == 1:
             served.kill()
             served.start()

@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import httpx
 import numpy as np
 
 import epsteps as es
@@ -74,6 +75,8 @@ class Site:
     port: int
     admin_port: int
     connections: list = field(default_factory=list)
+    # One for all plain requests: each one of httpx's own functions reads certificates anew.
+    http: httpx.Client = field(default_factory=lambda: httpx.Client(verify=False, trust_env=False))
 
     @property
     def url(self):
@@ -96,7 +99,7 @@ class Site:
         return self.connections[-1]
 
     def close(self):
-        for connection in self.connections:
+        for connection in [*self.connections, self.http]:
             connection.close()
 
     def people(self, who="alice"):
@@ -185,12 +188,10 @@ class Served:
         return self
 
     def wait(self, seconds=60.0):
-        import httpx
-
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             with contextlib.suppress(httpx.TransportError):
-                if httpx.get(f"{self.site.url}/readyz").status_code == 200:
+                if self.site.http.get(f"{self.site.url}/readyz").status_code == 200:
                     return self
             time.sleep(0.05)
         raise TimeoutError("the service did not become ready")

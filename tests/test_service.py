@@ -7,7 +7,6 @@ import sqlite3
 import struct
 import time
 
-import httpx
 import numpy as np
 import pytest
 from service_kit import N, make_site, rows, serving, table
@@ -123,17 +122,17 @@ def test_a_key_gives_the_same_bytes_again_and_is_paid_once(site, people, problem
     path = f"{site.url}/v1/sessions/{session.id}/gradients"
     headers = {"Authorization": f"Bearer {site.secrets['alice']}", "Idempotency-Key": "the same"}
     body = json.dumps({"x": text_of(np.zeros(problem.dimension)), "cost": 0.1}).encode()
-    first = httpx.post(path, content=body, headers=headers)
+    first = site.http.post(path, content=body, headers=headers)
     spent = site.ledger.spent("people")
-    again = httpx.post(path, content=body, headers=headers)
+    again = site.http.post(path, content=body, headers=headers)
     assert first.status_code == again.status_code == 200
     assert first.content == again.content
     assert site.ledger.spent("people") == spent
-    other = httpx.post(path, content=body.replace(b"0.1", b"0.2"), headers=headers)
+    other = site.http.post(path, content=body.replace(b"0.1", b"0.2"), headers=headers)
     assert (other.status_code, other.json()["type"]) == (409, "urn:epsteps:problem:key-reused")
     # Another analyst's keys are their own, and so are their sessions.
     stranger = headers | {"Authorization": f"Bearer {site.secrets['bob']}"}
-    assert httpx.post(path, content=body, headers=stranger).status_code == 404
+    assert site.http.post(path, content=body, headers=stranger).status_code == 404
 
 
 def test_a_client_that_dies_before_the_reply_gets_the_same_bytes_later(site, people, problem):
@@ -152,7 +151,7 @@ def test_a_client_that_dies_before_the_reply_gets_the_same_bytes_later(site, peo
             found = [each for each in store.requests(kinds=("gradient",)) if each.key == "lost"]
             stored = found[0].answer if found else None
     spent = site.ledger.spent("people")
-    replies = [httpx.post(site.url + path, content=body, headers=headers) for _ in range(2)]
+    replies = [site.http.post(site.url + path, content=body, headers=headers) for _ in range(2)]
     assert [reply.content for reply in replies] == [stored, stored]
     assert site.ledger.spent("people") == spent
 
@@ -199,14 +198,14 @@ def test_mock_records_follow_from_the_schema_alone(people, problem):
 
 
 def test_the_pages_of_a_service(site):
-    assert httpx.get(f"{site.url}/healthz").json() == {"status": "ok"}
-    assert httpx.get(f"{site.url}/readyz").status_code == 200
-    assert httpx.get(f"{site.url}/docs").status_code == 200
-    paths = httpx.get(f"{site.url}/openapi.json").json()["paths"]
+    assert site.http.get(f"{site.url}/healthz").json() == {"status": "ok"}
+    assert site.http.get(f"{site.url}/readyz").status_code == 200
+    assert site.http.get(f"{site.url}/docs").status_code == 200
+    paths = site.http.get(f"{site.url}/openapi.json").json()["paths"]
     assert "/v1/sessions/{id}/gradients" in paths
-    metrics = httpx.get(f"{site.admin_url}/metrics").text
+    metrics = site.http.get(f"{site.admin_url}/metrics").text
     assert 'epsteps_budget{dataset="people",unit="epsilon"} 1000.0' in metrics
-    assert httpx.get(f"{site.url}/metrics").status_code == 404
+    assert site.http.get(f"{site.url}/metrics").status_code == 404
 
 
 def test_the_facts_of_a_dataset(people):

@@ -4,14 +4,17 @@ import contextlib
 import json
 import os
 import socket
+import sys
 import time
 
 import httpx
 import numpy as np
 import pytest
 from service_kit import holder_of, make_site, serving, table
+from typer.testing import CliRunner
 
 import epsteps as es
+from epsteps.cli import app
 from epsteps.service import tokens, wire
 from epsteps.service.client import connect
 from epsteps.service.holder import Setup, Worker
@@ -53,7 +56,7 @@ def post(site, path, content, who="alice", key=None, **headers):
         "Authorization": f"Bearer {site.secrets[who]}",
         "Idempotency-Key": os.urandom(8).hex() if key is None else key,
     } | headers
-    return httpx.post(site.url + path, content=body, headers=headers)
+    return site.http.post(site.url + path, content=body, headers=headers)
 
 
 def kind_of(reply):
@@ -69,7 +72,7 @@ def kind_of(reply):
 def test_a_wrong_an_expired_and_no_token_get_the_same_bytes(site):
     headers = [{}, {"Authorization": "Bearer eps_wrong"}, {"Authorization": f"Bearer {site.secrets['late']}"}]
     headers += [{"Authorization": f"Basic {site.secrets['alice']}"}, {"Authorization": site.secrets["alice"]}]
-    replies = [httpx.get(f"{site.url}/v1/datasets/people", headers=each) for each in headers]
+    replies = [site.http.get(f"{site.url}/v1/datasets/people", headers=each) for each in headers]
     assert {reply.status_code for reply in replies} == {401}
     assert len({reply.content for reply in replies}) == 1
 
@@ -79,16 +82,16 @@ def test_a_narrower_token_is_refused(site, session, problem):
     assert kind_of(post(site, f"/v1/sessions/{session.id}/gradients", point, "reader")) == "narrower-token"
     assert kind_of(post(site, "/v1/datasets/people/plans", {}, "reader")) == "narrower-token"
     assert kind_of(post(site, "/v1/datasets/people/sessions", {}, "planner")) == "narrower-token"
-    asked = httpx.get(f"{site.admin_url}/v1/requests", headers={"Authorization": f"Bearer {site.secrets['alice']}"})
+    asked = site.http.get(f"{site.admin_url}/v1/requests", headers={"Authorization": f"Bearer {site.secrets['alice']}"})
     assert (asked.status_code, kind_of(asked)) == (403, "narrower-token")
 
 
 def test_a_revoked_token_is_refused_at_once(site):
     secret, token = tokens.make(site.tokens, "mallory", ["read"], 1)
     headers = {"Authorization": f"Bearer {secret}"}
-    assert httpx.get(f"{site.url}/v1/datasets", headers=headers).status_code == 200
+    assert site.http.get(f"{site.url}/v1/datasets", headers=headers).status_code == 200
     tokens.revoke(site.tokens, token.id)
-    assert httpx.get(f"{site.url}/v1/datasets", headers=headers).status_code == 401
+    assert site.http.get(f"{site.url}/v1/datasets", headers=headers).status_code == 401
 
 
 def test_the_file_of_tokens_holds_hashes_of_256_bits_for_its_owner(site):
@@ -254,7 +257,7 @@ def test_oversized_requests_are_refused(site, session):
             yield b" " * 1000
 
     headers = {"Authorization": f"Bearer {site.secrets['alice']}", "Idempotency-Key": "large"}
-    reply = httpx.post(f"{site.url}/v1/sessions/{session.id}/gradients", content=parts(), headers=headers)
+    reply = site.http.post(f"{site.url}/v1/sessions/{session.id}/gradients", content=parts(), headers=headers)
     assert kind_of(reply) == "too-large"
 
 
@@ -422,10 +425,40 @@ def test_whatever_goes_wrong_after_data_was_touched_is_one_constant_body(tmp_pat
     holder.store.close()
 
 
+def test_a_missing_extra_says_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "httpx", None)
+    with pytest.raises(es.MissingExtraError, match=r"pip install 'epsteps\[remote\]'"):
+        es.connect("https://holder.example", token="eps_x")
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    result = CliRunner().invoke(app, ["serve", "--demo"])
+    assert (result.exit_code, "pip install 'epsteps[serve]'" in result.output) == (1, True)
+
+
+def test_tokens_are_made_listed_and_revoked_on_the_command_line(tmp_path):
+    path = str(tmp_path / "tokens.toml")
+    made = CliRunner().invoke(app, ["tokens", "make", path, "carol", "--scopes", "read,plan", "--days", "2"])
+    assert made.exit_code == 0
+    (token,) = tokens.read(tmp_path / "tokens.toml")
+    assert (token.analyst, token.scopes) == ("carol", ("read", "plan"))
+    listed = CliRunner().invoke(app, ["tokens", "list", path]).output
+    assert token.id in listed
+    assert "carol" in listed
+    assert CliRunner().invoke(app, ["tokens", "revoke", path, "nothing"]).exit_code == 2
+    assert CliRunner().invoke(app, ["tokens", "revoke", path, token.id]).exit_code == 0
+    assert tokens.read(tmp_path / "tokens.toml") == ()
+
+
+def test_the_command_says_what_is_missing():
+    for arguments, said in (
+        (["serve"], "DATA is missing"),
+        (["serve", "people.csv"], "--schema is missing"),
+        (["serve", "--demo", "--host", "0.0.0.0"], "--insecure"),
+        (["serve", "--demo", "--tls-cert", "c.pem"], "go together"),
+    ):
+        result = CliRunner().invoke(app, arguments)
+        assert (result.exit_code, said in result.output) == (2, True), result.output
+
+
 def test_a_setup_has_no_seed_on_the_command_line():
-    from typer.testing import CliRunner
-
-    from epsteps.cli import app
-
     assert "--seed" not in CliRunner().invoke(app, ["serve", "--help"]).output
     assert Setup("a", "b", "c", "d").seed is None

@@ -214,6 +214,37 @@ def test_a_filter_that_forgets_what_was_spent_is_found():
     assert np.max(np.abs(found)) > 1.5
 
 
+@pytest.mark.parametrize(
+    ("composition", "price"), [("adaptive", es.Concentrated), ("plain", es.Pure)], ids=["adaptive", "plain"]
+)
+def test_under_epsilon_and_delta_answers_are_charged_as_what_the_filter_takes(tmp_path, composition, price):
+    budget = es.Approximate(1.0, 1e-6)
+    holder = holder_of(tmp_path, budget, composition=composition)
+    session = opened(holder, es.Approximate(0.5, 1e-6))
+    reply = asked(holder, session, {"x": wire.point_text(np.zeros(problem().dimension)), "cost": 1e-3})
+    assert reply.state == "published"
+    assert isinstance(holder.store.prices()[0], price)
+    refused = asked(holder, session, {"x": wire.point_text(np.zeros(problem().dimension)), "cost": 0.9})
+    assert b"allowance-exceeded" in refused.answer
+    holder.store.close()
+
+
+def test_what_was_paid_is_answered_even_if_the_session_was_closed_meanwhile(tmp_path, monkeypatch):
+    from epsteps.running import taps
+
+    holder = holder_of(tmp_path, es.Pure(1.0))
+    session = opened(holder, es.Pure(1.0))
+    with monkeypatch.context() as patched:
+        patched.setattr(taps, "reading", lambda *_: (_ for _ in ()).throw(Killed()))
+        with pytest.raises(Killed):
+            asked(holder, session, {"x": wire.point_text(np.zeros(problem().dimension)), "cost": 0.1}, key="paid")
+    holder.store.move(session, "withdrawn", by="alice")
+    (interrupted,) = holder.store.requests(kinds=("gradient",))
+    assert holder.handle(interrupted.id).state == "published"
+    assert len(holder.ledger.history("people")) == 1
+    holder.store.close()
+
+
 # Crashes
 
 
@@ -313,6 +344,8 @@ def test_the_store_forgets_noise_and_is_its_owners(tmp_path):
     assert holder.store._one("SELECT count(*) FROM draws") == (0,)
     assert holder.store.path.stat().st_mode & 0o077 == 0
     assert holder.store._one("PRAGMA journal_mode") == ("wal",)
+    holder.store.fold()
+    assert holder.store.path.with_name(holder.store.path.name + "-wal").stat().st_size == 0
     assert holder.store._one("PRAGMA synchronous") == (2,)
     holder.store.close()
 

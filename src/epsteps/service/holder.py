@@ -57,6 +57,8 @@ _ATTEMPTS = 25
 _VIEWS, _LOSSES = 4, 8
 _CALIBRATIONS = 12
 _DAY = 86400.0
+# Seconds without a request after which the store is tidied.
+_QUIET = 1.0
 _PUBLIC_FAULTS = (ValueError, TypeError, KeyError, ArithmeticError, MemoryError, RecursionError)
 
 
@@ -241,10 +243,20 @@ class Holder:
             result = run(plan, rows, seed=self._seed, arithmetic="exact", anyway=True, **heard)
         except Refusal as refusal:
             return self._finish(request, "refused", refusal.status, refusal.body, begun)
+        except Exception as error:  # on the clock, as everything that a run leads to
+            log(request.id, error)
+            return self._finish(request, "refused", FAILED.status, FAILED.body, begun)
         body = dumped(wire.run_to_dict(result) | {"charged": account.price})
         finished = self._finish(request, "published", 200, body, begun)
         path.unlink(missing_ok=True)
         return finished
+
+    def forget_finished(self) -> None:
+        """Remove checkpoints of runs that were stored as finished, if the process ended before it could."""
+        for path in self._checkpoints.glob("*.checkpoint"):
+            with suppress(KeyError):
+                if self.store.request(path.stem).finished:
+                    path.unlink(missing_ok=True)
 
     # Sessions
 
@@ -281,7 +293,7 @@ class Holder:
     def _gradient(self, request: Request) -> Request:
         """Answer one request of a session: charge, draw and store, read, store the answer."""
         opened = self.store.request(str(request.session))
-        if opened.state != "approved":
+        if opened.state != "approved" and request.paid is None:
             raise Refusal(409, "session-closed", "the session is not open.", state=opened.state)
         session = self._opened(opened)
         asked = self._asked(request, session)
@@ -509,11 +521,21 @@ class Worker:
         for request in self.holder.store.requests(states=("running", "arrived", "approved")):
             if request.kind != "session" or request.state == "arrived":
                 self._inbox.put(request.id)
+        self.holder.forget_finished()
         threading.Thread(target=self._listen, args=(lines,), daemon=True).start()
         self._say(self.ready)
         while True:
-            self._handle(self._inbox.get() if not self._jobs else self._jobs.popleft(), jobs=True)
+            id = self._jobs.popleft() if self._jobs else self._next()
+            self._handle(id, jobs=True)
             self._between()
+
+    def _next(self) -> str:
+        """Wait for the next request; in a quiet moment what was removed from the store leaves its log, too."""
+        try:
+            return self._inbox.get(timeout=_QUIET)
+        except queue.Empty:
+            self.holder.store.fold()
+            return self._inbox.get()
 
     def _listen(self, lines: Iterator[str]) -> None:
         for line in lines:

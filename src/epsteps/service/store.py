@@ -162,6 +162,11 @@ class Store:
                 if problem := databases.schema_fault(self._connection, _SCHEMA):
                     raise LedgerError(f"{path} cannot be trusted: {problem}. Nothing may be released.")
 
+    def fold(self) -> None:
+        """Write the log into the file and empty it: removed noise is overwritten there, and was still in the log."""
+        with _clear_errors(self.path):
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
     def close(self) -> None:
         """Give the file back."""
         self._connection.close()
