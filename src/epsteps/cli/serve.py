@@ -68,7 +68,9 @@ def serve(
     tls_key: Path | None = Option(None, help="Its key."),
     insecure: bool = Option(False, "--insecure", help="Serve plain HTTP to other machines."),
     delimiter: common.Delimiter = "comma",
-    demo: bool = Option(False, "--demo", help="Serve generated records, and print what an analyst types."),
+    demo: bool = Option(
+        False, "--demo", help="Serve generated records, and print what an analyst types; nothing else is needed."
+    ),
 ) -> None:
     """Serve a table to analysts: they send plans, or ask for gradients at points of their own, within its budget."""
     require("fastapi", "serve", "epsteps serve")
@@ -83,7 +85,7 @@ def serve(
         if demo:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="epsteps-demo-")))
             data, schema, ledger, tokens, policy, shown = make_demo(folder)
-            lines = _demo_lines(f"http://127.0.0.1:{port}", shown)
+            lines = _demo_lines(f"http://127.0.0.1:{port}", f"http://127.0.0.1:{admin_port}", shown)
         named = {"DATA": data, "--schema": schema, "--ledger": ledger, "--tokens": tokens}
         missing = [name for name, value in named.items() if value is None]
         if missing:
@@ -103,12 +105,15 @@ def serve(
 
         def ready() -> None:
             typer.echo(
-                f"Serving {setup.dataset} at {scheme}://{host}:{port} (n = {desk.n}, a reply every {desk.tick:.3g} s); "
-                f"for the holder: http://127.0.0.1:{admin_port}"
+                f"Serving {setup.dataset} at {scheme}://{host}:{port}: n = {desk.n}, answers on ticks of "
+                f"{desk.tick:.3g} s.\nThe holder's dashboard: http://127.0.0.1:{admin_port}"
             )
             typer.echo(lines, nl=False)
 
-        asyncio.run(server.serve(desk, host=host, port=port, admin_port=admin_port, tls=tls, on_ready=ready))
+        try:
+            asyncio.run(server.serve(desk, host=host, port=port, admin_port=admin_port, tls=tls, on_ready=ready))
+        except KeyboardInterrupt:
+            typer.echo("\nStopped. What was asked for and acknowledged is kept, and goes on at the next start.")
 
 
 def make_demo(folder: Path, n: int = 20_000) -> tuple[Path, Path, Path, Path, Path, dict[str, str]]:
@@ -132,13 +137,14 @@ def make_demo(folder: Path, n: int = 20_000) -> tuple[Path, Path, Path, Path, Pa
     return data, schema, ledger, tokens, policy, {"analyst": analyst, "admin": admin}
 
 
-def _demo_lines(url: str, shown: dict[str, str]) -> str:
+def _demo_lines(url: str, dashboard: str, shown: dict[str, str]) -> str:
     return (
         "\nThe records are generated, and nobody's. What an analyst types:\n\n"
         "  import epsteps as es\n"
         f'  people = es.connect("{url}", token="{shown["analyst"]}")["people"]\n'
-        "  print(es.run(es.plan(people.problem(), es.Pure(1.0)), people).x)\n\n"
-        f"The holder's token: {shown['admin']}\n"
+        '  print(es.run(es.plan(people.problem(), es.Pure(1.0), release="final"), people).x)\n\n'
+        f"The holder signs in at {dashboard} with the token {shown['admin']}\n"
+        "A plan for more than epsilon = 1 waits there for a person. Ctrl-C ends everything, and removes the records.\n"
     )
 
 

@@ -579,6 +579,7 @@ def only_one(path: Path) -> sqlite3.Connection:
 
 def main() -> None:
     """Run the process; its argument is the setup as JSON."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends this process
     told = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # nothing else is printed where ids are told
 

@@ -7,6 +7,8 @@ import asyncio
 import ipaddress
 import json
 import logging
+import os
+import socket
 import sys
 import time
 from collections import defaultdict
@@ -38,6 +40,8 @@ log = logging.getLogger("epsteps.service")
 T = TypeVar("T")
 # The longest that a reply waits for a change, in seconds.
 _LONGEST_WAIT = 60.0
+# The longest that the end of the service waits for replies, in whole seconds.
+_LONGEST_FAREWELL = 10
 _RESTART = 0.2
 
 
@@ -69,6 +73,8 @@ class Desk:
         self.n, self.tick, self.job_tick = 0, 0.0, 0.0
         self.ready, self.stopped = asyncio.Event(), asyncio.Event()
         self.why = ""
+        # The service is told to end: who waits for a change is told what there is, and asks again at its next start.
+        self.leaving = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._store: Store | None = None
         self._process: asyncio.subprocess.Process | None = None
@@ -160,7 +166,8 @@ class Desk:
                 await asyncio.wait_for(event.wait(), min(max(deadline - time.monotonic(), 0.0), 1.0))
             event.clear()
             request = await self.stored(lambda store: store.request(id))
-            if request.state in states or time.monotonic() >= deadline or self.stopped.is_set():
+            over = time.monotonic() >= deadline or self.leaving or self.stopped.is_set()
+            if request.state in states or over:
                 self._changed.pop(id, None)
                 return request
 
@@ -438,7 +445,9 @@ def public_app(desk: Desk) -> FastAPI:
         token = await token_of(http, "read")
         request = await own(token, id, ("plan", "session"))
         deadline = time.monotonic() + min(max(wait, 0.0), _LONGEST_WAIT)
-        while (left := deadline - time.monotonic()) > 0 and described(request)["state"] not in _ENDS[request.kind]:
+        while described(request)["state"] not in _ENDS[request.kind] and not desk.leaving:
+            if (left := deadline - time.monotonic()) <= 0:
+                break
             if request.finished and request.visible:
                 await asyncio.sleep(min(max(request.visible - time.time(), 0.0) + 0.001, left))
             else:
@@ -525,10 +534,13 @@ async def serve(
         "access_log": False,
     }
     shared |= {"server_header": False, "date_header": False, "limit_concurrency": limits.connections}
+    shared["timeout_graceful_shutdown"] = _LONGEST_FAREWELL
     secured: dict[str, Any] = {} if tls is None else {"ssl_certfile": tls[0], "ssl_keyfile": tls[1]}
-    servers = [uvicorn.Server(uvicorn.Config(public_app(desk), host=host, port=port, **shared, **secured))]
+    servers = [_Server(uvicorn.Config(public_app(desk), **shared, **secured), desk)]
+    sockets = [listening(host, port)]
     if admin_port is not None:
-        servers.append(uvicorn.Server(uvicorn.Config(admin_app(desk), host="127.0.0.1", port=admin_port, **shared)))
+        servers.append(_Server(uvicorn.Config(admin_app(desk), **shared), desk))
+        sockets.append(listening("127.0.0.1", admin_port))
 
     async def watch() -> None:
         ready = asyncio.create_task(desk.ready.wait())
@@ -541,10 +553,30 @@ async def serve(
             server.should_exit = True
 
     watcher = asyncio.create_task(watch())
-    await asyncio.gather(*(server.serve() for server in servers))
+    await asyncio.gather(*(server.serve([socket]) for server, socket in zip(servers, sockets, strict=True)))
     watcher.cancel()
     if desk.stopped.is_set():
         raise OSError(f"the service has stopped: {desk.why}")
+
+
+class _Server(uvicorn.Server):
+    """A server that lets those who wait know when it is told to end."""
+
+    def __init__(self, config: uvicorn.Config, desk: Desk) -> None:
+        super().__init__(config)
+        self._desk = desk
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        self._desk.leaving = True
+        super().handle_exit(sig, frame)
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """Return a socket that listens there, or say that somebody else does."""
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise OSError(f"cannot listen on {host}, port {port}: {os.strerror(error.errno)}. Choose another one.") from None
 
 
 def patient_protocol(seconds: float) -> type:
