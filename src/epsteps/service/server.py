@@ -38,7 +38,8 @@ log = logging.getLogger("epsteps.service")
 T = TypeVar("T")
 # The longest that a reply waits for a change, in seconds.
 _LONGEST_WAIT = 60.0
-_RESTART = 0.2
+# Seconds before the process that computes is begun again, and how often it may end before it is ready.
+_RESTART, _FAILURES = 0.1, 5
 
 
 @dataclass
@@ -69,6 +70,7 @@ class Desk:
         self.n, self.tick, self.job_tick = 0, 0.0, 0.0
         self.ready, self.stopped = asyncio.Event(), asyncio.Event()
         self.why = ""
+        self._failures = 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._store: Store | None = None
         self._process: asyncio.subprocess.Process | None = None
@@ -121,7 +123,11 @@ class Desk:
                         self._process.kill()
                     await self._process.wait()
             self.counts.restarts += 1
-            await asyncio.sleep(_RESTART)
+            self._failures += 1
+            if self._failures > _FAILURES and not self.stopped.is_set():
+                self.why = "the process that reads the records does not start: its messages say why"
+                self.stopped.set()
+            await asyncio.sleep(_RESTART * self._failures)
 
     async def _listen(self, process: asyncio.subprocess.Process) -> None:
         """Hear what the process tells until it ends."""
@@ -135,6 +141,9 @@ class Desk:
             elif "ready" in told:
                 self.n, self.tick, self.job_tick = told["n"], told["tick"], told["job_tick"]
                 self.ready.set()
+                self._failures = 0
+                for request in await self.stored(unfinished):
+                    await self.tell(request.id)
             else:
                 if told["id"] in self._changed:
                     self._changed[told["id"]].set()
@@ -211,6 +220,12 @@ class Desk:
             "tick": self.tick,
             "job_tick": self.job_tick,
         }
+
+
+def unfinished(store: Store) -> list[Request]:
+    """Return what the process that computes has to do: all that has arrived, was approved, or was interrupted."""
+    found = store.requests(states=("arrived", "approved", "running"))
+    return [request for request in found if request.kind != "session" or request.state == "arrived"]
 
 
 def described(request: Request) -> dict[str, Any]:
@@ -306,11 +321,11 @@ class Taking:
     def _ask(
         self, store: Store, analyst: str, key: str, kind: str, mark: str, body: bytes, session: str | None
     ) -> tuple[Request, bool]:
-        limits, unfinished = self._desk.policy.limits, ("arrived", "waiting", "approved", "running")
+        limits, states = self._desk.policy.limits, ("arrived", "waiting", "approved", "running")
         if session is not None:
             require_own(store, session, analyst, ("session",))
         else:
-            queued = store.requests(states=unfinished, kinds=("plan", "session"))
+            queued = store.requests(states=states, kinds=("plan", "session"))
             mine = [request for request in queued if request.analyst == analyst]
             full = len(queued) >= limits.queue or len(mine) >= limits.waiting
             if full and not any(request.key == key for request in mine):
