@@ -211,7 +211,7 @@ class Served:
         self.process.wait()
 
 
-def holder_of(folder, budget, *, seed=None, data_seed=0, policy=OPEN, records=None, composition="adaptive"):
+def holder_of(folder, budget, *, seed=None, data_seed=0, policy=OPEN, records=None, composition="adaptive", **facts):
     """Return a holder in this process, with files of its own."""
     folder.mkdir(parents=True, exist_ok=True)
     ledger = es.Ledger(folder / "budget.db")
@@ -219,7 +219,7 @@ def holder_of(folder, budget, *, seed=None, data_seed=0, policy=OPEN, records=No
         ledger.create("people", budget, composition=composition)
     store = Store(beside(ledger.path))
     records = table(data_seed) if records is None else records
-    return Holder(store, ledger, "people", schema(), records, Policy.from_dict(policy), seed=seed)
+    return Holder(store, ledger, "people", schema(), records, Policy.from_dict(policy), seed=seed, **facts)
 
 
 def main():

@@ -156,6 +156,21 @@ def facts_of(problem):
     return {name: getattr(problem, name) for name in ("ridge", "n", "d", "intercept")}
 
 
+def test_a_plan_that_takes_too_long_to_certify_is_refused(tmp_path, monkeypatch):
+    def endless(text):
+        try:
+            while True:
+                sum(range(1000))
+        except Exception:
+            return None
+
+    holder = holder_of(tmp_path, es.Pure(5.0), policy={"limits": {"certify": 0.1}})
+    monkeypatch.setattr(es.Plan, "from_json", endless)
+    refused = holder.handle(holder.store.ask("eve", "1", "plan", "", b'{"plan": "{}"}')[0].id)
+    assert (refused.state, b"too-long" in refused.answer) == ("refused", True)
+    holder.store.close()
+
+
 def test_a_person_approves_refuses_and_an_analyst_withdraws(site, problem):
     people = site.people()
     plan = es.plan(problem, es.Pure(2.0), iterations=3)  # above what the policy approves by itself
@@ -211,7 +226,7 @@ def test_requests_for_other_noise_than_there_is_are_refused(site, session, probl
     time.sleep(0.5)  # a token has a rate
     path, spent = f"/v1/sessions/{session.id}/gradients", site.ledger.spent("people")
     x = wire.point_text(np.zeros(problem.dimension))
-    whole = {"x": x, "noise": "laplace", "scale": 100.0, "bound": 1.0, "batch": problem.n, "step": None}
+    whole = {"x": x, "noise": "laplace", "scale": 2000.0, "bound": 1.0, "batch": problem.n, "step": None}
     broken = [
         {"scale": 0.0},
         {"scale": -1.0},
@@ -220,6 +235,7 @@ def test_requests_for_other_noise_than_there_is_are_refused(site, session, probl
         {"noise": "none"},
         {"noise": "wishart"},
     ]
+    broken += [{"bound": 1e-3}, {"bound": 1e-300, "scale": 1e-300}, {"bound": 2.0}, {"bound": None}]
     broken += [{"batch": 0}, {"batch": problem.n + 1}, {"batch": 1.5}, {"step": -1}, {"scale": "1"}, {"extra": 1}]
     for change in broken:
         reply = post(site, path, whole | change)
@@ -227,6 +243,9 @@ def test_requests_for_other_noise_than_there_is_are_refused(site, session, probl
     for cost in (0, -1, "1", True, None, [], 1e-300):
         assert kind_of(post(site, path, {"x": x, "cost": cost})) == "invalid-request", cost
     assert kind_of(post(site, path, b'{"x": NaN}')) == "not-json"
+    assert site.ledger.spent("people") == spent
+    assert post(site, path, whole).status_code == 200  # as it is, it is none of them
+    spent = site.ledger.spent("people")
     assert kind_of(post(site, path, b"\xff\xfe")) == "not-json"
     assert kind_of(post(site, path, {"x": x})) == "invalid-request"
     assert kind_of(post(site, path, {"x": x, "cost": 0.6})) == "step-too-dear"

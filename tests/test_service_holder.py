@@ -4,11 +4,12 @@ import dataclasses
 import functools
 import math
 import os
+import time
 from collections import Counter
 
 import numpy as np
 import pytest
-from service_kit import holder_of, rows, schema, table
+from service_kit import holder_of, make_site, rows, schema, table
 from test_own_budget import GaussianDP
 
 import epsteps as es
@@ -17,6 +18,7 @@ from epsteps.running import checkpoint
 from epsteps.running.run import Answers, Run, converse
 from epsteps.service import store as stores
 from epsteps.service import wire
+from epsteps.service.holder import Worker
 from epsteps.service.store import verify_beside
 from epsteps.tables.model import problem_of
 from epsteps.testing import replay
@@ -324,6 +326,46 @@ def test_a_process_killed_at_any_moment_goes_on_with_one_charge_and_one_noise(tm
             break
     assert not killed
     assert moment > 10
+
+
+def test_a_result_is_shown_on_the_clock_of_jobs(tmp_path):
+    from epsteps.service.server import described
+
+    holder = holder_of(tmp_path, es.Pure(3.0), job_tick=50.0)
+    plan = es.plan(problem(), es.Pure(1.0), iterations=2)
+    body = wire.dumped({"plan": plan.to_json(), "anyway": True})
+    posted = holder.store.ask("alice", "plan", "plan", "", body)[0].id
+    begun = time.time()
+    holder.handle(posted)
+    finished = holder.handle(posted)
+    assert finished.state == "published"
+    assert 49 < finished.visible - begun < 52
+    assert described(finished)["state"] == "running"
+    assert "answer" not in described(finished)
+    assert described(finished._replace(visible=begun))["answer"]["seeded"] is False
+    holder.store.close()
+
+
+def test_answers_are_given_between_those_of_a_plan(tmp_path):
+    """A plan does not keep sessions waiting: between two of its answers the process looks at what has arrived."""
+    site = make_site(tmp_path, es.Pure(5.0))
+    told = []
+    worker = Worker(site.setup, told.append)
+    store = worker.holder.store
+    session = opened(worker.holder, es.Pure(1.0))
+    plan = es.plan(problem(), es.Pure(1.0), iterations=3)
+    posted = store.ask("alice", "plan", "plan", "", wire.dumped({"plan": plan.to_json(), "anyway": True}))[0].id
+    worker._handle(posted, jobs=True)
+    step = wire.dumped({"x": wire.point_text(np.zeros(problem().dimension)), "cost": 0.1})
+    asked_for = store.ask("alice", "step", "gradient", "", step, session=session.id)[0].id
+    worker._inbox.put(asked_for)
+    worker._handle(posted, jobs=True)
+    assert told == [
+        {"id": posted, "state": "approved"},
+        {"id": asked_for, "state": "published"},
+        {"id": posted, "state": "published"},
+    ]
+    store.close(), worker._lock.close()
 
 
 def test_what_is_finished_does_not_move_again(tmp_path):

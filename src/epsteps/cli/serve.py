@@ -113,7 +113,8 @@ def serve(
         try:
             asyncio.run(server.serve(desk, host=host, port=port, admin_port=admin_port, tls=tls, on_ready=ready))
         except KeyboardInterrupt:
-            typer.echo("\nStopped. What was asked for and acknowledged is kept, and goes on at the next start.")
+            kept = "What was acknowledged is on the disk, and goes on at the next start."
+            typer.echo(f"\nStopped. {'The generated records are removed.' if demo else kept}")
 
 
 def make_demo(folder: Path, n: int = 20_000) -> tuple[Path, Path, Path, Path, Path, dict[str, str]]:

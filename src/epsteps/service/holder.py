@@ -342,10 +342,17 @@ class Holder:
         A request that was charged before is charged no second time. ``mark`` tells apart attempts that cannot go on
         with the same noise.
         """
-        self._require_room(request, price, session)
+        key = f"{KEY_PREFIX}{request.id}{mark}"
         note = f"{request.analyst}: {request.kind} {request.id}; audit {self.store.head()}"
         try:
-            return self.ledger.charge(self.dataset, price, note=note, key=f"{KEY_PREFIX}{request.id}{mark}")
+            self._require_room(request, price, session)
+            return self.ledger.charge(self.dataset, price, note=note, key=key)
+        except Refusal:
+            # A charge stands that was made just before the process was killed, whatever was charged since.
+            made = next((entry for entry in self.ledger.history(self.dataset) if entry.key == key), None)
+            if made is None or made.cost != price:
+                raise
+            return made
         except BudgetExceededError:
             raise self._spent(price) from None
 
@@ -441,6 +448,10 @@ def log(id: str, error: BaseException) -> None:
     print(f"request {id}: {type(error).__name__} at {Path(frame.filename).name}:{frame.lineno}", file=sys.stderr)
 
 
+class _LateError(BaseException):
+    """The time is over; no Exception, since whatever goes wrong in a plan's text is turned into a refusal of it."""
+
+
 @contextmanager
 def _deadline(seconds: float) -> Iterator[None]:
     """Refuse what takes longer than this to check, where the process can be interrupted."""
@@ -449,12 +460,14 @@ def _deadline(seconds: float) -> Iterator[None]:
         return
 
     def late(*_: object) -> None:
-        raise Refusal(422, "too-long", f"the plan could not be certified within {seconds:g} s.")
+        raise _LateError
 
     before = signal.signal(signal.SIGALRM, late)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
+    except _LateError:
+        raise Refusal(422, "too-long", f"the plan could not be certified within {seconds:g} s.") from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
@@ -518,9 +531,6 @@ class Worker:
 
     def run(self, lines: Iterator[str]) -> None:
         """Serve until the one who sends ids is gone."""
-        for request in self.holder.store.requests(states=("running", "arrived", "approved")):
-            if request.kind != "session" or request.state == "arrived":
-                self._inbox.put(request.id)
         self.holder.forget_finished()
         threading.Thread(target=self._listen, args=(lines,), daemon=True).start()
         self._say(self.ready)

@@ -42,7 +42,8 @@ T = TypeVar("T")
 _LONGEST_WAIT = 60.0
 # The longest that the end of the service waits for replies, in whole seconds.
 _LONGEST_FAREWELL = 10
-_RESTART = 0.2
+# Seconds before the process that computes is begun again, and how often it may end before it is ready.
+_RESTART, _FAILURES = 0.1, 5
 
 
 @dataclass
@@ -75,6 +76,7 @@ class Desk:
         self.why = ""
         # The service is told to end: who waits for a change is told what there is, and asks again at its next start.
         self.leaving = False
+        self._failures = 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._store: Store | None = None
         self._process: asyncio.subprocess.Process | None = None
@@ -127,7 +129,11 @@ class Desk:
                         self._process.kill()
                     await self._process.wait()
             self.counts.restarts += 1
-            await asyncio.sleep(_RESTART)
+            self._failures += 1
+            if self._failures > _FAILURES and not self.stopped.is_set():
+                self.why = "the process that reads the records does not start: its messages say why"
+                self.stopped.set()
+            await asyncio.sleep(_RESTART * self._failures)
 
     async def _listen(self, process: asyncio.subprocess.Process) -> None:
         """Hear what the process tells until it ends."""
@@ -141,6 +147,9 @@ class Desk:
             elif "ready" in told:
                 self.n, self.tick, self.job_tick = told["n"], told["tick"], told["job_tick"]
                 self.ready.set()
+                self._failures = 0
+                for request in await self.stored(unfinished):
+                    await self.tell(request.id)
             else:
                 if told["id"] in self._changed:
                     self._changed[told["id"]].set()
@@ -218,6 +227,12 @@ class Desk:
             "tick": self.tick,
             "job_tick": self.job_tick,
         }
+
+
+def unfinished(store: Store) -> list[Request]:
+    """Return what the process that computes has to do: all that has arrived, was approved, or was interrupted."""
+    found = store.requests(states=("arrived", "approved", "running"))
+    return [request for request in found if request.kind != "session" or request.state == "arrived"]
 
 
 def described(request: Request) -> dict[str, Any]:
@@ -313,11 +328,11 @@ class Taking:
     def _ask(
         self, store: Store, analyst: str, key: str, kind: str, mark: str, body: bytes, session: str | None
     ) -> tuple[Request, bool]:
-        limits, unfinished = self._desk.policy.limits, ("arrived", "waiting", "approved", "running")
+        limits, states = self._desk.policy.limits, ("arrived", "waiting", "approved", "running")
         if session is not None:
             require_own(store, session, analyst, ("session",))
         else:
-            queued = store.requests(states=unfinished, kinds=("plan", "session"))
+            queued = store.requests(states=states, kinds=("plan", "session"))
             mine = [request for request in queued if request.analyst == analyst]
             full = len(queued) >= limits.queue or len(mine) >= limits.waiting
             if full and not any(request.key == key for request in mine):
@@ -576,7 +591,8 @@ def listening(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
-        raise OSError(f"cannot listen on {host}, port {port}: {os.strerror(error.errno)}. Choose another one.") from None
+        why = os.strerror(error.errno or 0)
+        raise OSError(f"cannot listen on {host}, port {port}: {why}. Choose another one.") from None
 
 
 def patient_protocol(seconds: float) -> type:

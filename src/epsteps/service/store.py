@@ -436,13 +436,11 @@ def _contents_fault(requests: Sequence[Request], events: Sequence[Event], entrie
             return f"request {request.id} was changed after it was written"
         if request.paid and (request.paid not in paid or paid[request.paid].terms != request.price):
             return f"request {request.id} was charged, but the ledger has no such entry"
-    charged = {request.paid for request in requests}
     heads = {GENESIS, *(event.hash for event in events)}
     for entry in entries:
         if (entry.key or "").startswith(KEY_PREFIX):
-            id = str(entry.key).split(":")[1]
-            # The charge of a request that was interrupted there is in the ledger, and not yet here.
-            if id not in known or (entry.hash not in charged and known[id].finished):
+            # (The charge of a request that was interrupted there is in the ledger, and not yet here.)
+            if str(entry.key).split(":")[1] not in known:
                 return f"the ledger's entry {entry.seq} is of no request"
             if entry.note.rpartition(" ")[2] not in heads:
                 return f"the ledger's entry {entry.seq} quotes a row that is not in its chain"

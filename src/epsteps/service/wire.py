@@ -170,9 +170,21 @@ def _gradient(content: dict[str, Any], x: np.ndarray, problem: Problem, noise: M
     noise = mechanisms.named(content["noise"])
     mechanisms.require_fit(noise, problem)
     sampling = Sampling(problem.n, validate.integer("batch", content["batch"], high=problem.n))
-    scale, bound = (validate.positive(name, content[name]) for name in ("scale", "bound"))
+    scale, bound = validate.size("scale", content["scale"]), _bound(content["bound"], x, problem)
     step = None if content["step"] is None else validate.integer("step", content["step"], low=0, high=2**31)
     return Gradient(problem, noise, x[:, None], scale, bound, sampling, step)
+
+
+def _bound(stated: Any, x: np.ndarray, problem: Problem) -> float:
+    """Return the largest slope that a request's noise is scaled for: the loss's, or that at the point, as stated.
+
+    It is computed here, as the library does: what is stated chooses between the two, and is not executed.
+    """
+    known = [problem.loss.slope, float(problem.slope_at(x[:, None])[0])]
+    for bound in filter(math.isfinite, known):
+        if abs(validate.positive("bound", stated) - bound) <= 1e-9 * bound:
+            return bound
+    raise ValueError(f"bound must be the loss's largest slope, or that at the point, got {stated!r}.")
 
 
 def price_of(cost: Cost, terms: Terms) -> Price:
