@@ -85,7 +85,7 @@ def serve(
         if demo:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="epsteps-demo-")))
             data, schema, ledger, tokens, policy, shown = make_demo(folder)
-            lines = _demo_lines(f"http://127.0.0.1:{port}", f"http://127.0.0.1:{admin_port}", shown)
+            lines = demo_lines(f"http://127.0.0.1:{port}", f"http://127.0.0.1:{admin_port}", shown)
         named = {"DATA": data, "--schema": schema, "--ledger": ledger, "--tokens": tokens}
         missing = [name for name, value in named.items() if value is None]
         if missing:
@@ -138,7 +138,8 @@ def make_demo(folder: Path, n: int = 20_000) -> tuple[Path, Path, Path, Path, Pa
     return data, schema, ledger, tokens, policy, {"analyst": analyst, "admin": admin}
 
 
-def _demo_lines(url: str, dashboard: str, shown: dict[str, str]) -> str:
+def demo_lines(url: str, dashboard: str, shown: dict[str, str]) -> str:
+    """Return what the demonstration prints: three lines for an analyst, and how the holder signs in."""
     return (
         "\nThe records are generated, and nobody's. What an analyst types:\n\n"
         "  import epsteps as es\n"
