@@ -199,6 +199,8 @@ def test_an_analysts_allowance_is_kept_below_the_datasets(site, problem):
     for _ in range(2):
         session.gradient(np.zeros(problem.dimension), 0.4)
     with pytest.raises(es.BudgetExceededError, match="allowance of the analyst"):
+        people.session(problem, es.Pure(1.0)).gradient(np.zeros(problem.dimension), 0.4)
+    with pytest.raises(es.BudgetExceededError, match="allowance of the analyst"):
         people.submit(es.plan(problem, es.Pure(0.9), iterations=3), anyway=True)
     assert people.facts()["allowance"]["spent"] == pytest.approx(0.8)
 
