@@ -82,6 +82,9 @@ def test_a_narrower_token_is_refused(site, session, problem):
     assert kind_of(post(site, f"/v1/sessions/{session.id}/gradients", point, "reader")) == "narrower-token"
     assert kind_of(post(site, "/v1/datasets/people/plans", {}, "reader")) == "narrower-token"
     assert kind_of(post(site, "/v1/datasets/people/sessions", {}, "planner")) == "narrower-token"
+    narrow, _ = tokens.make(site.tokens, "alice", ["read"], 1)
+    headers = {"Authorization": f"Bearer {narrow}"}
+    assert kind_of(site.http.delete(f"{site.url}/v1/requests/{session.id}", headers=headers)) == "narrower-token"
     asked = site.http.get(f"{site.admin_url}/v1/requests", headers={"Authorization": f"Bearer {site.secrets['alice']}"})
     assert (asked.status_code, kind_of(asked)) == (403, "narrower-token")
 
@@ -198,6 +201,8 @@ def test_an_analysts_allowance_is_kept_below_the_datasets(site, problem):
     session = people.session(problem, es.Pure(1.0))
     for _ in range(2):
         session.gradient(np.zeros(problem.dimension), 0.4)
+    with pytest.raises(es.BudgetExceededError, match="allowance of the analyst"):
+        people.session(problem, es.Pure(1.0)).gradient(np.zeros(problem.dimension), 0.4)
     with pytest.raises(es.BudgetExceededError, match="allowance of the analyst"):
         people.submit(es.plan(problem, es.Pure(0.9), iterations=3), anyway=True)
     assert people.facts()["allowance"]["spent"] == pytest.approx(0.8)

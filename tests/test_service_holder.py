@@ -247,6 +247,26 @@ def test_what_was_paid_is_answered_even_if_the_session_was_closed_meanwhile(tmp_
     holder.store.close()
 
 
+def test_a_charge_that_the_store_did_not_hear_of_counts_after_a_kill(tmp_path, monkeypatch):
+    """It counts for the allowance, is not made again, and what it paid for is answered."""
+    holder = holder_of(tmp_path, es.Pure(5.0))
+    session = opened(holder, es.Pure(1.0))
+    content = {"x": wire.point_text(np.zeros(problem().dimension)), "cost": 0.6}
+    with monkeypatch.context() as patched:
+        patched.setattr(stores.Store, "pay", lambda *_: (_ for _ in ()).throw(Killed()))
+        with pytest.raises(Killed):
+            asked(holder, session, content, key="interrupted")
+    holder.store.close()
+    holder = holder_of(tmp_path, es.Pure(5.0))
+    assert b"allowance-exceeded" in asked(holder, session, content, key="another").answer
+    (interrupted,) = [each for each in holder.store.requests(kinds=("gradient",)) if each.key == "interrupted"]
+    assert holder.handle(interrupted.id).state == "published"
+    assert len(holder.ledger.history("people")) == 1
+    decisions = [event.decision for event in holder.store.events() if event.request == interrupted.id]
+    assert decisions == ["arrived", "charged", "drawn", "published"]
+    holder.store.close()
+
+
 # Crashes
 
 

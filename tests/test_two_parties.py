@@ -1,4 +1,4 @@
-"""The page about two parties: its tour runs as printed, its commands and policy are real, and so is what is deployed."""
+"""The page of two parties: its tour runs as printed, its commands and policy are real, and so is what is deployed."""
 
 import os
 import re

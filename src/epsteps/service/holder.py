@@ -162,6 +162,18 @@ class Holder:
         self._checkpoints = checkpoints or store.path.with_name(f"{store.path.name}.runs")
         self._views: dict[View, tuple[Rows, set[Any]]] = {}
         self._sessions: dict[str, _Session] = {}
+        self._mark_paid()
+
+    def _mark_paid(self) -> None:
+        """Write down charges that the ledger has and the store has not, as the process was killed in between.
+
+        They count for the allowances from the start, and what they paid for is answered whatever was charged since.
+        """
+        for entry in self.ledger.history(self.dataset):
+            if (entry.key or "").startswith(KEY_PREFIX):
+                request = self.store.request(str(entry.key).split(":")[1])
+                if request.paid is None and not request.finished:
+                    self.store.pay(request, entry.cost, entry)
 
     def handle(self, id: str) -> Request:
         """Do what is next for a request: decide about it, or answer it. It never raises for what a record holds."""
@@ -344,15 +356,10 @@ class Holder:
         """
         key = f"{KEY_PREFIX}{request.id}{mark}"
         note = f"{request.analyst}: {request.kind} {request.id}; audit {self.store.head()}"
-        try:
+        if request.paid is None:
             self._require_room(request, price, session)
+        try:
             return self.ledger.charge(self.dataset, price, note=note, key=key)
-        except Refusal:
-            # A charge stands that was made just before the process was killed, whatever was charged since.
-            made = next((entry for entry in self.ledger.history(self.dataset) if entry.key == key), None)
-            if made is None or made.cost != price:
-                raise
-            return made
         except BudgetExceededError:
             raise self._spent(price) from None
 

@@ -7,7 +7,6 @@ import asyncio
 import ipaddress
 import json
 import logging
-import os
 import socket
 import sys
 import time
@@ -299,13 +298,116 @@ async def whole_body(request: Http, desk: Desk) -> bytes:
     return b"".join(parts)
 
 
-class Taking:
-    """What takes a request in: from its bytes to a row of the store, and to the stored answer."""
+class Analysts:
+    """What analysts may do: each method is one address of the public app."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
 
-    async def ask(self, http: Http, token: Token, kind: str, session: str | None = None) -> tuple[Request, bool]:
+    async def health(self) -> Response:
+        """Return that the server lives."""
+        return json_reply({"status": "ok"})
+
+    async def readiness(self) -> Response:
+        """Return whether it can answer: the process that computes is there, and the file unchanged."""
+        if self._desk.ready.is_set() and not self._desk.stopped.is_set():
+            return json_reply({"status": "ready"})
+        raise Refusal(503, "not-ready", "the service is not ready.")
+
+    async def datasets(self, http: Http) -> Response:
+        """Return the names of datasets."""
+        self._token(http, "read")
+        return self._counted("datasets", json_reply({"datasets": [self._desk.setup.dataset]}))
+
+    async def dataset(self, name: str, http: Http) -> Response:
+        """Return schema, n, budget, and what is left."""
+        token = self._token(http, "read")
+        self._require_dataset(name)
+        return self._counted("dataset", json_reply(await self._desk.facts(token.analyst)))
+
+    async def post_plan(self, name: str, http: Http) -> Response:
+        """Take a plan in, and return what was decided about it, or that a person will."""
+        token = self._token(http, "plan")
+        self._require_dataset(name)
+        request = await self._ask(http, token, "plan")
+        if request.state == "arrived":
+            patience = self._desk.policy.limits.certify + _LONGEST_WAIT
+            request = await self._desk.settled(request.id, _DECIDED, patience)
+        return self._counted("plan", _decision(request))
+
+    async def post_session(self, name: str, http: Http) -> Response:
+        """Take a wish for a session in, and return what was decided about it, or that a person will."""
+        token = self._token(http, "session")
+        self._require_dataset(name)
+        request = await self._ask(http, token, "session")
+        if request.state == "arrived":
+            request = await self._desk.settled(request.id, _DECIDED, _LONGEST_WAIT)
+        return self._counted("session", _decision(request))
+
+    async def post_gradient(self, id: str, http: Http) -> Response:
+        """Return a noisy gradient at a point: stored bytes, on the clock."""
+        arrived, desk = time.monotonic(), self._desk
+        token = self._token(http, "session")
+        async with desk.only_job(token, http.headers.get(KEY_HEADER, "")):
+            request = await self._ask(http, token, "gradient", id)
+            if not request.finished:
+                request = await desk.settled(request.id, ("published", "refused"), _LONGEST_WAIT)
+            if not request.finished:
+                raise Refusal(503, "not-yet", "the answer is not there yet: ask again with the same key.")
+            await desk.on_the_clock(arrived)
+        kind = "application/json" if request.state == "published" else PROBLEM_JSON
+        return self._counted("gradient", Response(request.answer, request.status or 500, media_type=kind))
+
+    async def list_requests(self, http: Http) -> Response:
+        """Return one's own plans and sessions, in short."""
+        name = self._token(http, "read").analyst
+        found = await self._desk.stored(
+            lambda store: store.requests(analyst=name, kinds=("plan", "session"), latest=200)
+        )
+        short = [{fact: described(request)[fact] for fact in ("id", "kind", "state", "price")} for request in found]
+        return self._counted("requests", json_reply({"requests": short}))
+
+    async def get_request(self, id: str, http: Http, wait: float = 0.0) -> Response:
+        """Return what became of a request; waits for a change up to so many seconds."""
+        request = await self._own(self._token(http, "read"), id)
+        deadline = time.monotonic() + min(max(wait, 0.0), _LONGEST_WAIT)
+        while described(request)["state"] not in _ENDS[request.kind] and not self._desk.leaving:
+            if (left := deadline - time.monotonic()) <= 0:
+                break
+            if request.finished and request.visible:
+                await asyncio.sleep(min(max(request.visible - time.time(), 0.0) + 0.001, left))
+            else:
+                request = await self._desk.settled(id, _ENDS[request.kind], left)
+        return self._counted("request", json_reply(described(request)))
+
+    async def withdraw(self, id: str, http: Http) -> Response:
+        """Withdraw a plan that does not run yet, or close a session."""
+        token = self._token(http, "read")
+        request = await self._own(token, id)
+        token.require(request.kind)
+        moved = await self._desk.stored(lambda store: store.move(request, "withdrawn", by=token.analyst))
+        if moved.state != "withdrawn":
+            raise Refusal(409, "too-late", "it cannot be withdrawn any more.", state=described(moved)["state"])
+        return self._counted("withdraw", json_reply(described(moved)))
+
+    def _token(self, http: Http, scope: str) -> Token:
+        token = self._desk.tokens.of(http.headers.get("authorization"))
+        self._desk.admit(token)
+        token.require(scope)
+        return token
+
+    def _require_dataset(self, name: str) -> None:
+        if name != self._desk.setup.dataset:
+            raise Refusal(404, "not-found", "there is no such dataset.")
+
+    async def _own(self, token: Token, id: str) -> Request:
+        return await self._desk.stored(lambda store: require_own(store, id, token.analyst, ("plan", "session")))
+
+    def _counted(self, name: str, reply: Response) -> Response:
+        self._desk.counts.requests[(name, reply.status_code)] += 1
+        return reply
+
+    async def _ask(self, http: Http, token: Token, kind: str, session: str | None = None) -> Request:
         """Take a request in, or find it by its key, and let the process know; refuse when too many wait."""
         desk = self._desk
         body = await whole_body(http, desk)
@@ -314,30 +416,54 @@ class Taking:
         try:
             if not 1 <= len(key) <= wire.LONGEST_KEY or not (key.isascii() and key.isprintable()):
                 raise wire.invalid(f"{KEY_HEADER} must have 1 to {wire.LONGEST_KEY} printable characters.")
-            request, new = await desk.stored(
-                lambda store: self._ask(store, token.analyst, key, kind, mark, body, session)
-            )
+            request = await desk.stored(lambda store: self._taken(store, token.analyst, key, kind, mark, body, session))
         except Refusal as refusal:
             why = refusal
             await desk.stored(lambda store: store.note_refused(token.analyst, kind, mark, why))
             raise
         if not request.finished:
             await desk.tell(request.id)
-        return request, new
+        return request
 
-    def _ask(
+    def _taken(
         self, store: Store, analyst: str, key: str, kind: str, mark: str, body: bytes, session: str | None
-    ) -> tuple[Request, bool]:
-        limits, states = self._desk.policy.limits, ("arrived", "waiting", "approved", "running")
+    ) -> Request:
+        limits = self._desk.policy.limits
         if session is not None:
             require_own(store, session, analyst, ("session",))
         else:
-            queued = store.requests(states=states, kinds=("plan", "session"))
+            queued = store.requests(states=("arrived", "waiting", "approved", "running"), kinds=("plan", "session"))
             mine = [request for request in queued if request.analyst == analyst]
             full = len(queued) >= limits.queue or len(mine) >= limits.waiting
             if full and not any(request.key == key for request in mine):
                 raise Refusal(503, "queue-full", "too many requests wait: withdraw one, or come back later.")
-        return store.ask(analyst, key, kind, mark, body, session=session)
+        return store.ask(analyst, key, kind, mark, body, session=session)[0]
+
+
+# The states of what was decided about, and those in which there is nothing more to wait for.
+_DECIDED = ("waiting", "approved", "running", "published", "refused", "withdrawn")
+_ENDS = {
+    "plan": ("published", "refused", "withdrawn"),
+    "session": ("approved", "published", "refused", "withdrawn"),
+}
+# Addresses of the public app: method, path, what of ``Analysts`` answers, and the members of a body.
+_ROUTES: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
+    ("GET", "/healthz", "health", ()),
+    ("GET", "/readyz", "readiness", ()),
+    ("GET", "/v1/datasets", "datasets", ()),
+    ("GET", "/v1/datasets/{name}", "dataset", ()),
+    ("POST", "/v1/datasets/{name}/plans", "post_plan", ("plan", "anyway", "columns", "target")),
+    ("POST", "/v1/datasets/{name}/sessions", "post_session", ("problem", "allowance", "columns", "target")),
+    (
+        "POST",
+        "/v1/sessions/{id}/gradients",
+        "post_gradient",
+        ("x", "cost", "noise", "scale", "bound", "batch", "step"),
+    ),
+    ("GET", "/v1/requests", "list_requests", ()),
+    ("GET", "/v1/requests/{id}", "get_request", ()),
+    ("DELETE", "/v1/requests/{id}", "withdraw", ()),
+)
 
 
 def require_own(store: Store, id: str, analyst: str, kinds: tuple[str, ...]) -> Request:
@@ -352,7 +478,7 @@ def require_own(store: Store, id: str, analyst: str, kinds: tuple[str, ...]) -> 
 
 
 def public_app(desk: Desk) -> FastAPI:
-    """Return the app that analysts speak to."""
+    """Return the app that analysts speak to; it starts and ends the process that computes."""
 
     @asynccontextmanager
     async def life(_: Any):
@@ -363,129 +489,11 @@ def public_app(desk: Desk) -> FastAPI:
     about = "A data holder answers analysts with differential privacy. See docs/two-parties.md of epsteps."
     app = FastAPI(title="epsteps", description=about, version="1", lifespan=life)
     guarded(app, desk.counts, "public")
-    taking = Taking(desk)
-
-    def counted(name: str, reply: Response) -> Response:
-        desk.counts.requests[(name, reply.status_code)] += 1
-        return reply
-
-    async def token_of(http: Http, scope: str) -> Token:
-        token = desk.tokens.of(http.headers.get("authorization"))
-        desk.admit(token)
-        token.require(scope)
-        return token
-
-    async def own(token: Token, id: str, kinds: tuple[str, ...]) -> Request:
-        return await desk.stored(lambda store: require_own(store, id, token.analyst, kinds))
-
-    def require_dataset(name: str) -> None:
-        if name != desk.setup.dataset:
-            raise Refusal(404, "not-found", "there is no such dataset.")
-
-    @app.get("/healthz", summary="Whether the server lives")
-    async def health() -> Response:
-        return json_reply({"status": "ok"})
-
-    @app.get("/readyz", summary="Whether it can answer: the process that computes is there, and the file unchanged")
-    async def readiness() -> Response:
-        if desk.ready.is_set() and not desk.stopped.is_set():
-            return json_reply({"status": "ready"})
-        raise Refusal(503, "not-ready", "the service is not ready.")
-
-    @app.get("/v1/datasets", summary="Names of datasets")
-    async def datasets(http: Http) -> Response:
-        await token_of(http, "read")
-        return counted("datasets", json_reply({"datasets": [desk.setup.dataset]}))
-
-    @app.get("/v1/datasets/{name}", summary="Schema, n, budget, and what is left")
-    async def dataset(name: str, http: Http) -> Response:
-        token = await token_of(http, "read")
-        require_dataset(name)
-        return counted("dataset", json_reply(await desk.facts(token.analyst)))
-
-    @app.post(
-        "/v1/datasets/{name}/plans", summary="Post a plan", openapi_extra=_body("plan", "anyway", "columns", "target")
-    )
-    async def post_plan(name: str, http: Http) -> Response:
-        token = await token_of(http, "plan")
-        require_dataset(name)
-        request, _ = await taking.ask(http, token, "plan")
-        done = ("waiting", "approved", "running", "published", "refused", "withdrawn")
-        if request.state not in done:
-            request = await desk.settled(request.id, done, desk.policy.limits.certify + _LONGEST_WAIT)
-        return counted("plan", _decision(request))
-
-    @app.post(
-        "/v1/datasets/{name}/sessions",
-        summary="Ask for a session",
-        openapi_extra=_body("problem", "allowance", "columns", "target"),
-    )
-    async def post_session(name: str, http: Http) -> Response:
-        token = await token_of(http, "session")
-        require_dataset(name)
-        request, _ = await taking.ask(http, token, "session")
-        done = ("waiting", "approved", "refused", "withdrawn")
-        if request.state not in done:
-            request = await desk.settled(request.id, done, _LONGEST_WAIT)
-        return counted("session", _decision(request))
-
-    @app.post(
-        "/v1/sessions/{id}/gradients",
-        summary="A noisy gradient at a point",
-        openapi_extra=_body("x", "cost", "noise", "scale", "bound", "batch", "step"),
-    )
-    async def post_gradient(id: str, http: Http) -> Response:
-        arrived = time.monotonic()
-        token = await token_of(http, "session")
-        async with desk.only_job(token, http.headers.get(KEY_HEADER, "")):
-            request, _ = await taking.ask(http, token, "gradient", id)
-            if not request.finished:
-                request = await desk.settled(request.id, ("published", "refused"), _LONGEST_WAIT)
-            if not request.finished:
-                raise Refusal(503, "not-yet", "the answer is not there yet: ask again with the same key.")
-            await desk.on_the_clock(arrived)
-        kind = "application/json" if request.state == "published" else PROBLEM_JSON
-        return counted("gradient", Response(request.answer, request.status or 500, media_type=kind))
-
-    @app.get("/v1/requests", summary="One's own plans and sessions")
-    async def list_requests(http: Http) -> Response:
-        token = await token_of(http, "read")
-        found = await desk.stored(
-            lambda store: store.requests(analyst=token.analyst, kinds=("plan", "session"), latest=200)
-        )
-        return counted("requests", json_reply({"requests": [_short(described(request)) for request in found]}))
-
-    @app.get("/v1/requests/{id}", summary="What became of a request; waits for a change up to so many seconds")
-    async def get_request(id: str, http: Http, wait: float = 0.0) -> Response:
-        token = await token_of(http, "read")
-        request = await own(token, id, ("plan", "session"))
-        deadline = time.monotonic() + min(max(wait, 0.0), _LONGEST_WAIT)
-        while described(request)["state"] not in _ENDS[request.kind] and not desk.leaving:
-            if (left := deadline - time.monotonic()) <= 0:
-                break
-            if request.finished and request.visible:
-                await asyncio.sleep(min(max(request.visible - time.time(), 0.0) + 0.001, left))
-            else:
-                request = await desk.settled(id, _ENDS[request.kind], left)
-        return counted("request", json_reply(described(request)))
-
-    @app.delete("/v1/requests/{id}", summary="Withdraw a plan that does not run yet, or close a session")
-    async def withdraw(id: str, http: Http) -> Response:
-        token = await token_of(http, "read")
-        request = await own(token, id, ("plan", "session"))
-        moved = await desk.stored(lambda store: store.move(request, "withdrawn", by=token.analyst))
-        if moved.state != "withdrawn":
-            raise Refusal(409, "too-late", "it cannot be withdrawn any more.", state=described(moved)["state"])
-        return counted("withdraw", json_reply(described(moved)))
-
+    analysts = Analysts(desk)
+    for method, path, name, members in _ROUTES:
+        extra = _body(*members) if members else None
+        app.add_api_route(path, getattr(analysts, name), methods=[method], openapi_extra=extra)
     return app
-
-
-# The states in which there is nothing more to wait for.
-_ENDS = {
-    "plan": ("published", "refused", "withdrawn"),
-    "session": ("approved", "published", "refused", "withdrawn"),
-}
 
 
 def _decision(request: Request) -> Response:
@@ -494,10 +502,6 @@ def _decision(request: Request) -> Response:
     if content["state"] == "refused" and request.answer is not None:
         return Response(request.answer, request.status or 500, media_type=PROBLEM_JSON)
     return json_reply(content, 201)
-
-
-def _short(content: dict[str, Any]) -> dict[str, Any]:
-    return {name: content[name] for name in ("id", "kind", "state", "price")}
 
 
 def _body(*names: str) -> dict[str, Any]:
@@ -568,7 +572,7 @@ async def serve(
             server.should_exit = True
 
     watcher = asyncio.create_task(watch())
-    await asyncio.gather(*(server.serve([socket]) for server, socket in zip(servers, sockets, strict=True)))
+    await asyncio.gather(*(server.serve([bound]) for server, bound in zip(servers, sockets, strict=True)))
     watcher.cancel()
     if desk.stopped.is_set():
         raise OSError(f"the service has stopped: {desk.why}")
@@ -591,7 +595,7 @@ def listening(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
-        why = os.strerror(error.errno or 0)
+        why = str(error.strerror).partition(" (")[0]
         raise OSError(f"cannot listen on {host}, port {port}: {why}. Choose another one.") from None
 
 

@@ -248,10 +248,11 @@ class Store:
     def pay(self, request: Request, price: Price, entry: Entry, draw: Draw | None = None) -> None:
         """Write down that the ledger was charged, and what was drawn afterwards, before any record is read."""
         with self._writing():
+            known = self.request(request.id).paid
             self._update(request.id, {"price": dump_cost(price), "paid": entry.hash, "paid_at": time.time()})
             for name, drawn in (draw or {}).items():
                 self._connection.execute("INSERT INTO draws VALUES (?, ?, ?)", (request.id, name, array_bytes(drawn)))
-            self._follow(self.request(request.id), "charged")
+            self._follow(self.request(request.id), "charged" if known != entry.hash else "drawn")
 
     def draw(self, request: Request) -> Draw | None:
         """Return what was drawn for a request that has no answer yet."""
