@@ -70,6 +70,8 @@ class Desk:
         self.n, self.tick, self.job_tick = 0, 0.0, 0.0
         self.ready, self.stopped = asyncio.Event(), asyncio.Event()
         self.why = ""
+        # The service is told to end: who waits for a change is told what there is, and asks again at its next start.
+        self.leaving = False
         self._failures = 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._store: Store | None = None
@@ -169,7 +171,8 @@ class Desk:
                 await asyncio.wait_for(event.wait(), min(max(deadline - time.monotonic(), 0.0), 1.0))
             event.clear()
             request = await self.stored(lambda store: store.request(id))
-            if request.state in states or time.monotonic() >= deadline or self.stopped.is_set():
+            over = time.monotonic() >= deadline or self.leaving or self.stopped.is_set()
+            if request.state in states or over:
                 self._changed.pop(id, None)
                 return request
 
@@ -365,7 +368,9 @@ class Analysts:
         """Return what became of a request; waits for a change up to so many seconds."""
         request = await self._own(self._token(http, "read"), id)
         deadline = time.monotonic() + min(max(wait, 0.0), _LONGEST_WAIT)
-        while (left := deadline - time.monotonic()) > 0 and described(request)["state"] not in _ENDS[request.kind]:
+        while described(request)["state"] not in _ENDS[request.kind] and not self._desk.leaving:
+            if (left := deadline - time.monotonic()) <= 0:
+                break
             if request.finished and request.visible:
                 await asyncio.sleep(min(max(request.visible - time.time(), 0.0) + 0.001, left))
             else:
