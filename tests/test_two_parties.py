@@ -6,6 +6,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 import tomllib
 from pathlib import Path
@@ -118,6 +119,29 @@ def test_the_demo_starts_in_an_empty_folder_within_a_minute_and_ends_cleanly(tmp
     assert rest.strip() == "Stopped. The generated records are removed."
     assert demo.returncode == 0
     assert list(folder.iterdir()) == list(scratch.iterdir()) == []
+
+
+def test_whoever_waits_is_told_when_the_service_ends(tmp_path):
+    data, schema, ledger, _, policy, secrets = make_demo(tmp_path, n=2000)
+    setup = Setup(*map(str, (data, schema, ledger)), "people", str(policy), tick=0.0)
+    site = Site(tmp_path, setup, {"alice": secrets["analyst"]}, free_port(), free_port())
+    with serving(site) as state:
+        people = site.people()
+        posted = people.submit(es.plan(people.problem(), es.Pure(2.0), release="final"), anyway=True)
+        threading.Timer(0.5, lambda: setattr(state["desk"], "leaving", True)).start()
+        begun = time.monotonic()
+        reply = people.connection.ask("GET", f"/v1/requests/{posted.id}?wait=30")
+        assert reply["state"] == "waiting"
+        assert time.monotonic() - begun < 10
+
+
+def test_a_port_that_is_taken_is_said():
+    from epsteps.service import server
+
+    with server.listening("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError, match=rf"cannot listen on 127\.0\.0\.1, port {port}: .*\w\. Choose another one\."):
+            server.listening("127.0.0.1", port)
 
 
 def commands(text):
