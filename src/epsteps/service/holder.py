@@ -480,7 +480,7 @@ def _deadline(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def calibrated(schema: Schema, n: int, terms: Terms, folder: Path) -> float:
+def calibrated(schema: Schema, n: int, folder: Path) -> float:
     """Return the tick of the clock: twice the longest of a few steps on synthetic records of the same n and d.
 
     They are whole steps, with a ledger and a store of their own on the same disk; no record is read.
@@ -529,7 +529,7 @@ class Worker:
         table = schema.load(self._path, delimiter=setup.delimiter)
         n, tick = len(next(iter(table.values()))), setup.tick
         if tick is None:
-            tick = calibrated(schema, n, require_filter(ledger, setup.dataset), store.path.parent)
+            tick = calibrated(schema, n, store.path.parent)
         job_tick = (max(1.0, 20 * tick) if tick else 0.0) if setup.job_tick is None else setup.job_tick
         policy = Policy.read(None if setup.policy is None else Path(setup.policy))
         self.holder = Holder(store, ledger, setup.dataset, schema, table, policy, seed=setup.seed, job_tick=job_tick)
