@@ -53,6 +53,7 @@ def signed_in(chromium, site, width, **options):
     page.get_by_label("A token with the scope").fill(site.secrets["admin"])
     page.get_by_role("button", name="Sign in").click()
     sync_api.expect(page.get_by_role("heading", level=1)).to_have_text("Datasets")
+    page.wait_for_load_state()  # and how it looks
     return page
 
 
