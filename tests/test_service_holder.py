@@ -340,6 +340,8 @@ def test_a_process_killed_at_any_moment_goes_on_with_one_charge_and_one_noise(tm
         assert len(set(read)) == 3, moment
         assert holder.ledger.spent("people") == pytest.approx(1.25, abs=1e-9)
         assert len(holder.ledger.history("people")) == 2
+        decisions = [(event.request, event.decision) for event in holder.store.events()]
+        assert all(decisions.count((id, "charged")) == 1 for id in (gradient, posted))
         verify_beside(holder.ledger.path, holder.ledger.entries())
         holder.store.close()
         if not killed:

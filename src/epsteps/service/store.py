@@ -249,6 +249,8 @@ class Store:
         """Write down that the ledger was charged, and what was drawn afterwards, before any record is read."""
         with self._writing():
             known = self.request(request.id).paid
+            if known == entry.hash and not draw:
+                return  # a run that goes on was charged before
             self._update(request.id, {"price": dump_cost(price), "paid": entry.hash, "paid_at": time.time()})
             for name, drawn in (draw or {}).items():
                 self._connection.execute("INSERT INTO draws VALUES (?, ?, ?)", (request.id, name, array_bytes(drawn)))
