@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -139,6 +140,7 @@ def test_a_port_that_is_taken_is_said():
     from epsteps.service import server
 
     with server.listening("127.0.0.1", 0) as taken:
+        assert taken.proto == socket.IPPROTO_TCP  # else each reply waits 40 ms for an acknowledgement
         port = taken.getsockname()[1]
         with pytest.raises(OSError, match=rf"cannot listen on 127\.0\.0\.1, port {port}: .*\w\. Choose another one\."):
             server.listening("127.0.0.1", port)

@@ -592,11 +592,17 @@ class _Server(uvicorn.Server):
 
 def listening(host: str, port: int) -> socket.socket:
     """Return a socket that listens there, or say that somebody else does."""
+    # Its protocol is named: asyncio sends small replies at once (TCP_NODELAY) on such sockets alone.
+    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        if sys.platform != "win32":  # where it would let another program take the port
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+        bound.listen()
     except OSError as error:
-        why = str(error.strerror).partition(" (")[0]
-        raise OSError(f"cannot listen on {host}, port {port}: {why}. Choose another one.") from None
+        bound.close()
+        raise OSError(f"cannot listen on {host}, port {port}: {error.strerror}. Choose another one.") from None
+    return bound
 
 
 def patient_protocol(seconds: float) -> type:
