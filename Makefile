@@ -64,7 +64,7 @@ $(VENV)/run.stamp: $(VENV)/pip.stamp pyproject.toml
 	touch $@
 
 $(VENV)/dev.stamp: $(VENV)/pip.stamp pyproject.toml
-	$(BIN)/pip install --quiet --editable '.[sklearn,fast,plots,parquet,theory,dask,dev]'
+	$(BIN)/pip install --quiet --editable '.[sklearn,fast,plots,parquet,theory,dask,serve,remote,dev]'
 	$(BIN)/pip install --quiet $(TORCH) || echo "$(NO_TORCH)"
 	touch $@
 

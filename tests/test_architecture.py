@@ -14,7 +14,7 @@ import house  # noqa: E402
 
 # From left to right: a room imports only from those before it. The wall stands before `noise`.
 PUBLIC = "problem bounds budgets plans methods"
-ROOMS = f"{PUBLIC} noise data ledger running auditing testing tables estimators paper cli".split()
+ROOMS = f"{PUBLIC} noise data ledger running auditing testing tables estimators service paper cli".split()
 PUBLIC_SIDE = set(PUBLIC.split())
 RANK = {room: rank for rank, room in enumerate(ROOMS)}
 # These use the library as its users do, through `import epsteps`.
@@ -148,5 +148,5 @@ def test_no_type_of_a_plan_budget_loss_domain_or_shape_is_tested_outside_its_roo
 def test_the_house_keeps_its_size():
     """What a newcomer has to hold in mind: so many rooms, and so many files in them."""
     rows, _ = house.measure(SOURCE)
-    assert int(rows["rooms"]) <= 15
-    assert sum(1 for _ in SOURCE.rglob("*.py")) <= 152
+    assert int(rows["rooms"]) <= 16
+    assert sum(1 for _ in SOURCE.rglob("*.py")) <= 164

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         PrivateSearch,
         evaluate,
     )
+    from epsteps.service.client import connect
 
 _ESTIMATORS = (
     "PrivateHuberRegressor",
@@ -58,9 +59,11 @@ _ESTIMATORS = (
 
 
 def __getattr__(name: str) -> Any:
-    """Return an estimator when it is asked for: plans and runs do not wait for scikit-learn to be imported."""
+    """Return an estimator, or ``connect``, when it is asked for: plans and runs do not wait for their imports."""
     if name in _ESTIMATORS:
         return getattr(import_module("epsteps.estimators"), name)
+    if name == "connect":
+        return import_module("epsteps.service.client").connect
     raise AttributeError(f"module 'epsteps' has no attribute {name!r}")
 
 
@@ -124,6 +127,7 @@ __all__ = [
     "budgets",
     "calibration",
     "check",
+    "connect",
     "coverage",
     "estimate_smoothness",
     "evaluate",

@@ -69,7 +69,7 @@ class Parts:
     @property
     def names(self) -> set[str]:
         """The names of the parts that are there."""
-        return {field.name for field in fields(self) if getattr(self, field.name) is not None}
+        return {name for name, value in vars(self).items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Tally:
 
 def require_parts(budget: Price, prices: Sequence[Price], names: set[str], remedy: str) -> None:
     """Refuse prices with other parts than these: they promise less than the budget of the dataset."""
-    for price in prices:
+    for price in dict.fromkeys(prices):  # equal ones, which are common, are asked once
         if not price.parts.names <= names:
             raise TypeError(f"{price} cannot be charged to a dataset with {budget}: it promises less. {remedy}.")
 

@@ -80,8 +80,9 @@ class Pure(Budget):
     def tally(self, prices: Sequence[Price], composition: str, amounts: str) -> Tally:
         """Add up epsilons, which also holds for prices chosen by earlier releases (Rogers et al. 2016)."""
         require_parts(self, prices, {"epsilon"}, "Plan with Pure(epsilon), or use a dataset with another budget")
-        epsilons = [price.parts.epsilon or 0.0 for price in prices]
-        return Tally(exact_total(epsilons, amounts), exact(self.epsilon, amounts))
+        counts = Counter(prices).items()
+        spent = sum((count * exact(price.parts.epsilon or 0.0, amounts) for price, count in counts), Fraction(0))
+        return Tally(spent, exact(self.epsilon, amounts))
 
 
 def epsilon_of(sensitivity: float, scale: float, n: int, m: int) -> float:

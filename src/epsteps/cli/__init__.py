@@ -10,6 +10,7 @@ from epsteps.cli.ledger import ledger
 from epsteps.cli.paper import compare, reproduce
 from epsteps.cli.plan import audit, plan
 from epsteps.cli.schema import schema
+from epsteps.cli.serve import serve, tokens
 
 app = Commands(
     "epsteps",
@@ -23,6 +24,8 @@ app.add_typer(ledger)
 for command in (plan, predict, reproduce):
     app.command()(command)
 app.add_typer(schema)
+app.command()(serve)
+app.add_typer(tokens)
 
 
 def _print_version(wanted: bool) -> None:

@@ -53,6 +53,8 @@ Force = Annotated[
     bool, Option("--force", help="Replace files that are there already (never a ledger or a checkpoint).")
 ]
 
+# Files of these kinds hold spent budget, secret noise or answers that were paid for.
+_STATES = (databases.LEDGER, databases.CHECKPOINT, databases.SERVICE)
 # Seconds that a pass over the records takes before there is a line for it.
 _LONG = 1.0
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t"}
@@ -271,7 +273,7 @@ def _holds_state(path: Path, never: Path | None) -> bool:
 
 def _is_state(path: Path) -> bool:
     try:
-        return path.stat().st_size > 0 and databases.application_id(path) in (databases.LEDGER, databases.CHECKPOINT)
+        return path.stat().st_size > 0 and databases.application_id(path) in _STATES
     except sqlite3.Error:
         return False
 

@@ -13,6 +13,7 @@ from epsteps.cli import common
 from epsteps.cli import common as files
 from epsteps.cli.common import make_table, print_json, print_table, shown
 from epsteps.ledger import Book
+from epsteps.service.store import verify_beside
 
 ledger = common.Commands(
     "ledger", "Keep the privacy budgets of datasets in a file: each run is charged before it draws noise."
@@ -89,9 +90,18 @@ def verify(
     head: str | None = Option(None, help="A head that export or verify printed earlier: it must still be there."),
     json: Json = False,
 ) -> None:
-    """Check every entry and every budget; the exit code is 1 if the ledger was changed by hand."""
-    last = es.Ledger(path).verify(head)
-    common.answer({"valid": True, "head": last}, f"{path} is valid; its head is {last}.", as_json=json)
+    """Check every entry and every budget; the exit code is 1 if the ledger was changed by hand.
+
+    Of a ledger that a service charged, the requests beside it are checked as well.
+    """
+    checked = es.Ledger(path)
+    last = checked.verify(head)
+    content, text = {"valid": True, "head": last}, f"{path} is valid; its head is {last}."
+    requests = verify_beside(checked.path, checked.entries())
+    if requests is not None:
+        content |= {"requests": requests}
+        text += f" The requests of its service are valid; their head is {requests}."
+    common.answer(content, text, as_json=json)
 
 
 @ledger.command()

@@ -144,10 +144,13 @@ def follow(entries: Sequence[Entry], action: str, dataset: str, terms: str, note
     return entry._replace(hash=digest(entry))
 
 
-def fault(entries: Sequence[Entry], issued: int) -> str | None:
-    """Say what is wrong with the chain, or None; ``issued`` is the last number that was ever given."""
-    previous, time = GENESIS, ""
-    for number, entry in enumerate(entries, start=1):
+def fault(entries: Sequence[Entry], issued: int, known: int = 0) -> str | None:
+    """Say what is wrong with the chain, or None; ``issued`` is the last number that was ever given.
+
+    The first ``known`` entries were found to be right before.
+    """
+    previous, time = (entries[known - 1].hash, entries[known - 1].time) if known else (GENESIS, "")
+    for number, entry in enumerate(entries[known:], start=known + 1):
         if entry.seq != number:
             return f"entry {number} is missing"
         if not _is_unchanged(entry):

@@ -23,6 +23,7 @@ SIDECARS = {
 # The kinds of file that hold state of the library, by the number that SQLite keeps in the header for applications.
 LEDGER = 0x65707374  # "epst"
 CHECKPOINT = 0x65706370  # "epcp"
+SERVICE = 0x65707376  # "epsv"
 
 SchemaRow = tuple[str, str, str, str | None]
 

@@ -57,3 +57,8 @@ class Again(Bits):
 def public_generator(seed: int) -> np.random.Generator:
     """Return a generator whose seed is public, for simulations after everything is published: it protects nothing."""
     return np.random.default_rng(np.random.SeedSequence(seed))
+
+
+def secret_bytes(count: int) -> bytes:
+    """Return bytes that nobody can guess, such as those of a token."""
+    return os.urandom(count)

@@ -67,13 +67,13 @@ class Checkpoint:
         """Return the answers so far; none when the run has not begun."""
         with self._clear_errors():
             rows = self._connection.execute("SELECT answer FROM answers ORDER BY number")
-            return [_array(answer) for (answer,) in rows]
+            return [bytes_array(answer) for (answer,) in rows]
 
     def pending(self, number: int) -> Draw | None:
         """Return what was drawn for a request, counted from 0, that has no answer yet."""
         with self._clear_errors():
             rows = self._connection.execute("SELECT name, drawn FROM pending WHERE number = ?", (number,)).fetchall()
-            return {name: _array(drawn) for name, drawn in rows} or None
+            return {name: bytes_array(drawn) for name, drawn in rows} or None
 
     def commit(self, number: int, answer: np.ndarray | None, following: Draw | None) -> None:
         """Write the answer before a request (None before the first), and what was drawn for it (None at the end).
@@ -84,9 +84,9 @@ class Checkpoint:
             self._connection.execute("BEGIN EXCLUSIVE")
             self._connection.execute("DELETE FROM pending")
             if answer is not None:
-                self._connection.execute("INSERT INTO answers VALUES (?, ?)", (number - 1, _bytes(answer)))
+                self._connection.execute("INSERT INTO answers VALUES (?, ?)", (number - 1, array_bytes(answer)))
             for name, drawn in (following or {}).items():
-                self._connection.execute("INSERT INTO pending VALUES (?, ?, ?)", (number, name, _bytes(drawn)))
+                self._connection.execute("INSERT INTO pending VALUES (?, ?, ?)", (number, name, array_bytes(drawn)))
             self._connection.execute("COMMIT")
 
     def close(self) -> None:
@@ -160,14 +160,15 @@ class Checkpoint:
             raise CheckpointError(f"checkpoint {self._path}: {error}. {hint}") from error
 
 
-def _bytes(array: np.ndarray) -> bytes:
+def array_bytes(array: np.ndarray) -> bytes:
     """Return an array as bytes; Python's integers, which may be longer than 64 bits, as their digits."""
     buffer = io.BytesIO()
     np.save(buffer, array.astype(str) if array.dtype == object else array, allow_pickle=False)
     return buffer.getvalue()
 
 
-def _array(data: bytes) -> np.ndarray:
+def bytes_array(data: bytes) -> np.ndarray:
+    """Return the array that ``array_bytes`` wrote."""
     array = np.load(io.BytesIO(data), allow_pickle=False)
     if array.dtype.kind != "U":
         return array

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.random import Generator
@@ -108,9 +108,17 @@ def drawn_publicly(
     return Source(int(generator.integers(2**63))).draw(mechanism, scale, shape, body)
 
 
+class Remote(Protocol):
+    """Records that somebody else keeps, who executes plans on them: such as those of ``epsteps.connect``."""
+
+    def execute(self, plan: Plan, **options: Any) -> Run:
+        """Have a plan executed, and return what it publishes; refuse options that are for records at hand."""
+        ...
+
+
 def run(
     plan: Plan,
-    data: Rows,
+    data: Rows | Remote,
     *,
     seed: int | None = None,
     repetitions: int | None = None,
@@ -130,6 +138,8 @@ def run(
 
     Parameters
     ----------
+    data : Rows, or records of a service
+        The records; of a service (``epsteps.connect``) the plan is sent to their holder, who keeps the ledger.
     seed : int, optional
         Makes the run repeatable and NOT private: for experiments.
     repetitions : int, optional
@@ -158,6 +168,9 @@ def run(
         Run a plan whose verdict is "noise", too (``plan.utility``). Otherwise it is refused with ``HopelessError``, by
         public numbers and before anything is charged, unless a seed makes it an experiment.
     """
+    if not isinstance(data, Rows):
+        options = {"seed": seed, "repetitions": repetitions, "start": start, "arithmetic": arithmetic, "ledger": ledger}
+        return data.execute(plan, **options, checkpoint=checkpoint, on_step=on_step, on_read=on_read, anyway=anyway)
     if not plan.problem.same_records(data.problem):
         raise ValueError(f"the plan is for {plan.problem}, but the records are for {data.problem}.")
     if any(kind.has_slopes for kind in plan.reads):

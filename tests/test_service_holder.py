@@ -1,0 +1,427 @@
+"""The holder's process, in this one: neighbours, filters against adversaries, and a crash at every moment."""
+
+import dataclasses
+import functools
+import math
+import os
+import time
+from collections import Counter
+
+import numpy as np
+import pytest
+from service_kit import holder_of, make_site, rows, schema, table
+from test_own_budget import GaussianDP
+
+import epsteps as es
+from epsteps.plans.notation import problem_to_dict
+from epsteps.running import checkpoint
+from epsteps.running.run import Answers, Run, converse
+from epsteps.service import store as stores
+from epsteps.service import wire
+from epsteps.service.holder import Worker
+from epsteps.service.store import verify_beside
+from epsteps.tables.model import problem_of
+from epsteps.testing import replay
+
+
+def problem(ridge=0.1, n=500):
+    return problem_of(schema(), n, ridge)
+
+
+def opened(holder, allowance, who="alice", key="session"):
+    body = wire.dumped({"problem": problem_to_dict(problem()), "allowance": allowance.to_dict()})
+    request = holder.handle(holder.store.ask(who, key, "session", "", body)[0].id)
+    assert request.state == "approved", request.answer
+    return request
+
+
+def asked(holder, session, content, who="alice", key=None):
+    body = wire.dumped(content)
+    request, _ = holder.store.ask(
+        who, key or os.urandom(8).hex(), "gradient", wire.digest(body), body, session=session.id
+    )
+    return holder.handle(request.id)
+
+
+class InProcess(Answers):
+    """What answers a method over the holder's own bytes, without a server in between."""
+
+    def __init__(self, holder, session):
+        self._holder, self._opened = holder, session
+
+    def _answer(self, request):
+        reply = asked(self._holder, self._opened, wire.gradient_to_dict(request))
+        assert reply.state == "published", reply.answer
+        content = wire.read_object(reply.answer, ("gradient",), ("charged", "seeded"))
+        return wire.read_point(content["gradient"], len(request.x)).reshape(request.x.shape)
+
+    def finish(self):
+        pass
+
+
+def over_the_wire(plan, holder):
+    session = opened(holder, plan.budget)
+    published = converse(plan, InProcess(holder, session), np.zeros((plan.problem.dimension, 1)))
+    return Run(plan, published.path[..., 0], seeded=False)
+
+
+@pytest.mark.parametrize("budget", [es.Pure(2.0), es.Concentrated(0.5)], ids=["pure", "zcdp"])
+def test_a_session_is_a_run_on_neighbours_too(tmp_path, budget):
+    """With its releases frozen, a run over the wire is the same on a neighbour, and loses no more than was charged."""
+    plan = es.plan(problem(), budget, iterations=4, method=es.nesterov)
+    neighbour = table()
+    neighbour["age"][17], neighbour["bought"][17] = 90.0, 1.0 - neighbour["bought"][17]
+    fits = []
+
+    def fit(records, account):
+        holder = holder_of(tmp_path / str(len(fits)), budget, records=records)
+        fits.append(holder)
+        charge = holder.charge
+
+        def told(request, price, **facts):
+            entry = charge(request, price, **facts)
+            account.charge(price, note="a step")
+            return entry
+
+        holder.charge = told
+        path = over_the_wire(plan, holder).path
+        holder.store.close()
+        return path
+
+    compared = replay(fit, table(), neighbour)
+    assert len(compared.losses) == 4
+    assert np.all(compared.losses[:, 0] <= plan.costs * (1 + 1e-9))
+    assert sum(charge.amount for charge in compared.charges) <= budget.amount
+    local = replay(
+        lambda records, account: es.run(plan, prepared(records), ledger=account, anyway=True).path, table(), neighbour
+    )
+    assert [event.facts for event in local.events if event.kind == "integers"] == [
+        event.facts for event in compared.events if event.kind == "integers"
+    ]
+
+
+def prepared(records):
+    return es.Rows(problem(), schema().encode(records), schema().encode_target(records))
+
+
+# Filters
+
+
+KINDS = {
+    "pure": (es.Pure(1.0), lambda share: share, lambda price: price.epsilon),
+    "zcdp": (es.Concentrated(0.5), lambda share: 0.5 * share, lambda price: price.rho),
+    "gaussian": (GaussianDP(1.0), lambda share: 0.5 * share, lambda price: price.mu**2),
+}
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_an_adversary_who_chooses_costs_by_the_answers_gets_no_more_than_the_budget(tmp_path, kind):
+    """Points and costs are chosen by the noise that was seen, by two colluding analysts, until all is refused."""
+    budget, cost_of, amount = KINDS[kind]
+    holder = holder_of(tmp_path, budget)
+    sessions = [opened(holder, budget, who, who) for who in ("alice", "bob")]
+    x, share, refused, spent = np.zeros(problem().dimension), 0.2, 0, []
+    for step in range(60):
+        who = step % 2
+        reply = asked(holder, sessions[who], {"x": wire.point_text(x), "cost": cost_of(share)}, ("alice", "bob")[who])
+        if reply.state == "refused":
+            assert b"budget-exceeded" in reply.answer or b"allowance-exceeded" in reply.answer
+            refused, share = refused + 1, share / 2  # and ask for less, to the last crumb
+            if refused > 12:
+                break
+            continue
+        spent.append(holder.store.prices()[-1])
+        gradient = wire.read_point(
+            wire.read_object(reply.answer, ("gradient", "charged", "seeded"))["gradient"], len(x)
+        )
+        # Where the noise was lucky the next answer shall be dear, at a point that follows it.
+        x, share = x + gradient, min(0.3, 0.02 + 0.2 * abs(math.sin(1e3 * gradient[0])))
+    limit = amount(budget)
+    total = math.fsum(amount(price) for price in spent)
+    assert refused
+    assert 0.9 * limit < total <= limit * (1 + 1e-12)
+    holder.ledger.verify()
+    holder.store.close()
+
+
+def losses(budget, cost_of, filter_fits, trials, seed):
+    """Return the log likelihood ratio of whole transcripts, neighbours at the distance that each answer was paid for.
+
+    The mechanism is simulated: an answer is 0 plus noise, and on the neighbour 1 plus noise, of the scale that its cost
+    allows. The adversary chooses the next cost by what makes the ratio grow, and stops when nothing fits.
+    """
+    rng, found = np.random.default_rng(seed), []
+    for _ in range(trials):
+        prices, ratio = [], 0.0
+        for _ in range(200):
+            share = 0.4 if ratio > 0 else 0.01
+            price = next((cost_of(s) for s in (share, 0.01, 0.001) if filter_fits([*prices, cost_of(s)])), None)
+            if price is None:
+                break
+            prices.append(price)
+            ratio += one_loss(price, rng)
+        found.append(ratio)
+    return np.array(found)
+
+
+def one_loss(price, rng):
+    if isinstance(price, es.Pure):
+        answer = rng.laplace(scale=1 / price.epsilon)
+        return price.epsilon * (abs(answer - 1) - abs(answer))
+    mu = math.sqrt(2 * price.rho) if isinstance(price, es.Concentrated) else price.mu
+    answer = rng.normal(scale=1 / mu)
+    return mu**2 * (0.5 - answer)
+
+
+def fits(budget):
+    """Return the ledger's own decision; it is remembered by how many charges there are of each price."""
+
+    @functools.cache
+    def decided(counts):
+        prices = [price for price, count in counts for _ in range(count)]
+        return budget.tally(prices, "adaptive", "decimal").fits
+
+    return lambda prices: decided(tuple(sorted(Counter(prices).items(), key=repr)))
+
+
+def test_the_likelihood_ratio_of_an_adaptive_transcript_keeps_to_pure_epsilon():
+    budget = es.Pure(1.0)
+    found = losses(budget, es.Pure, fits(budget), 300, 0)
+    assert np.max(np.abs(found)) <= 1.0 + 1e-9
+    assert np.max(found) > 0.8  # the adversary comes near
+
+
+@pytest.mark.parametrize(
+    "make", [lambda s: es.Concentrated(0.5 * s), lambda s: GaussianDP(math.sqrt(s))], ids=["zcdp", "gaussian"]
+)
+def test_the_likelihood_ratio_of_an_adaptive_transcript_keeps_to_its_moments(make):
+    """Whatever it does, E exp((a-1) loss) is at most exp((a-1) a rho); for Gaussian privacy all of it is exactly mu."""
+    budget = es.Concentrated(0.5) if isinstance(make(0.1), es.Concentrated) else GaussianDP(1.0)
+    found = losses(budget, make, fits(budget), 600, 1)
+    for order in (1.5, 2.0, 3.0):
+        values = np.exp((order - 1) * found)
+        bound = math.exp((order - 1) * order * 0.5)
+        error = 5 * values.std() / math.sqrt(len(values))
+        assert values.mean() <= bound + error, order
+    # The deltas of the budget's Gaussian curve hold at several epsilons.
+    for epsilon in (0.5, 1.0, 2.0):
+        delta = np.mean(np.maximum(0, 1 - np.exp(epsilon - found)))
+        assert delta <= es.budgets.conversions.gaussian_delta(1.0, epsilon) + 5 / math.sqrt(len(found)) * 0.5
+
+
+def test_a_filter_that_forgets_what_was_spent_is_found():
+    """The same simulation with a filter that counts the last charge alone: the ratio leaves the budget."""
+    budget = es.Pure(1.0)
+    found = losses(budget, es.Pure, lambda prices: budget.tally(prices[-1:], "adaptive", "decimal").fits, 20, 0)
+    assert np.max(np.abs(found)) > 1.5
+
+
+@pytest.mark.parametrize(
+    ("composition", "price"), [("adaptive", es.Concentrated), ("plain", es.Pure)], ids=["adaptive", "plain"]
+)
+def test_under_epsilon_and_delta_answers_are_charged_as_what_the_filter_takes(tmp_path, composition, price):
+    budget = es.Approximate(1.0, 1e-6)
+    holder = holder_of(tmp_path, budget, composition=composition)
+    session = opened(holder, es.Approximate(0.5, 1e-6))
+    reply = asked(holder, session, {"x": wire.point_text(np.zeros(problem().dimension)), "cost": 1e-3})
+    assert reply.state == "published"
+    assert isinstance(holder.store.prices()[0], price)
+    refused = asked(holder, session, {"x": wire.point_text(np.zeros(problem().dimension)), "cost": 0.9})
+    assert b"allowance-exceeded" in refused.answer
+    holder.store.close()
+
+
+def test_what_was_paid_is_answered_even_if_the_session_was_closed_meanwhile(tmp_path, monkeypatch):
+    from epsteps.running import taps
+
+    holder = holder_of(tmp_path, es.Pure(1.0))
+    session = opened(holder, es.Pure(1.0))
+    with monkeypatch.context() as patched:
+        patched.setattr(taps, "reading", lambda *_: (_ for _ in ()).throw(Killed()))
+        with pytest.raises(Killed):
+            asked(holder, session, {"x": wire.point_text(np.zeros(problem().dimension)), "cost": 0.1}, key="paid")
+    holder.store.move(session, "withdrawn", by="alice")
+    (interrupted,) = holder.store.requests(kinds=("gradient",))
+    assert holder.handle(interrupted.id).state == "published"
+    assert len(holder.ledger.history("people")) == 1
+    holder.store.close()
+
+
+def test_a_charge_that_the_store_did_not_hear_of_counts_after_a_kill(tmp_path, monkeypatch):
+    """It counts for the allowance, is not made again, and what it paid for is answered."""
+    holder = holder_of(tmp_path, es.Pure(5.0))
+    session = opened(holder, es.Pure(1.0))
+    content = {"x": wire.point_text(np.zeros(problem().dimension)), "cost": 0.6}
+    with monkeypatch.context() as patched:
+        patched.setattr(stores.Store, "pay", lambda *_: (_ for _ in ()).throw(Killed()))
+        with pytest.raises(Killed):
+            asked(holder, session, content, key="interrupted")
+    holder.store.close()
+    holder = holder_of(tmp_path, es.Pure(5.0))
+    assert b"allowance-exceeded" in asked(holder, session, content, key="another").answer
+    (interrupted,) = [each for each in holder.store.requests(kinds=("gradient",)) if each.key == "interrupted"]
+    assert holder.handle(interrupted.id).state == "published"
+    assert len(holder.ledger.history("people")) == 1
+    decisions = [event.decision for event in holder.store.events() if event.request == interrupted.id]
+    assert decisions == ["arrived", "charged", "drawn", "published"]
+    holder.store.close()
+
+
+# Crashes
+
+
+class Killed(BaseException):
+    """Stands for kill -9: nothing may catch it."""
+
+
+class Crashing:
+    """Kills before or after the k-th durable write, wherever it is."""
+
+    def __init__(self, monkeypatch, at):
+        self.left, self.draws = at, []
+        for owner, name in ((stores.Store, "_update"), (stores.Store, "_append"), (checkpoint.Checkpoint, "commit")):
+            self._patch(monkeypatch, owner, name)
+        self._patch(monkeypatch, es.Ledger, "charge", after=True)
+
+    def _patch(self, monkeypatch, owner, name, after=False):
+        original = getattr(owner, name)
+
+        def wrapped(this, *arguments, **facts):
+            if not after:
+                self._count()
+            result = original(this, *arguments, **facts)
+            if after:
+                self._count()
+            return result
+
+        monkeypatch.setattr(owner, name, wrapped)
+
+    def _count(self):
+        self.left -= 1
+        if self.left == 0:
+            raise Killed
+
+
+def test_a_process_killed_at_any_moment_goes_on_with_one_charge_and_one_noise(tmp_path, monkeypatch):
+    """Each write is a moment: before it all is as if it had not begun, or goes on from what is on the disk."""
+    from epsteps.plans.requests import Gradient
+
+    read, original = [], Gradient.read
+
+    def reading(self, records, draw):
+        read.append(draw["noise"].tobytes())
+        return original(self, records, draw)
+
+    monkeypatch.setattr(Gradient, "read", reading)
+    plan = es.plan(problem(), es.Pure(1.0), iterations=2)
+    for moment in range(1, 40):
+        folder = tmp_path / str(moment)
+        holder = holder_of(folder, es.Pure(3.0))
+        session = opened(holder, es.Pure(1.0))
+        body = wire.dumped({"plan": plan.to_json(), "anyway": True})
+        posted = holder.store.ask("alice", "plan", "plan", "", body)[0].id
+        step = wire.dumped({"x": wire.point_text(np.zeros(problem().dimension)), "cost": 0.25})
+        gradient = holder.store.ask("alice", "step", "gradient", "", step, session=session.id)[0].id
+        read.clear()
+        with monkeypatch.context() as patched:
+            Crashing(patched, moment)
+            killed = False
+            try:
+                for id in (gradient, posted, posted):
+                    holder.handle(id)
+            except Killed:
+                killed = True
+        holder.store.close()
+        holder = holder_of(folder, es.Pure(3.0))
+        for id in (gradient, posted, posted):
+            handled = holder.handle(id)
+            assert handled.state in ("approved", "published"), handled.answer
+        # No answer was read with two noises; the charges are one for each request.
+        assert len(set(read)) == 3, moment
+        assert holder.ledger.spent("people") == pytest.approx(1.25, abs=1e-9)
+        assert len(holder.ledger.history("people")) == 2
+        decisions = [(event.request, event.decision) for event in holder.store.events()]
+        assert all(decisions.count((id, "charged")) == 1 for id in (gradient, posted))
+        verify_beside(holder.ledger.path, holder.ledger.entries())
+        holder.store.close()
+        if not killed:
+            break
+    assert not killed
+    assert moment > 10
+
+
+def test_a_result_is_shown_on_the_clock_of_jobs(tmp_path):
+    from epsteps.service.server import described
+
+    holder = holder_of(tmp_path, es.Pure(3.0), job_tick=50.0)
+    plan = es.plan(problem(), es.Pure(1.0), iterations=2)
+    body = wire.dumped({"plan": plan.to_json(), "anyway": True})
+    posted = holder.store.ask("alice", "plan", "plan", "", body)[0].id
+    begun = time.time()
+    holder.handle(posted)
+    finished = holder.handle(posted)
+    assert finished.state == "published"
+    assert 49 < finished.visible - begun < 52
+    assert described(finished)["state"] == "running"
+    assert "answer" not in described(finished)
+    assert described(finished._replace(visible=begun))["answer"]["seeded"] is False
+    holder.store.close()
+
+
+def test_answers_are_given_between_those_of_a_plan(tmp_path):
+    """A plan does not keep sessions waiting: between two of its answers the process looks at what has arrived."""
+    site = make_site(tmp_path, es.Pure(5.0))
+    told = []
+    worker = Worker(site.setup, told.append)
+    store = worker.holder.store
+    session = opened(worker.holder, es.Pure(1.0))
+    plan = es.plan(problem(), es.Pure(1.0), iterations=3)
+    posted = store.ask("alice", "plan", "plan", "", wire.dumped({"plan": plan.to_json(), "anyway": True}))[0].id
+    worker._handle(posted, jobs=True)
+    step = wire.dumped({"x": wire.point_text(np.zeros(problem().dimension)), "cost": 0.1})
+    asked_for = store.ask("alice", "step", "gradient", "", step, session=session.id)[0].id
+    worker._inbox.put(asked_for)
+    worker._handle(posted, jobs=True)
+    assert told == [
+        {"id": posted, "state": "approved"},
+        {"id": asked_for, "state": "published"},
+        {"id": posted, "state": "published"},
+    ]
+    store.close(), worker._lock.close()
+
+
+def test_what_is_finished_does_not_move_again(tmp_path):
+    holder = holder_of(tmp_path, es.Pure(1.0))
+    session = opened(holder, es.Pure(1.0))
+    holder.store.move(session, "withdrawn", by="alice")
+    assert holder.store.move(session, "approved", by="mallory").state == "withdrawn"
+    reply = asked(holder, session, {"x": wire.point_text(np.zeros(problem().dimension)), "cost": 0.1})
+    assert (reply.state, reply.status) == ("refused", 409)
+    assert holder.ledger.spent("people") == 0
+    holder.store.close()
+
+
+def test_the_store_forgets_noise_and_is_its_owners(tmp_path):
+    holder = holder_of(tmp_path, es.Pure(1.0))
+    session = opened(holder, es.Pure(1.0))
+    asked(holder, session, {"x": wire.point_text(np.zeros(problem().dimension)), "cost": 0.1})
+    assert holder.store._one("SELECT count(*) FROM draws") == (0,)
+    assert holder.store.path.stat().st_mode & 0o077 == 0
+    assert holder.store._one("PRAGMA journal_mode") == ("wal",)
+    holder.store.fold()
+    assert holder.store.path.with_name(holder.store.path.name + "-wal").stat().st_size == 0
+    assert holder.store._one("PRAGMA synchronous") == (2,)
+    holder.store.close()
+
+
+def test_records_of_few_losses_are_kept(tmp_path):
+    holder = holder_of(tmp_path, es.Pure(1.0))
+    view_rows = set()
+    for clip in range(1, 20):
+        from epsteps.service.holder import View
+
+        view = View(("age", "region"), "bought")
+        view_rows.add(id(holder._rows(view, dataclasses.replace(problem(), clip=float(clip)))))
+        assert len(holder._views[view][1]) <= 8
+    assert rows(problem()).problem == problem()
+    holder.store.close()
