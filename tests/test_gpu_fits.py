@@ -35,7 +35,7 @@ RELEASES = {
     es.SmoothedHinge(width=0.3): MINIMA | {"descent"},
     es.PseudoHuber(1.5, c=0.2): MINIMA | {"descent"},
     es.Softmax(("a", "b", "c")): MINIMA | {"descent"},
-    es.Squared(1.5): {"objective", "sequential", "statistics", "curvature", "descent"},
+    es.Squared(1.5): {"adaptive", "objective", "sequential", "statistics", "curvature", "descent"},
 }
 HOSTED = [es.CappedLogistic(cap=0.3), es.SmoothedHinge(width=0.3), Outside(1.5), es.Softmax(("a", "b", "c"))]
 every_loss = pytest.mark.parametrize("loss", RELEASES, ids=lambda loss: type(loss).__name__)
