@@ -40,7 +40,7 @@ _RIDGE_STEP, _LARGEST_RIDGE = 4.0, 4.0
 _CLIP_SHARE = 0.4
 # What the first of two minima gets of epsilon: the less, the better the second, which is the model; and what of that
 # hides the solver's tolerance, so that it is soon found.
-_FIRST, _FIRST_SPARED = 0.01, 0.05
+_FIRST, _FIRST_SPARED = 0.01, 0.3
 
 
 @overload

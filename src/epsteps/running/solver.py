@@ -25,9 +25,9 @@ from epsteps.running.passes import FINE, LONG, MIDDLE, ROUGH, Certified, Precisi
 # tenth, and tries to find a step's length; pairs of steps that a quasi-Newton method remembers.
 _SAMPLE_STEPS, _STEPS, _PATIENCE, _TRIES, _MEMORY = 25, 400, 8, 40, 20
 # A sample has runs of so many records that lie side by side; its size, from the smallest on, is this part of all.
-_RUN, _SMALLEST_SAMPLE, _SAMPLE_SHARE, _LARGEST_SAMPLE = 256, 2**13, 16, 2**22
-# Second derivatives of the sample as a matrix: worth as much work as this many passes over all records, and no larger.
-_MATRIX_PASSES, _LARGEST_MATRIX = 8, 2_500
+_RUN, _SMALLEST_SAMPLE, _SAMPLE_SHARE, _LARGEST_SAMPLE = 256, 2**13, 64, 2**22
+# Second derivatives as a matrix, of a larger sample: worth as much work as so many passes over all, and no larger.
+_MATRIX_SHARE, _MATRIX_PASSES, _LARGEST_MATRIX = 16, 8, 2_500
 # Coordinates up to which outputs are coupled in it from the start, and multiplications that a finer one may take, and
 # second derivatives of its records.
 _LARGEST_COUPLED, _MATRIX_WORK, _MATRIX_NUMBERS = 500, 2**33, 2**26
@@ -190,7 +190,8 @@ class Start:
     def _rough(self, x: np.ndarray, most: int | None = None) -> Metric:
         """Return a metric of matrices where they pay; else, or where they fail, one of diagonals."""
         n, problem = self.objective.n, self.objective.problem
-        size = min(n if self.rows is None else len(self.rows), _MATRIX_PASSES * n // problem.width)
+        sampled = n if self.rows is None else max(len(self.rows), min(n // _MATRIX_SHARE, _LARGEST_SAMPLE))
+        size = min(sampled, _MATRIX_PASSES * n // problem.width)
         worth = problem.width <= _LARGEST_MATRIX and size >= 2 * problem.width
         size = size if most is None else min(size, max(most, 8 * problem.width))
         for whole in (True, False) if worth else (False,):
