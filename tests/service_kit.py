@@ -107,7 +107,7 @@ class Site:
 
     def verify(self):
         self.ledger.verify()
-        return verify_beside(self.ledger.path, self.ledger.entries())
+        return verify_beside(self.ledger)
 
 
 def make_site(

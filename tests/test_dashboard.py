@@ -8,11 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from service_kit import holder_of, make_site
+from typer.testing import CliRunner
 
 import epsteps as es
+from epsteps.cli import app
 from epsteps.noise.bits import public_generator
 from epsteps.plans import notation
 from epsteps.service import overview, pages, tokens
+from epsteps.service.store import Store
 from epsteps.service.wire import dumped, point_text
 from epsteps.tables.model import problem_of
 
@@ -435,24 +438,38 @@ def test_a_chain_that_was_changed_is_said_not_to_be_trusted(house, browser):
     assert "NOT TO BE TRUSTED" in page.text
 
 
-def test_what_is_written_while_the_chains_are_read_is_no_fault(house, browser, monkeypatch):
+@pytest.mark.parametrize("by", ["page", "command"])
+def test_what_is_written_while_the_chains_are_read_is_no_fault(house, browser, monkeypatch, by):
     session = house.session()
-    read, late = es.Ledger.entries, [session]
+    read, snapshot, answered = es.Ledger.entries, Store._snapshot, []
+
+    def answer():
+        mine, house.holder = house.holder, holder_of(house.site.folder, es.Pure(4.0), policy=POLICY)
+        answered.append(house.gradient(session, 0.01).state)
+        house.holder.store.close()
+        house.holder = mine
 
     def entries(ledger):
-        """Answer a request between the reading of the ledger and that of the chain."""
+        """Answer a request after each reading of the ledger, and after that of the chain."""
         found = read(ledger)
-        if late:
-            mine, house.holder = house.holder, holder_of(house.site.folder, es.Pure(4.0), policy=POLICY)
-            assert house.gradient(late.pop()).state == "published"
-            house.holder.store.close()
-            house.holder = mine
+        answer()
+        return found
+
+    def taken(store):
+        found = snapshot(store)
+        answer()
         return found
 
     monkeypatch.setattr(es.Ledger, "entries", entries)
-    page = send(browser, seen(browser, "/chain"), "/chain/verify")
-    assert "Everything agrees" in page.text
-    assert late == []
+    monkeypatch.setattr(Store, "_snapshot", taken)
+    if by == "page":
+        page = send(browser, seen(browser, "/chain"), "/chain/verify")
+        assert "Everything agrees" in page.text
+    else:
+        result = CliRunner().invoke(app, ["ledger", "verify", house.site.setup.ledger])
+        assert result.exit_code == 0, result.output
+    assert len(answered) >= 3
+    assert set(answered) == {"published"}
 
 
 def test_history_goes_back_to_the_first_request(house, browser):

@@ -342,7 +342,7 @@ def test_a_process_killed_at_any_moment_goes_on_with_one_charge_and_one_noise(tm
         assert len(holder.ledger.history("people")) == 2
         decisions = [(event.request, event.decision) for event in holder.store.events()]
         assert all(decisions.count((id, "charged")) == 1 for id in (gradient, posted))
-        verify_beside(holder.ledger.path, holder.ledger.entries())
+        verify_beside(holder.ledger)
         holder.store.close()
         if not killed:
             break

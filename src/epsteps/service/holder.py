@@ -525,7 +525,7 @@ class Worker:
                 "its budget are for those records. Serve other records under another --dataset."
             )
         ledger.verify()
-        store.verify(ledger.entries())
+        store.verify(ledger)
         table = schema.load(self._path, delimiter=setup.delimiter)
         n, tick = len(next(iter(table.values()))), setup.tick
         if tick is None:

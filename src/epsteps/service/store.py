@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from epsteps.budgets.budget import Price
-from epsteps.ledger import databases
+from epsteps.ledger import Ledger, databases
 from epsteps.ledger.chain import GENESIS, Entry, LedgerError, dump_cost, load_cost
 from epsteps.plans.requests import Draw
 from epsteps.running.checkpoint import array_bytes, bytes_array
@@ -340,23 +340,31 @@ class Store:
         line = f"SELECT {_EVENT} FROM audit WHERE ? IS NULL OR seq < ? ORDER BY seq DESC LIMIT {int(latest)}"
         return [Event._make(row) for row in self._connection.execute(line, (before, before))]
 
-    def verify(self, entries: Sequence[Entry]) -> str:
-        """Check the chain, every answer against it, and all against the ledger's entries; return the chain's head."""
+    def verify(self, ledger: Ledger) -> str:
+        """Check the chain, every answer against it, and all against the ledger; return the head of what was checked.
+
+        The service may go on meanwhile. A charge is in the ledger before it is here, and what it quotes is here before
+        it is in the ledger: so what is here is looked for in the ledger as it is read afterwards, and what the ledger
+        quotes is looked for here if it was there before.
+        """
+        before = ledger.entries()
+        requests, events, issued = self._snapshot()
+        after = ledger.entries()
+        problem = chain_fault(events, issued)
+        if not problem and after[: len(before)] != before:
+            problem = "the ledger lost entries while it was read"
+        if problem := problem or _contents_fault(requests, events, before, after):
+            raise LedgerError(f"{self.path} cannot be trusted: {problem}.")
+        return events[-1].hash if events else GENESIS
+
+    def _snapshot(self) -> tuple[list[Request], list[Event], int]:
+        """Return all requests, the whole chain and the last number that it ever gave, as of one moment."""
         self._connection.execute("BEGIN")
         try:
-            problem = self._fault(entries)
+            issued = (self._one("SELECT seq FROM sqlite_sequence WHERE name = 'audit'") or (0,))[0]
+            return self._find("1"), self.events(), issued
         finally:
             self._connection.execute("ROLLBACK")
-        if problem:
-            raise LedgerError(f"{self.path} cannot be trusted: {problem}.")
-        return self.head()
-
-    def _fault(self, entries: Sequence[Entry]) -> str | None:
-        events = self.events()
-        issued = (self._one("SELECT seq FROM sqlite_sequence WHERE name = 'audit'") or (0,))[0]
-        if problem := chain_fault(events, issued):
-            return problem
-        return _contents_fault(self._find("1"), events, entries)
 
     def _follow(self, request: Request, decision: str) -> None:
         answer = "" if request.answer is None else _sha(request.answer)
@@ -396,16 +404,16 @@ class Store:
                 raise
 
 
-def verify_beside(ledger: Path, entries: Sequence[Entry]) -> str | None:
+def verify_beside(ledger: Ledger) -> str | None:
     """Check the service's file of a ledger, if there is one, and return the head of its chain."""
-    path = beside(ledger)
+    entries, path = ledger.entries(), beside(ledger.path)
     if not path.is_file():
         orphan = next((entry.seq for entry in entries if (entry.key or "").startswith(KEY_PREFIX)), None)
         if orphan is not None:
             raise LedgerError(f"the ledger's entry {orphan} is of a service, but there is no {path}.")
         return None
     with closing(Store(path)) as store:
-        return store.verify(entries)
+        return store.verify(ledger)
 
 
 def event_digest(content: Sequence[Any]) -> str:
@@ -425,10 +433,12 @@ def chain_fault(events: Sequence[Event], issued: int) -> str | None:
     return None if issued == len(events) else "rows were deleted from the end of its chain"
 
 
-def _contents_fault(requests: Sequence[Request], events: Sequence[Event], entries: Sequence[Entry]) -> str | None:
-    """Say where requests, chain and ledger contradict each other."""
+def _contents_fault(
+    requests: Sequence[Request], events: Sequence[Event], before: Sequence[Entry], after: Sequence[Entry]
+) -> str | None:
+    """Say where requests and chain contradict each other, or the ledger as it was read before and after them."""
     last = {event.request: event for event in events if event.request}
-    paid = {entry.hash: entry for entry in entries}
+    paid = {entry.hash: entry for entry in after}
     known = {request.id: request for request in requests}
     if missing := sorted(last.keys() ^ known.keys()):
         return f"request {missing[0]} is in its chain or among its requests, but not in both"
@@ -440,7 +450,7 @@ def _contents_fault(requests: Sequence[Request], events: Sequence[Event], entrie
         if request.paid and (request.paid not in paid or paid[request.paid].terms != request.price):
             return f"request {request.id} was charged, but the ledger has no such entry"
     heads = {GENESIS, *(event.hash for event in events)}
-    for entry in entries:
+    for entry in before:
         if (entry.key or "").startswith(KEY_PREFIX):
             # (The charge of a request that was interrupted there is in the ledger, and not yet here.)
             if str(entry.key).split(":")[1] not in known:
