@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import threading
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -470,6 +471,48 @@ def test_what_is_written_while_the_chains_are_read_is_no_fault(house, browser, m
         assert result.exit_code == 0, result.output
     assert len(answered) >= 3
     assert set(answered) == {"published"}
+
+
+def test_nothing_is_approved_by_a_service_that_has_stopped(house, browser):
+    waiting = house.plan()
+    page = seen(browser, f"/requests/{waiting.id}")
+    house.desk.stopped.set()
+    page = send(browser, page, f"/requests/{waiting.id}/approve")
+    assert "Nothing was changed: the service has stopped." in page.text
+    assert house.state(waiting) == "waiting"
+    headers = {"Authorization": f"Bearer {house.site.secrets['admin']}"}
+    assert browser.post(f"/v1/requests/{waiting.id}/approve", headers=headers).status_code == 503
+    assert house.state(waiting) == "waiting"
+
+
+def test_what_is_approved_while_the_service_stops_is_said_to_be_approved(house, browser, monkeypatch):
+    """It is on the disk then, and goes on at the next start."""
+    waiting, moved = house.plan(), Store.move
+
+    def move(store, *arguments, **facts):
+        house.desk.stopped.set()
+        return moved(store, *arguments, **facts)
+
+    monkeypatch.setattr(Store, "move", move)
+    page = send(browser, seen(browser, f"/requests/{waiting.id}"), f"/requests/{waiting.id}/approve")
+    assert "Approved." in page.text
+    assert house.state(waiting) == "approved"
+
+
+def test_metrics_read_the_ledger_outside_the_event_loop(house, browser, monkeypatch):
+    house.plan()
+    read, threads = es.Ledger.book, []
+
+    def book(ledger, name):
+        threads.append(threading.current_thread().name)
+        return read(ledger, name)
+
+    monkeypatch.setattr(es.Ledger, "book", book)
+    text = browser.get("/metrics").text
+    assert threads
+    assert all(name.startswith("store") for name in threads)
+    assert 'epsteps_requests{state="waiting"} 1' in text
+    assert 'epsteps_requests{state="refused"} 0' in text
 
 
 def test_history_goes_back_to_the_first_request(house, browser):

@@ -1,6 +1,7 @@
 """Two parties over a wire: what an analyst gets is what a local run gives, bit for bit with the same draws."""
 
 import json
+import re
 import shutil
 import socket
 import sqlite3
@@ -200,7 +201,12 @@ def test_mock_records_follow_from_the_schema_alone(people, problem):
 def test_the_pages_of_a_service(site):
     assert site.http.get(f"{site.url}/healthz").json() == {"status": "ok"}
     assert site.http.get(f"{site.url}/readyz").status_code == 200
-    assert site.http.get(f"{site.url}/docs").status_code == 200
+    page = site.http.get(f"{site.url}/docs")
+    assert page.headers["content-security-policy"].startswith("default-src 'none'")
+    assert "<code>POST /v1/sessions/{id}/gradients</code>" in page.text
+    # Nothing of it comes from another machine, or runs.
+    assert not re.search(r"//|<script|<link|<img|src=", page.text)
+    assert site.http.get(f"{site.url}/redoc").status_code == 404
     paths = site.http.get(f"{site.url}/openapi.json").json()["paths"]
     assert "/v1/sessions/{id}/gradients" in paths
     metrics = site.http.get(f"{site.admin_url}/metrics").text

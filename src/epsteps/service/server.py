@@ -27,7 +27,7 @@ from starlette.responses import Response
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from epsteps.ledger import Ledger, databases
-from epsteps.service import wire
+from epsteps.service import interface, wire
 from epsteps.service.holder import Setup, require_filter, setup_text
 from epsteps.service.policy import Policy, tally
 from epsteps.service.store import Request, Store, beside
@@ -153,10 +153,14 @@ class Desk:
                 if told["id"] in self._changed:
                     self._changed[told["id"]].set()
 
-    async def tell(self, id: str) -> None:
-        """Let the process know of a request; if it is not there, it finds it when it begins."""
+    def require_running(self) -> None:
+        """Refuse what a service that has stopped cannot do any more."""
         if self.stopped.is_set():
             raise Refusal(503, "stopped", "the service has stopped.")
+
+    async def tell(self, id: str) -> None:
+        """Let the process know of a request; if it is not there, it finds it when it begins."""
+        self.require_running()
         self._changed.setdefault(id, asyncio.Event())  # what the process tells from now on is heard
         process = self._process
         if self.ready.is_set() and process is not None and process.stdin is not None:
@@ -487,12 +491,17 @@ def public_app(desk: Desk) -> FastAPI:
         await desk.stop()
 
     about = "A data holder answers analysts with differential privacy. See docs/two-parties.md of epsteps."
-    app = FastAPI(title="epsteps", description=about, version="1", lifespan=life)
+    app = FastAPI(title="epsteps", description=about, version="1", lifespan=life, docs_url=None, redoc_url=None)
     guarded(app, desk.counts, "public")
     analysts = Analysts(desk)
     for method, path, name, members in _ROUTES:
         extra = _body(*members) if members else None
         app.add_api_route(path, getattr(analysts, name), methods=[method], openapi_extra=extra)
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return Response(interface.page(app.openapi()), headers=interface.HEADERS, media_type="text/html")
+
     return app
 
 

@@ -306,6 +306,11 @@ class Store:
         line = f"SELECT {columns} FROM requests WHERE {' AND '.join(where)} ORDER BY number DESC LIMIT {int(latest)}"
         return [Request._make(row) for row in self._connection.execute(line, values)]
 
+    def states(self) -> dict[str, int]:
+        """Return how many plans and sessions are in each state."""
+        line = "SELECT state, count(*) FROM requests WHERE kind IN ('plan', 'session') GROUP BY state"
+        return dict.fromkeys(STATES, 0) | dict(self._connection.execute(line).fetchall())
+
     def analysts(self) -> list[str]:
         """Return who ever asked, in the order of names."""
         return [name for (name,) in self._connection.execute("SELECT DISTINCT analyst FROM requests ORDER BY analyst")]
