@@ -5,6 +5,7 @@ import json
 import os
 import socket
 import sys
+import threading
 import time
 
 import httpx
@@ -17,8 +18,9 @@ import epsteps as es
 from epsteps.cli import app
 from epsteps.service import tokens, wire
 from epsteps.service.client import connect
-from epsteps.service.holder import Setup, Worker
-from epsteps.service.server import require_safe
+from epsteps.service.holder import Setup, Worker, setup_text
+from epsteps.service.policy import read_tables
+from epsteps.service.server import Desk, require_safe
 from epsteps.service.tokens import Token
 
 POLICY = {
@@ -328,6 +330,20 @@ def test_numerical_composition_is_not_served(tmp_path):
         holder_of(tmp_path, es.Approximate(1.0, 1e-6), composition="numerical")
 
 
+def test_whoever_decides_has_the_policy_with_which_the_service_began(tmp_path):
+    """An edited file takes effect at the next start, not where one of two processes is begun anew."""
+    site = make_site(tmp_path, es.Pure(1.0), policy=POLICY)
+    desk = Desk(site.setup, site.tokens)
+    (site.folder / "policy.toml").write_text("[allowances]\nalice = 0.1\n")
+    worker = Worker(Setup(**json.loads(setup_text(desk.setup))), lambda _: None)
+    assert worker.holder.policy == desk.policy
+    assert worker.holder.policy.allowances == POLICY["allowances"]
+    worker.holder.store.close(), worker._lock.close()
+    (site.folder / "policy.toml").write_text("[limits]\nbody = 'much'\n")
+    with pytest.raises(ValueError, match=r"policy\.toml"):
+        read_tables(site.folder / "policy.toml")
+
+
 def test_another_file_is_not_served_under_the_same_name(tmp_path):
     site = make_site(tmp_path, es.Pure(1.0))
     worker = Worker(site.setup, lambda _: None)
@@ -470,6 +486,31 @@ def test_tokens_are_made_listed_and_revoked_on_the_command_line(tmp_path):
     assert CliRunner().invoke(app, ["tokens", "revoke", path, "nothing"]).exit_code == 2
     assert CliRunner().invoke(app, ["tokens", "revoke", path, token.id]).exit_code == 0
     assert tokens.read(tmp_path / "tokens.toml") == ()
+
+
+@pytest.mark.parametrize("change", ["make", "revoke"])
+def test_tokens_that_are_changed_by_two_at_once_are_neither_lost_nor_brought_back(tmp_path, monkeypatch, change):
+    path = tmp_path / "tokens.toml"
+    _, old = tokens.make(path, "alice", ["read"], 1)
+    read, others = tokens.read, []
+
+    def other():
+        tokens.make(path, "bob", ["read"], 1) if change == "make" else tokens.revoke(path, old.id)
+
+    def reading(path):
+        """Let somebody else change the file after it was read, and before it is written."""
+        known = read(path)
+        if not others:
+            others.append(threading.Thread(target=other))
+            others[0].start()
+            others[0].join(0.3)
+        return known
+
+    monkeypatch.setattr(tokens, "read", reading)
+    tokens.make(path, "carol", ["read"], 1)
+    others[0].join()
+    expected = ["alice", "carol", "bob"] if change == "make" else ["carol"]
+    assert [token.analyst for token in read(path)] == expected
 
 
 def test_the_command_says_what_is_missing():

@@ -20,7 +20,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,7 @@ _PUBLIC_FAULTS = (ValueError, TypeError, KeyError, ArithmeticError, MemoryError,
 class Setup:
     """What is served: the table, what is declared of it, its ledger, and the clock.
 
+    ``policy`` are the tables of the policy's file as they were when the service began: whoever decides has the same.
     ``tick`` is the time after which an answer leaves, in seconds; 0 is without a clock, None lets the process measure
     it on synthetic records. ``seed`` makes answers repeatable and NOT private: it is for tests.
     """
@@ -74,7 +75,7 @@ class Setup:
     schema: str
     ledger: str
     dataset: str
-    policy: str | None = None
+    policy: dict[str, Any] = field(default_factory=dict)
     delimiter: str = ","
     tick: float | None = None
     job_tick: float | None = None
@@ -531,7 +532,7 @@ class Worker:
         if tick is None:
             tick = calibrated(schema, n, store.path.parent)
         job_tick = (max(1.0, 20 * tick) if tick else 0.0) if setup.job_tick is None else setup.job_tick
-        policy = Policy.read(None if setup.policy is None else Path(setup.policy))
+        policy = Policy.from_dict(setup.policy)
         self.holder = Holder(store, ledger, setup.dataset, schema, table, policy, seed=setup.seed, job_tick=job_tick)
         self.holder.on_step = self._between
         self.ready = {"ready": True, "n": n, "tick": tick, "job_tick": job_tick}
@@ -584,18 +585,12 @@ class Worker:
 
 def only_one(path: Path) -> sqlite3.Connection:
     """Become the only process that answers for a ledger, as long as the connection lives."""
-    lock = path.with_name(f"{path.name}.lock")
-    databases.create_private(lock)
-    connection = databases.connect(lock, "mode=rw", timeout=20.0)
-    try:
-        connection.execute("BEGIN EXCLUSIVE")
-    except sqlite3.OperationalError:
-        raise OSError(f"another service uses the ledger beside {path}. Stop it first.") from None
-    return connection
+    refusal = f"another service uses the ledger beside {path}. Stop it first."
+    return databases.exclusive(path.with_name(f"{path.name}.lock"), refusal)
 
 
 def main() -> None:
-    """Run the process; its argument is the setup as JSON."""
+    """Run the process; the first line that it is sent is the setup as JSON: lists of processes do not show it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends this process
     told = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # nothing else is printed where ids are told
@@ -605,7 +600,7 @@ def main() -> None:
             told.write(json.dumps(content) + "\n")
 
     try:
-        worker = Worker(Setup(**json.loads(sys.argv[1])), say)
+        worker = Worker(Setup(**json.loads(sys.stdin.readline())), say)
     except (OSError, ValueError, TypeError, ImportError) as error:
         say({"stop": " ".join(str(error).split())})
         sys.exit(1)
@@ -613,8 +608,8 @@ def main() -> None:
 
 
 def setup_text(setup: Setup) -> str:
-    """Return a setup as the process takes it."""
-    return json.dumps(asdict(setup))
+    """Return a setup as the line that the process takes."""
+    return json.dumps(asdict(setup)) + "\n"
 
 
 if __name__ == "__main__":

@@ -76,16 +76,6 @@ class Policy:
     allowances: dict[str, float] = field(default_factory=dict)
 
     @staticmethod
-    def read(path: Path | None) -> "Policy":
-        """Return the policy of a file, or the one that leaves everything to a person."""
-        if path is None:
-            return Policy()
-        try:
-            return Policy.from_dict(tomllib.loads(path.read_text(encoding="utf-8")))
-        except (tomllib.TOMLDecodeError, TypeError, ValueError) as error:
-            raise ValueError(f"{path}: {error}") from None
-
-    @staticmethod
     def from_dict(content: dict[str, Any]) -> "Policy":
         """Return the policy that a file's tables say."""
         kinds = {"plans": Plans, "sessions": Sessions, "allowed": Allowed, "limits": Limits}
@@ -129,6 +119,16 @@ class Policy:
     @staticmethod
     def _within(terms: Terms, amount: float, prices: list[Price]) -> bool:
         return amount > 0 and tally(with_amount(terms.budget, amount), terms, prices).fits
+
+
+def read_tables(path: Path) -> dict[str, Any]:
+    """Return the tables of a policy's file: they are read once, for every process of a service."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        Policy.from_dict(content)
+    except (tomllib.TOMLDecodeError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from None
+    return content
 
 
 def with_amount(budget: Budget, amount: float) -> Budget:

@@ -66,7 +66,7 @@ class Desk:
 
     def __init__(self, setup: Setup, tokens: Path) -> None:
         self.setup, self.tokens = setup, Tokens(tokens)
-        self.policy = Policy.read(None if setup.policy is None else Path(setup.policy))
+        self.policy = Policy.from_dict(setup.policy)
         self.schema, self.ledger = Schema.read(setup.schema), Ledger(setup.ledger)
         self.terms = require_filter(self.ledger, setup.dataset)
         self.counts = Counts()
@@ -116,10 +116,11 @@ class Desk:
 
     async def _watch(self) -> None:
         while not self.stopped.is_set():
-            arguments = (sys.executable, "-m", "epsteps.service.holder", setup_text(self.setup))
-            pipe = asyncio.subprocess.PIPE
+            arguments, pipe = (sys.executable, "-m", "epsteps.service.holder"), asyncio.subprocess.PIPE
             self._process = await asyncio.create_subprocess_exec(*arguments, stdin=pipe, stdout=pipe)
             try:
+                assert self._process.stdin is not None
+                self._process.stdin.write(setup_text(self.setup).encode("ascii"))
                 await self._listen(self._process)
             finally:
                 self.ready.clear()
