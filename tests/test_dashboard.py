@@ -1,5 +1,6 @@
 """The holder's pages: whole without scripts, escaped, with forms that nobody else can send."""
 
+import asyncio
 import hashlib
 import re
 import threading
@@ -394,6 +395,37 @@ def test_tokens_are_made_shown_once_and_revoked(house, browser):
     page = send(browser, seen(browser, "/tokens"), f"/tokens/{token.id}/revoke")
     assert f"Revoked token {token.id} of carol." in page.text
     assert token.id not in [each.id for each in tokens.read(house.site.tokens)]
+
+
+def test_tokens_that_were_made_and_revoked_are_rows_of_the_chain(house, browser):
+    """Those of other programs are, too, when the service next looks: before what is asked with them."""
+
+    def rows():
+        return [(event.analyst, event.decision) for event in house.holder.store.events() if event.what == "token"]
+
+    first = tokens.read(house.site.tokens)
+    page = send(browser, seen(browser, "/tokens"), "/tokens", analyst="carol", scope=["read", "plan"], days="7")
+    secret = page.all("input", id="secret")[0]["value"]
+    carol = house.desk.tokens.of(f"Bearer {secret}")
+    send(browser, seen(browser, "/tokens"), f"/tokens/{carol.id}/revoke")
+    assert [name for name, _ in rows()[: len(first)]] == [token.analyst for token in first]
+    assert all(" made by the file of tokens: " in decision for _, decision in rows()[: len(first)])
+    assert rows()[len(first) :] == [
+        ("carol", f"{carol.id} made by holder: read, plan until {carol.expires}"),
+        ("carol", f"{carol.id} revoked by holder"),
+    ]
+    # Another program changes the file; the desk that starts next, with no memory of its own, says so once.
+    _, dave = tokens.make(house.site.tokens, "dave", ["read"], 1)
+    before = len(rows())
+    for _ in range(2):
+        asyncio.run(Desk(house.site.setup, house.site.tokens).note_tokens())
+    assert rows()[before:] == [("dave", f"{dave.id} made by the file of tokens: read until {dave.expires}")]
+    text = house.site.tokens.read_text()
+    house.site.tokens.write_text(text.replace(f"{dave.expires:%Y}-", "2099-"))
+    asyncio.run(Desk(house.site.setup, house.site.tokens).note_tokens())
+    assert (f"{dave.id} changed by the file of tokens: read until 2099-") in rows()[-1][1]
+    assert not any(secret in str(event) or carol.sha256 in str(event) for event in house.holder.store.events())
+    house.holder.store.verify(house.holder.ledger)
 
 
 @pytest.mark.parametrize(

@@ -320,7 +320,8 @@ class Pages:
             return token_file.make(self._desk.tokens.path, asked.field("analyst"), asked.form.get("scope", []), days)
 
         try:
-            asked.sitting.secret, token = await self.reading(make)
+            changed = await self._desk.change_tokens(asked.token.analyst, lambda: self.reading(make))
+            asked.sitting.secret, token = changed
             asked.sitting.said = f"Made token {token.id} for {token.analyst}."
         except (ValueError, OSError) as error:
             asked.sitting.said = f"No token was made: {error}"
@@ -329,7 +330,9 @@ class Pages:
     async def _revoke(self, asked: Asked) -> Response:
         id = asked.http.path_params["id"]
         try:
-            gone = await self.reading(lambda _: token_file.revoke(self._desk.tokens.path, id))
+            gone = await self._desk.change_tokens(
+                asked.token.analyst, lambda: self.reading(lambda _: token_file.revoke(self._desk.tokens.path, id))
+            )
             asked.sitting.said = f"Revoked token {gone.id} of {gone.analyst}."
         except (ValueError, OSError) as error:
             asked.sitting.said = f"No token was revoked: {error}"

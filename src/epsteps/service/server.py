@@ -83,6 +83,28 @@ class Desk:
         self._changed: dict[str, asyncio.Event] = {}
         self._busy: dict[str, str] = {}
         self._buckets: dict[str, tuple[float, float]] = {}
+        # Held while tokens are changed and that is written down, so that the row says who it was.
+        self._changing_tokens = asyncio.Lock()
+        self._noted: tuple[Token, ...] | None = None
+
+    async def note_tokens(self) -> None:
+        """Write down in the chain what others changed in the file of tokens since this was last done."""
+        async with self._changing_tokens:
+            await self._note_tokens("the file of tokens")
+
+    async def change_tokens(self, by: str, change: Callable[[], Awaitable[T]]) -> T:
+        """Return what a change of the file of tokens gives, and write down in the chain who made it."""
+        async with self._changing_tokens:
+            await self._note_tokens("the file of tokens")
+            changed = await change()
+            await self._note_tokens(by)
+        return changed
+
+    async def _note_tokens(self, by: str) -> None:
+        listed = self.tokens.listed()
+        if listed is not self._noted:
+            await self.stored(lambda store: store.note_tokens(listed, by))
+            self._noted = listed
 
     async def stored(self, action: Callable[[Store], T]) -> T:
         """Return what an action on the store gives: in the one thread that has it open, not in the event loop."""
@@ -146,6 +168,8 @@ class Desk:
                 self.stopped.set()
             elif "ready" in told:
                 self.n, self.tick, self.job_tick = told["n"], told["tick"], told["job_tick"]
+                with suppress(OSError, ValueError):  # a file that cannot be read lets nobody in
+                    await self.note_tokens()
                 self.ready.set()
                 self._failures = 0
                 for request in await self.stored(unfinished):
@@ -415,6 +439,7 @@ class Analysts:
     async def _ask(self, http: Http, token: Token, kind: str, session: str | None = None) -> Request:
         """Take a request in, or find it by its key, and let the process know; refuse when too many wait."""
         desk = self._desk
+        await desk.note_tokens()  # the row of a token comes before those of what was asked with it
         body = await whole_body(http, desk)
         key = http.headers.get(KEY_HEADER, "")
         mark = wire.digest(kind.encode(), http.url.path.encode(), body)

@@ -22,6 +22,7 @@ from epsteps.ledger import Ledger, databases
 from epsteps.ledger.chain import GENESIS, Entry, LedgerError, dump_cost, load_cost
 from epsteps.plans.requests import Draw
 from epsteps.running.checkpoint import array_bytes, bytes_array
+from epsteps.service.tokens import Token
 from epsteps.service.wire import Refusal
 
 # What becomes of a request. One that has arrived waits to be certified; who asks is told that it waits.
@@ -212,6 +213,31 @@ class Store:
         """Write down that something was refused that never became a request."""
         with self._writing():
             self._append("", analyst, kind, digest, f"refused: {refusal.kind}", "", _sha(refusal.body))
+
+    def note_tokens(self, listed: Sequence[Token], by: str) -> None:
+        """Write down which tokens were made, changed and revoked since this was last done: never a token itself."""
+        now = {token.id: (token.analyst, f"{', '.join(token.scopes)} until {token.expires}") for token in listed}
+        with self._writing():
+            known = self._noted_tokens()
+            for id, (analyst, facts) in now.items():
+                if known.get(id) != (analyst, facts):
+                    decision = f"{id} {'changed' if id in known else 'made'} by {by}: {facts}"
+                    self._append("", analyst, "token", "", decision, "", "")
+            for id in sorted(known.keys() - now.keys()):
+                self._append("", known[id][0], "token", "", f"{id} revoked by {by}", "", "")
+
+    def _noted_tokens(self) -> dict[str, tuple[str, str]]:
+        """Return the tokens that there are by the chain's rows: whose, and what was said of them."""
+        known: dict[str, tuple[str, str]] = {}
+        line = "SELECT analyst, decision FROM audit WHERE what = 'token' ORDER BY seq"
+        for analyst, decision in self._connection.execute(line):
+            done, _, facts = decision.partition(": ")
+            id = done.split()[0]
+            if facts:
+                known[id] = (analyst, facts)
+            else:
+                known.pop(id, None)
+        return known
 
     def move(
         self,
