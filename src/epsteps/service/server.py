@@ -365,12 +365,14 @@ class Analysts:
         return self._counted("plan", _decision(request))
 
     async def post_session(self, name: str, http: Http) -> Response:
-        """Take a wish for a session in, and return what was decided about it, or that a person will."""
+        """Take a wish for a session in, and return what was decided about it, or that a person will: on the clock."""
+        arrived = time.monotonic()
         token = self._token(http, "session")
         self._require_dataset(name)
         request = await self._ask(http, token, "session")
         if request.state == "arrived":
             request = await self._desk.settled(request.id, _DECIDED, _LONGEST_WAIT)
+        await self._desk.on_the_clock(arrived)
         return self._counted("session", _decision(request))
 
     async def post_gradient(self, id: str, http: Http) -> Response:
