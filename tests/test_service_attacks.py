@@ -11,7 +11,7 @@ import time
 import httpx
 import numpy as np
 import pytest
-from service_kit import holder_of, make_site, serving, table
+from service_kit import OPEN, holder_of, make_site, schema, serving, table
 from typer.testing import CliRunner
 
 import epsteps as es
@@ -21,7 +21,9 @@ from epsteps.service.client import connect
 from epsteps.service.holder import Setup, Worker, setup_text
 from epsteps.service.policy import read_tables
 from epsteps.service.server import Desk, require_safe
+from epsteps.service.store import Store, beside
 from epsteps.service.tokens import Token
+from epsteps.tables.model import problem_of as model_problem
 
 POLICY = {
     "plans": {"per_plan": 1.0, "per_analyst": 3.0, "per_day": 5.0},
@@ -285,6 +287,91 @@ def test_oversized_requests_are_refused(site, session):
     headers = {"Authorization": f"Bearer {site.secrets['alice']}", "Idempotency-Key": "large"}
     reply = site.http.post(f"{site.url}/v1/sessions/{session.id}/gradients", content=parts(), headers=headers)
     assert kind_of(reply) == "too-large"
+
+
+def test_a_request_for_a_gradient_is_no_longer_than_its_point_needs(site, session, problem):
+    """What is too long for it may still be short enough for a plan."""
+    path, point = f"/v1/sessions/{session.id}/gradients", wire.point_text(np.zeros(problem.dimension))
+    reply = post(site, path, json.dumps({"x": point, "cost": 0.1}).encode() + b" " * 20_000)
+    assert (reply.status_code, kind_of(reply)) == (413, "too-large")
+    assert reply.json()["most"] < 10_000
+    reply = post(site, "/v1/datasets/people/plans", b"{" + b" " * 20_000)
+    assert kind_of(reply) == "not-json"
+
+
+def test_bodies_of_what_was_refused_are_not_kept(site, session):
+    with Store(beside(site.ledger.path)) as store:
+        assert post(site, "/v1/datasets/people/plans", b'{"plan": 3}' + b" " * 40_000, key="dropped").status_code == 422
+        (refused,) = [each for each in store.requests(states=("refused",)) if each.key == "dropped"]
+        assert refused.body == b""
+        digest = wire.digest(b"plan", b"/v1/datasets/people/plans", b'{"plan": 3}' + b" " * 40_000)
+        assert {event.digest for event in store.events_of([refused.id])} == {refused.digest} == {digest}
+        # The same request gets the same bytes again, and another one with its key is refused, as ever.
+        again = post(site, "/v1/datasets/people/plans", b'{"plan": 3}' + b" " * 40_000, key="dropped")
+        assert again.content == refused.answer
+        assert kind_of(post(site, "/v1/datasets/people/plans", b'{"plan": 3}', key="dropped")) == "key-reused"
+    site.verify()
+
+
+def test_what_an_analyst_may_have_stored_is_bounded(tmp_path):
+    """Whatever is sent, and refused or not; what was stored is still answered, and others have room of their own."""
+    most = 120_000
+    holder = holder_of(tmp_path, es.Pure(5.0), policy=OPEN | {"limits": {"stored": most}})
+    store, problem = holder.store, problem_of(holder)
+    plan = wire.dumped({"plan": es.plan(problem, es.Pure(0.1), iterations=2).to_json(), "anyway": True})
+    first, _ = store.ask("eve", "first", "plan", "d", plan, most=most)
+    asked = holder.handle(first.id)
+    assert len(holder.handle(asked.id).answer) + len(plan) < asked.size == store.held("eve")
+    # A plan whose answer would be too long is refused before anything is charged, by public numbers.
+    long = wire.dumped({"plan": es.plan(problem, es.Pure(0.1), iterations=700).to_json(), "anyway": True})
+    assert len(long) < 100_000
+    refused = holder.handle(store.ask("eve", "long", "plan", "l", long, most=most)[0].id)
+    content = json.loads(refused.answer)
+    assert (refused.status, content["type"]) == (403, "urn:epsteps:problem:storage-exceeded")
+    assert content["asked"] > content["remaining"] > 0
+    with pytest.raises(wire.Refusal, match="bytes that an analyst may have stored"):
+        store.ask("eve", "large", "plan", "x", b" " * most, most=most)
+    taken = 0
+    with contextlib.suppress(wire.Refusal):
+        while taken < 100:  # what is refused takes some room, too, and so does a refusal at the door
+            holder.handle(store.ask("eve", f"small {taken}", "plan", "s", b"{" + b" " * 5000, most=most)[0].id)
+            store.note_refused("eve", "plan", "s", wire.FAILED, most)
+            taken += 1
+    assert 15 < taken < 50
+    rows = len(store.events())
+    for _ in range(100):
+        store.note_refused("eve", "plan", "s", wire.FAILED, most)
+    assert len(store.events()) < rows + 10
+    assert store.held("eve") <= most
+    assert store.ask("eve", "first", "plan", "d", plan, most=most)[0].answer == store.request(first.id).answer
+    assert store.ask("bob", "first", "plan", "d", plan, most=most)[1]
+    store.verify(holder.ledger)
+    store.close()
+
+
+def test_the_room_of_a_run_that_failed_is_not_given_back_before_its_time(tmp_path, monkeypatch):
+    from epsteps.running import taps
+
+    holder = holder_of(tmp_path, es.Pure(5.0), job_tick=50.0)
+    plan = es.plan(problem_of(holder), es.Pure(1.0), iterations=2).to_json()
+    body = wire.dumped({"plan": plan, "anyway": True})
+    posted = holder.handle(holder.store.ask("eve", "3", "plan", "", body)[0].id)
+    held = holder.store.held("eve")
+    monkeypatch.setattr(taps, "reading", lambda *_: 1 / 0)
+    assert holder.handle(posted.id).state == "refused"
+    assert holder.store.held("eve") == held
+    holder.store.close()
+
+
+@pytest.mark.parametrize("method", ["steps", "final", "objective", "statistics"])
+def test_the_size_of_what_a_plan_publishes_is_known_beforehand(method):
+    declared = schema() if method != "statistics" else es.Schema(schema().columns, "age")
+    problem = model_problem(declared, 500, 0.1)
+    options = {"steps": {"iterations": 40}, "final": {"release": "final"}}.get(method, {"method": method})
+    plan = es.plan(problem, es.Pure(20.0), **options)
+    rows = es.Rows(problem, declared.encode(table()), declared.encode_target(table()))
+    answer = wire.dumped(wire.run_to_dict(es.run(plan, rows, seed=0, anyway=True)))
+    assert len(answer) <= wire.run_size(plan) <= 20 * len(answer)
 
 
 def test_slow_requests_are_refused(site, session):

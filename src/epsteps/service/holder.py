@@ -240,7 +240,8 @@ class Holder:
         day = self.store.prices(since=time.time() - _DAY)
         approved = self.policy.approves(self.terms, price, self.store.prices(analyst=request.analyst), day)
         state, by = ("approved", "policy") if approved else ("waiting", "")
-        return self.store.move(request, state, by=by, page=str(plan), price=price)
+        size, most = wire.run_size(plan), self.policy.limits.stored
+        return self.store.move(request, state, by=by, page=str(plan), price=price, size=size, most=most)
 
     def _executed(self, request: Request, plan: Plan, view: View) -> Request:
         """Run a plan that was approved: as ``epsteps.run`` does, with this charge and a checkpoint of its own."""

@@ -105,7 +105,7 @@ class Overview:
         request = self._store.request(id)
         told = self._line(request) | {
             "page": request.page,
-            "asked": _asked(request.body, self._desk.schema),
+            "asked": _asked(request.body, self._desk.schema) if request.body else None,
             "reason": "",
         }
         told["events"] = self._store.events_of([id])

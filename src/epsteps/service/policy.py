@@ -52,13 +52,14 @@ class Limits:
 
     ``rate`` is in requests a second, ``body`` in bytes, ``slow`` in seconds until a request must have arrived,
     ``certify`` in seconds that the check of a plan may take; ``waiting`` is how many requests an analyst may have that
-    are not finished, ``queue`` how many there may be in all.
+    are not finished, ``queue`` how many there may be in all; ``stored`` how many bytes one may have stored, ever.
     """
 
     queue: int = 64
     waiting: int = 8
     rate: float = 100.0
     body: int = 2**24
+    stored: int = 2**30
     slow: float = 10.0
     certify: float = 30.0
     connections: int = 256

@@ -69,6 +69,7 @@ class Desk:
         self.policy = Policy.from_dict(setup.policy)
         self.schema, self.ledger = Schema.read(setup.schema), Ledger(setup.ledger)
         self.terms = require_filter(self.ledger, setup.dataset)
+        self.longest_gradient = min(self.policy.limits.body, longest_gradient(self.schema))
         self.counts = Counts()
         self.n, self.tick, self.job_tick = 0, 0.0, 0.0
         self.ready, self.stopped = asyncio.Event(), asyncio.Event()
@@ -252,9 +253,17 @@ class Desk:
             "spent": book.spent,
             "remaining": book.remaining,
             "allowance": {"budget": allowance.to_dict(), "spent": float(spent.spent)},
+            "stored": {"bytes": store.held(analyst), "most": self.policy.limits.stored},
             "tick": self.tick,
             "job_tick": self.job_tick,
         }
+
+
+def longest_gradient(schema: Schema) -> int:
+    """Return how many bytes a request for a gradient may have: a point of the largest dimension, and a few numbers."""
+    width = 1 + sum(column.width for column in schema.columns.values())
+    outputs = max(len(column.classes or ()) for column in schema.columns.values())
+    return 4096 + 16 * width * max(outputs, 1)  # base64 has 11 bytes for a number, and JSON may escape some of them
 
 
 def unfinished(store: Store) -> list[Request]:
@@ -308,11 +317,12 @@ def guarded(app: FastAPI, counts: Counts, name: str) -> None:
         return problem_reply(wire.FAILED)
 
 
-async def whole_body(request: Http, desk: Desk) -> bytes:
-    """Return the body of a request; refuse one that is too long, or that takes too long to arrive."""
+async def whole_body(request: Http, desk: Desk, kind: str = "") -> bytes:
+    """Return the body of a request; refuse one that is too long for its kind, or that takes too long to arrive."""
     limits = desk.policy.limits
-    too_long = Refusal(413, "too-large", f"a request may have {limits.body} bytes.", most=limits.body)
-    if int(request.headers.get("content-length") or 0) > limits.body:
+    most = desk.longest_gradient if kind == "gradient" else limits.body
+    too_long = Refusal(413, "too-large", f"such a request may have {most} bytes.", most=most)
+    if int(request.headers.get("content-length") or 0) > most:
         raise too_long
     parts, size = [], 0
     try:
@@ -320,7 +330,7 @@ async def whole_body(request: Http, desk: Desk) -> bytes:
             async for part in request.stream():
                 parts.append(part)
                 size += len(part)
-                if size > limits.body:
+                if size > most:
                     raise too_long
     except TimeoutError:
         raise Refusal(408, "too-slow", f"a request must arrive within {limits.slow:g} s.") from None
@@ -442,7 +452,7 @@ class Analysts:
         """Take a request in, or find it by its key, and let the process know; refuse when too many wait."""
         desk = self._desk
         await desk.note_tokens()  # the row of a token comes before those of what was asked with it
-        body = await whole_body(http, desk)
+        body, most = await whole_body(http, desk, kind), desk.policy.limits.stored
         key = http.headers.get(KEY_HEADER, "")
         mark = wire.digest(kind.encode(), http.url.path.encode(), body)
         try:
@@ -451,7 +461,7 @@ class Analysts:
             request = await desk.stored(lambda store: self._taken(store, token.analyst, key, kind, mark, body, session))
         except Refusal as refusal:
             why = refusal
-            await desk.stored(lambda store: store.note_refused(token.analyst, kind, mark, why))
+            await desk.stored(lambda store: store.note_refused(token.analyst, kind, mark, why, most))
             raise
         if not request.finished:
             await desk.tell(request.id)
@@ -464,12 +474,13 @@ class Analysts:
         if session is not None:
             require_own(store, session, analyst, ("session",))
         else:
-            queued = store.requests(states=("arrived", "waiting", "approved", "running"), kinds=("plan", "session"))
+            states = ("arrived", "waiting", "approved", "running")
+            queued = store.listed(states=states, kinds=("plan", "session"), latest=10_000)
             mine = [request for request in queued if request.analyst == analyst]
             full = len(queued) >= limits.queue or len(mine) >= limits.waiting
             if full and not any(request.key == key for request in mine):
                 raise Refusal(503, "queue-full", "too many requests wait: withdraw one, or come back later.")
-        return store.ask(analyst, key, kind, mark, body, session=session)[0]
+        return store.ask(analyst, key, kind, mark, body, session=session, most=limits.stored)[0]
 
 
 # The states of what was decided about, and those in which there is nothing more to wait for.

@@ -11,7 +11,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,6 +41,7 @@ _SCHEMA = (
     session TEXT,
     digest TEXT NOT NULL,
     body BLOB NOT NULL,
+    size INTEGER NOT NULL,
     time REAL NOT NULL,
     state TEXT NOT NULL,
     page TEXT NOT NULL,
@@ -55,6 +56,7 @@ _SCHEMA = (
 )""",
     "CREATE INDEX paid_by ON requests (analyst, paid)",
     "CREATE INDEX paid_in ON requests (session, paid)",
+    "CREATE TABLE held (analyst TEXT PRIMARY KEY, bytes INTEGER NOT NULL)",
     "CREATE TABLE draws (request TEXT NOT NULL, name TEXT NOT NULL, drawn BLOB NOT NULL)",
     """CREATE TABLE audit (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -78,6 +80,8 @@ _SETTINGS = (
     "PRAGMA trusted_schema = OFF",
 )
 _PATIENCE = 60.0
+# What a request takes on the disk besides its body, with its rows of the chain, in bytes; or what one row takes.
+_ROW, _EVENT_ROW = 4096, 1024
 
 
 class Event(NamedTuple):
@@ -100,7 +104,8 @@ class Request(NamedTuple):
     """A request as it is stored. ``key`` is the asker's own name for it, ``id`` the service's.
 
     ``page`` is what people are shown of a plan or session, ``price`` and ``paid`` what was charged and the hash of the
-    ledger's entry, and the answer is not to be shown before the time ``visible``.
+    ledger's entry, and the answer is not to be shown before the time ``visible``. ``size`` is what is counted for it of
+    what its analyst may have stored: public, as it is known before a record is read. A body goes when it is refused.
     """
 
     number: int
@@ -111,6 +116,7 @@ class Request(NamedTuple):
     session: str | None
     digest: str
     body: bytes
+    size: int
     time: float
     state: str
     page: str
@@ -185,11 +191,19 @@ class Store:
             return self._one("SELECT value FROM facts WHERE name = ?", name)[0]
 
     def ask(
-        self, analyst: str, key: str, kind: str, digest: str, body: bytes, *, session: str | None = None
+        self,
+        analyst: str,
+        key: str,
+        kind: str,
+        digest: str,
+        body: bytes,
+        *,
+        session: str | None = None,
+        most: int | None = None,
     ) -> tuple[Request, bool]:
         """Take a request in, or return the one that has this analyst's key already, and whether it is new.
 
-        A key that was used for another body is refused.
+        A key that was used for another body is refused; so is what does not fit ``most`` bytes for the analyst.
         """
         with self._writing():
             known = self._find("analyst = ? AND key = ?", analyst, key)
@@ -199,19 +213,33 @@ class Store:
                         409, "key-reused", "this Idempotency-Key was used for another request. Use a new one."
                     )
                 return known[0], False
-            row = (uuid4().hex, analyst, key, kind, session, digest, body, time.time())
-            self._connection.execute(
-                "INSERT INTO requests (id, analyst, key, kind, session, digest, body, time, state, page, attempts) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'arrived', '', 0)",
-                row,
-            )
+            size = _ROW + len(body) * (2 if kind == "gradient" else 1)  # whose answer is as long as what is asked
+            self._hold(analyst, size, most)
+            row = (uuid4().hex, analyst, key, kind, session, digest, body, size, time.time(), "arrived", "", 0)
+            names = "id, analyst, key, kind, session, digest, body, size, time, state, page, attempts"
+            self._connection.execute(f"INSERT INTO requests ({names}) VALUES ({_marks(row)})", row)
             request = self.request(row[0])
             self._follow(request, "arrived")
             return request, True
 
-    def note_refused(self, analyst: str, kind: str, digest: str, refusal: Refusal) -> None:
-        """Write down that something was refused that never became a request."""
-        with self._writing():
+    def held(self, analyst: str) -> int:
+        """Return how many bytes are counted for what an analyst has stored."""
+        return (self._one("SELECT bytes FROM held WHERE analyst = ?", analyst) or (0,))[0]
+
+    def _hold(self, analyst: str, size: int, most: int | None = None) -> None:
+        """Count bytes for an analyst, or refuse them."""
+        left = None if most is None else most - self.held(analyst)
+        if left is not None and size > left:
+            detail = f"it does not fit the {most} bytes that an analyst may have stored: ask the holder for more."
+            numbers = {"asked": size, "remaining": max(left, 0), "unit": "bytes"}
+            raise Refusal(403, "storage-exceeded", detail, **numbers)
+        line = "INSERT INTO held VALUES (?, ?) ON CONFLICT (analyst) DO UPDATE SET bytes = bytes + excluded.bytes"
+        self._connection.execute(line, (analyst, size))
+
+    def note_refused(self, analyst: str, kind: str, digest: str, refusal: Refusal, most: int | None = None) -> None:
+        """Write down that something was refused that never became a request, if the analyst has room for the row."""
+        with suppress(Refusal), self._writing():
+            self._hold(analyst, _EVENT_ROW, most)
             self._append("", analyst, kind, digest, f"refused: {refusal.kind}", "", _sha(refusal.body))
 
     def note_tokens(self, listed: Sequence[Token], by: str) -> None:
@@ -250,8 +278,14 @@ class Store:
         status: int | None = None,
         answer: bytes | None = None,
         visible: float | None = None,
+        size: int = 0,
+        most: int | None = None,
     ) -> Request:
         """Put a request into another state, with its answer if there is one: what was drawn for it is then removed.
+
+        ``size`` are bytes that its answer will take, counted for its analyst as far as ``most`` allows. Of what is
+        refused, or a plan that is withdrawn, the body goes: its digest stays, in the chain. Its bytes are given back
+        if it did not run: what becomes of a run is not to be seen before its time.
 
         Nothing moves that is finished, nothing goes back, and what runs is not withdrawn: the request is returned as it
         then is.
@@ -264,6 +298,12 @@ class Store:
             changes: dict[str, Any] = {"state": state, "attempts": now.attempts + (state == "running")}
             changes |= {} if page is None else {"page": page}
             changes |= {} if price is None else {"price": dump_cost(price)}
+            if state == "refused" or (state == "withdrawn" and now.kind == "plan"):
+                changes["body"] = b""
+                size = _ROW - now.size if now.paid is None and now.state != "running" else 0
+            if size:
+                self._hold(now.analyst, size, most)
+                changes["size"] = now.size + size
             if state in FINISHED:
                 changes |= {"status": status, "answer": answer, "visible": visible or time.time()}
                 self._connection.execute("DELETE FROM draws WHERE request = ?", (request.id,))
