@@ -27,7 +27,7 @@ from starlette.responses import Response
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from epsteps.ledger import Ledger, databases
-from epsteps.service import interface, wire
+from epsteps.service import wire
 from epsteps.service.holder import Setup, require_filter, setup_text
 from epsteps.service.policy import Policy, tally
 from epsteps.service.store import Request, Store, beside
@@ -522,6 +522,7 @@ def require_own(store: Store, id: str, analyst: str, kinds: tuple[str, ...]) -> 
 
 def public_app(desk: Desk) -> FastAPI:
     """Return the app that analysts speak to; it starts and ends the process that computes."""
+    from epsteps.service.pages import html
 
     @asynccontextmanager
     async def life(_: Any):
@@ -539,7 +540,7 @@ def public_app(desk: Desk) -> FastAPI:
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> Response:
-        return Response(interface.page(app.openapi()), headers=interface.HEADERS, media_type="text/html")
+        return html("interface.html.jinja", 200, document=app.openapi())
 
     return app
 
