@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 import time
+from pathlib import Path
 
 import httpx
 import numpy as np
@@ -20,7 +21,7 @@ from epsteps.service import tokens, wire
 from epsteps.service.client import connect
 from epsteps.service.holder import Setup, Worker, setup_text
 from epsteps.service.policy import read_tables
-from epsteps.service.server import Desk, require_safe
+from epsteps.service.server import Analysts, Desk, require_safe
 from epsteps.service.store import Store, beside
 from epsteps.service.tokens import Token
 from epsteps.tables.model import problem_of as model_problem
@@ -347,6 +348,22 @@ def test_what_an_analyst_may_have_stored_is_bounded(tmp_path):
     assert store.ask("bob", "first", "plan", "d", plan, most=most)[1]
     store.verify(holder.ledger)
     store.close()
+
+
+def test_the_server_takes_in_what_fits_its_policy_and_answers_what_it_has(tmp_path):
+    site = make_site(tmp_path, es.Pure(1.0), policy={"limits": {"stored": 20_000, "queue": 1}})
+    desk = Desk(site.setup, site.tokens)
+    analysts, path = Analysts(desk), beside(Path(site.setup.ledger))
+    with Store(path) as store:
+        with pytest.raises(wire.Refusal, match="20000 bytes"):
+            analysts._taken(store, "eve", "1", "plan", "a", b" " * 20_000, None)
+        first = analysts._taken(store, "eve", "2", "plan", "a", b"{}", None)
+        with pytest.raises(wire.Refusal, match="too many requests wait"):
+            analysts._taken(store, "bob", "1", "plan", "a", b"{}", None)
+        published = store.move(first, "published", status=200, answer=b"[]")
+        assert analysts._taken(store, "bob", "1", "plan", "b", b"{}", None).state == "arrived"
+        assert analysts._taken(store, "eve", "2", "plan", "a", b"{}", None) == published  # though the queue is full
+        assert desk._facts(store, "eve")["stored"] == {"bytes": first.size, "most": 20_000}
 
 
 def test_the_room_of_a_run_that_failed_is_not_given_back_before_its_time(tmp_path, monkeypatch):

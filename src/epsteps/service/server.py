@@ -473,12 +473,10 @@ class Analysts:
         limits = self._desk.policy.limits
         if session is not None:
             require_own(store, session, analyst, ("session",))
-        else:
+        elif store.find(analyst, key) is None:  # what is known already takes no place
             states = ("arrived", "waiting", "approved", "running")
-            queued = store.listed(states=states, kinds=("plan", "session"), latest=10_000)
-            mine = [request for request in queued if request.analyst == analyst]
-            full = len(queued) >= limits.queue or len(mine) >= limits.waiting
-            if full and not any(request.key == key for request in mine):
+            queued = store.listed(states=states, kinds=("plan", "session"), latest=limits.queue)
+            if len(queued) >= limits.queue or sum(each.analyst == analyst for each in queued) >= limits.waiting:
                 raise Refusal(503, "queue-full", "too many requests wait: withdraw one, or come back later.")
         return store.ask(analyst, key, kind, mark, body, session=session, most=limits.stored)[0]
 

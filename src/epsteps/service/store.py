@@ -206,13 +206,12 @@ class Store:
         A key that was used for another body is refused; so is what does not fit ``most`` bytes for the analyst.
         """
         with self._writing():
-            known = self._find("analyst = ? AND key = ?", analyst, key)
-            if known:
-                if known[0].digest != digest:
+            if (known := self.find(analyst, key)) is not None:
+                if known.digest != digest:
                     raise Refusal(
                         409, "key-reused", "this Idempotency-Key was used for another request. Use a new one."
                     )
-                return known[0], False
+                return known, False
             size = _ROW + len(body) * (2 if kind == "gradient" else 1)  # whose answer is as long as what is asked
             self._hold(analyst, size, most)
             row = (uuid4().hex, analyst, key, kind, session, digest, body, size, time.time(), "arrived", "", 0)
@@ -326,6 +325,10 @@ class Store:
         """Return what was drawn for a request that has no answer yet."""
         rows = self._connection.execute("SELECT name, drawn FROM draws WHERE request = ?", (request.id,)).fetchall()
         return {name: bytes_array(drawn) for name, drawn in rows} or None
+
+    def find(self, analyst: str, key: str) -> Request | None:
+        """Return the request that has this key of an analyst's, if there is one."""
+        return next(iter(self._find("analyst = ? AND key = ?", analyst, key)), None)
 
     def request(self, id: str) -> Request:
         """Return a request, or raise ``KeyError``."""
