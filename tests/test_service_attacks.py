@@ -293,24 +293,25 @@ def test_oversized_requests_are_refused(site, session):
 def test_a_request_for_a_gradient_is_no_longer_than_its_point_needs(site, session, problem):
     """What is too long for it may still be short enough for a plan."""
     path, point = f"/v1/sessions/{session.id}/gradients", wire.point_text(np.zeros(problem.dimension))
-    reply = post(site, path, json.dumps({"x": point, "cost": 0.1}).encode() + b" " * 20_000)
+    reply = post(site, path, json.dumps({"x": point, "cost": 0.1}).encode() + b" " * 20_000, "bob")
     assert (reply.status_code, kind_of(reply)) == (413, "too-large")
     assert reply.json()["most"] < 10_000
-    reply = post(site, "/v1/datasets/people/plans", b"{" + b" " * 20_000)
+    reply = post(site, "/v1/datasets/people/plans", b"{" + b" " * 20_000, "bob")
     assert kind_of(reply) == "not-json"
 
 
 def test_bodies_of_what_was_refused_are_not_kept(site, session):
     with Store(beside(site.ledger.path)) as store:
-        assert post(site, "/v1/datasets/people/plans", b'{"plan": 3}' + b" " * 40_000, key="dropped").status_code == 422
+        body = b'{"plan": 3}' + b" " * 40_000
+        assert post(site, "/v1/datasets/people/plans", body, "bob", "dropped").status_code == 422
         (refused,) = [each for each in store.requests(states=("refused",)) if each.key == "dropped"]
         assert refused.body == b""
-        digest = wire.digest(b"plan", b"/v1/datasets/people/plans", b'{"plan": 3}' + b" " * 40_000)
+        digest = wire.digest(b"plan", b"/v1/datasets/people/plans", body)
         assert {event.digest for event in store.events_of([refused.id])} == {refused.digest} == {digest}
         # The same request gets the same bytes again, and another one with its key is refused, as ever.
-        again = post(site, "/v1/datasets/people/plans", b'{"plan": 3}' + b" " * 40_000, key="dropped")
+        again = post(site, "/v1/datasets/people/plans", body, "bob", "dropped")
         assert again.content == refused.answer
-        assert kind_of(post(site, "/v1/datasets/people/plans", b'{"plan": 3}', key="dropped")) == "key-reused"
+        assert kind_of(post(site, "/v1/datasets/people/plans", b'{"plan": 3}', "bob", "dropped")) == "key-reused"
     site.verify()
 
 
