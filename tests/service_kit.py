@@ -20,7 +20,7 @@ import epsteps as es
 from epsteps.service import tokens
 from epsteps.service.client import connect
 from epsteps.service.holder import Holder, Setup
-from epsteps.service.policy import Policy
+from epsteps.service.policy import Policy, read_tables
 from epsteps.service.store import Store, beside, verify_beside
 
 SCHEMA = """\
@@ -107,7 +107,7 @@ class Site:
 
     def verify(self):
         self.ledger.verify()
-        return verify_beside(self.ledger.path, self.ledger.entries())
+        return verify_beside(self.ledger)
 
 
 def make_site(
@@ -137,7 +137,7 @@ def make_site(
         secrets[who], _ = tokens.make(folder / "tokens.toml", who, ["read", "plan", "session"], 1)
     secrets["admin"], _ = tokens.make(folder / "tokens.toml", "holder", ["admin"], 1)
     paths = [str(folder / name) for name in ("people.csv", "schema.toml", "budget.db")]
-    facts = {"policy": str(folder / "policy.toml"), "tick": 0.0, "seed": source_seed} | setup
+    facts = {"policy": read_tables(folder / "policy.toml"), "tick": 0.0, "seed": source_seed} | setup
     return Site(folder, Setup(*paths, "people", **facts), secrets, free_port(), free_port())
 
 

@@ -1,18 +1,23 @@
 """The holder's pages: whole without scripts, escaped, with forms that nobody else can send."""
 
+import asyncio
 import hashlib
 import re
+import threading
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
 from service_kit import holder_of, make_site
+from typer.testing import CliRunner
 
 import epsteps as es
+from epsteps.cli import app
 from epsteps.noise.bits import public_generator
 from epsteps.plans import notation
 from epsteps.service import overview, pages, tokens
+from epsteps.service.store import Store
 from epsteps.service.wire import dumped, point_text
 from epsteps.tables.model import problem_of
 
@@ -392,6 +397,37 @@ def test_tokens_are_made_shown_once_and_revoked(house, browser):
     assert token.id not in [each.id for each in tokens.read(house.site.tokens)]
 
 
+def test_tokens_that_were_made_and_revoked_are_rows_of_the_chain(house, browser):
+    """Those of other programs are, too, when the service next looks: before what is asked with them."""
+
+    def rows():
+        return [(event.analyst, event.decision) for event in house.holder.store.events() if event.what == "token"]
+
+    first = tokens.read(house.site.tokens)
+    page = send(browser, seen(browser, "/tokens"), "/tokens", analyst="carol", scope=["read", "plan"], days="7")
+    secret = page.all("input", id="secret")[0]["value"]
+    carol = house.desk.tokens.of(f"Bearer {secret}")
+    send(browser, seen(browser, "/tokens"), f"/tokens/{carol.id}/revoke")
+    assert [name for name, _ in rows()[: len(first)]] == [token.analyst for token in first]
+    assert all(" made by the file of tokens: " in decision for _, decision in rows()[: len(first)])
+    assert rows()[len(first) :] == [
+        ("carol", f"{carol.id} made by holder: read, plan until {carol.expires}"),
+        ("carol", f"{carol.id} revoked by holder"),
+    ]
+    # Another program changes the file; the desk that starts next, with no memory of its own, says so once.
+    _, dave = tokens.make(house.site.tokens, "dave", ["read"], 1)
+    before = len(rows())
+    for _ in range(2):
+        asyncio.run(Desk(house.site.setup, house.site.tokens).note_tokens())
+    assert rows()[before:] == [("dave", f"{dave.id} made by the file of tokens: read until {dave.expires}")]
+    text = house.site.tokens.read_text()
+    house.site.tokens.write_text(text.replace(f"{dave.expires:%Y}-", "2099-"))
+    asyncio.run(Desk(house.site.setup, house.site.tokens).note_tokens())
+    assert (f"{dave.id} changed by the file of tokens: read until 2099-") in rows()[-1][1]
+    assert not any(secret in str(event) or carol.sha256 in str(event) for event in house.holder.store.events())
+    house.holder.store.verify(house.holder.ledger)
+
+
 @pytest.mark.parametrize(
     "typed",
     [
@@ -435,24 +471,80 @@ def test_a_chain_that_was_changed_is_said_not_to_be_trusted(house, browser):
     assert "NOT TO BE TRUSTED" in page.text
 
 
-def test_what_is_written_while_the_chains_are_read_is_no_fault(house, browser, monkeypatch):
+@pytest.mark.parametrize("by", ["page", "command"])
+def test_what_is_written_while_the_chains_are_read_is_no_fault(house, browser, monkeypatch, by):
     session = house.session()
-    read, late = es.Ledger.entries, [session]
+    read, snapshot, answered = es.Ledger.entries, Store._snapshot, []
+
+    def answer():
+        mine, house.holder = house.holder, holder_of(house.site.folder, es.Pure(4.0), policy=POLICY)
+        answered.append(house.gradient(session, 0.01).state)
+        house.holder.store.close()
+        house.holder = mine
 
     def entries(ledger):
-        """Answer a request between the reading of the ledger and that of the chain."""
+        """Answer a request after each reading of the ledger, and after that of the chain."""
         found = read(ledger)
-        if late:
-            mine, house.holder = house.holder, holder_of(house.site.folder, es.Pure(4.0), policy=POLICY)
-            assert house.gradient(late.pop()).state == "published"
-            house.holder.store.close()
-            house.holder = mine
+        answer()
+        return found
+
+    def taken(store):
+        found = snapshot(store)
+        answer()
         return found
 
     monkeypatch.setattr(es.Ledger, "entries", entries)
-    page = send(browser, seen(browser, "/chain"), "/chain/verify")
-    assert "Everything agrees" in page.text
-    assert late == []
+    monkeypatch.setattr(Store, "_snapshot", taken)
+    if by == "page":
+        page = send(browser, seen(browser, "/chain"), "/chain/verify")
+        assert "Everything agrees" in page.text
+    else:
+        result = CliRunner().invoke(app, ["ledger", "verify", house.site.setup.ledger])
+        assert result.exit_code == 0, result.output
+    assert len(answered) >= 3
+    assert set(answered) == {"published"}
+
+
+def test_nothing_is_approved_by_a_service_that_has_stopped(house, browser):
+    waiting = house.plan()
+    page = seen(browser, f"/requests/{waiting.id}")
+    house.desk.stopped.set()
+    page = send(browser, page, f"/requests/{waiting.id}/approve")
+    assert "Nothing was changed: the service has stopped." in page.text
+    assert house.state(waiting) == "waiting"
+    headers = {"Authorization": f"Bearer {house.site.secrets['admin']}"}
+    assert browser.post(f"/v1/requests/{waiting.id}/approve", headers=headers).status_code == 503
+    assert house.state(waiting) == "waiting"
+
+
+def test_what_is_approved_while_the_service_stops_is_said_to_be_approved(house, browser, monkeypatch):
+    """It is on the disk then, and goes on at the next start."""
+    waiting, moved = house.plan(), Store.move
+
+    def move(store, *arguments, **facts):
+        house.desk.stopped.set()
+        return moved(store, *arguments, **facts)
+
+    monkeypatch.setattr(Store, "move", move)
+    page = send(browser, seen(browser, f"/requests/{waiting.id}"), f"/requests/{waiting.id}/approve")
+    assert "Approved." in page.text
+    assert house.state(waiting) == "approved"
+
+
+def test_metrics_read_the_ledger_outside_the_event_loop(house, browser, monkeypatch):
+    house.plan()
+    read, threads = es.Ledger.book, []
+
+    def book(ledger, name):
+        threads.append(threading.current_thread().name)
+        return read(ledger, name)
+
+    monkeypatch.setattr(es.Ledger, "book", book)
+    text = browser.get("/metrics").text
+    assert threads
+    assert all(name.startswith("store") for name in threads)
+    assert 'epsteps_requests{state="waiting"} 1' in text
+    assert 'epsteps_requests{state="refused"} 0' in text
 
 
 def test_history_goes_back_to_the_first_request(house, browser):

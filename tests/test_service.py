@@ -1,6 +1,7 @@
 """Two parties over a wire: what an analyst gets is what a local run gives, bit for bit with the same draws."""
 
 import json
+import re
 import shutil
 import socket
 import sqlite3
@@ -17,6 +18,7 @@ from epsteps.cli import app
 from epsteps.noise import Source
 from epsteps.plans.requests import Gradient
 from epsteps.running.run import Reader
+from epsteps.service import tokens
 from epsteps.service.client import RefusedError
 from epsteps.service.holder import mock
 from epsteps.service.store import Store, beside
@@ -200,12 +202,29 @@ def test_mock_records_follow_from_the_schema_alone(people, problem):
 def test_the_pages_of_a_service(site):
     assert site.http.get(f"{site.url}/healthz").json() == {"status": "ok"}
     assert site.http.get(f"{site.url}/readyz").status_code == 200
-    assert site.http.get(f"{site.url}/docs").status_code == 200
+    page = site.http.get(f"{site.url}/docs")
+    assert page.headers["content-security-policy"].startswith("default-src 'none'")
+    assert "<code>POST /v1/sessions/{id}/gradients</code>" in page.text
+    # Nothing of it comes from another machine, or runs.
+    assert not re.search(r"//|<script|<link|<img|src=", page.text)
+    assert site.http.get(f"{site.url}/redoc").status_code == 404
     paths = site.http.get(f"{site.url}/openapi.json").json()["paths"]
     assert "/v1/sessions/{id}/gradients" in paths
     metrics = site.http.get(f"{site.admin_url}/metrics").text
     assert 'epsteps_budget{dataset="people",unit="epsilon"} 1000.0' in metrics
     assert site.http.get(f"{site.url}/metrics").status_code == 404
+
+
+def test_the_row_of_a_token_comes_before_what_is_asked_with_it(site, problem):
+    site.secrets["dora"], token = tokens.make(site.tokens, "dora", ["read", "session"], 1)
+    site.people("dora").session(problem, es.Pure(0.1))
+    with Store(beside(site.ledger.path)) as store:
+        rows = [(event.what, event.decision) for event in store.events() if event.analyst == "dora"]
+    assert rows[0] == (
+        "token",
+        f"{token.id} made by the file of tokens: read, session until {token.expires}",
+    )
+    assert rows[1] == ("session", "arrived")
 
 
 def test_the_facts_of_a_dataset(people):

@@ -5,21 +5,26 @@ import json
 import os
 import socket
 import sys
+import threading
 import time
+from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
-from service_kit import holder_of, make_site, serving, table
+from service_kit import OPEN, holder_of, make_site, schema, serving, table
 from typer.testing import CliRunner
 
 import epsteps as es
 from epsteps.cli import app
 from epsteps.service import tokens, wire
 from epsteps.service.client import connect
-from epsteps.service.holder import Setup, Worker
-from epsteps.service.server import require_safe
+from epsteps.service.holder import Setup, Worker, setup_text
+from epsteps.service.policy import read_tables
+from epsteps.service.server import Analysts, Desk, require_safe
+from epsteps.service.store import Store, beside
 from epsteps.service.tokens import Token
+from epsteps.tables.model import problem_of as model_problem
 
 POLICY = {
     "plans": {"per_plan": 1.0, "per_analyst": 3.0, "per_day": 5.0},
@@ -285,6 +290,108 @@ def test_oversized_requests_are_refused(site, session):
     assert kind_of(reply) == "too-large"
 
 
+def test_a_request_for_a_gradient_is_no_longer_than_its_point_needs(site, session, problem):
+    """What is too long for it may still be short enough for a plan."""
+    path, point = f"/v1/sessions/{session.id}/gradients", wire.point_text(np.zeros(problem.dimension))
+    reply = post(site, path, json.dumps({"x": point, "cost": 0.1}).encode() + b" " * 20_000, "bob")
+    assert (reply.status_code, kind_of(reply)) == (413, "too-large")
+    assert reply.json()["most"] < 10_000
+    reply = post(site, "/v1/datasets/people/plans", b"{" + b" " * 20_000, "bob")
+    assert kind_of(reply) == "not-json"
+
+
+def test_bodies_of_what_was_refused_are_not_kept(site, session):
+    with Store(beside(site.ledger.path)) as store:
+        body = b'{"plan": 3}' + b" " * 40_000
+        assert post(site, "/v1/datasets/people/plans", body, "bob", "dropped").status_code == 422
+        (refused,) = [each for each in store.requests(states=("refused",)) if each.key == "dropped"]
+        assert refused.body == b""
+        digest = wire.digest(b"plan", b"/v1/datasets/people/plans", body)
+        assert {event.digest for event in store.events_of([refused.id])} == {refused.digest} == {digest}
+        # The same request gets the same bytes again, and another one with its key is refused, as ever.
+        again = post(site, "/v1/datasets/people/plans", body, "bob", "dropped")
+        assert again.content == refused.answer
+        assert kind_of(post(site, "/v1/datasets/people/plans", b'{"plan": 3}', "bob", "dropped")) == "key-reused"
+    site.verify()
+
+
+def test_what_an_analyst_may_have_stored_is_bounded(tmp_path):
+    """Whatever is sent, and refused or not; what was stored is still answered, and others have room of their own."""
+    most = 120_000
+    holder = holder_of(tmp_path, es.Pure(5.0), policy=OPEN | {"limits": {"stored": most}})
+    store, problem = holder.store, problem_of(holder)
+    plan = wire.dumped({"plan": es.plan(problem, es.Pure(0.1), iterations=2).to_json(), "anyway": True})
+    first, _ = store.ask("eve", "first", "plan", "d", plan, most=most)
+    asked = holder.handle(first.id)
+    assert len(holder.handle(asked.id).answer) + len(plan) < asked.size == store.held("eve")
+    # A plan whose answer would be too long is refused before anything is charged, by public numbers.
+    long = wire.dumped({"plan": es.plan(problem, es.Pure(0.1), iterations=700).to_json(), "anyway": True})
+    assert len(long) < 100_000
+    refused = holder.handle(store.ask("eve", "long", "plan", "l", long, most=most)[0].id)
+    content = json.loads(refused.answer)
+    assert (refused.status, content["type"]) == (403, "urn:epsteps:problem:storage-exceeded")
+    assert content["asked"] > content["remaining"] > 0
+    with pytest.raises(wire.Refusal, match="bytes that an analyst may have stored"):
+        store.ask("eve", "large", "plan", "x", b" " * most, most=most)
+    taken = 0
+    with contextlib.suppress(wire.Refusal):
+        while taken < 100:  # what is refused takes some room, too, and so does a refusal at the door
+            holder.handle(store.ask("eve", f"small {taken}", "plan", "s", b"{" + b" " * 5000, most=most)[0].id)
+            store.note_refused("eve", "plan", "s", wire.FAILED, most)
+            taken += 1
+    assert 15 < taken < 50
+    rows = len(store.events())
+    for _ in range(100):
+        store.note_refused("eve", "plan", "s", wire.FAILED, most)
+    assert len(store.events()) < rows + 10
+    assert store.held("eve") <= most
+    assert store.ask("eve", "first", "plan", "d", plan, most=most)[0].answer == store.request(first.id).answer
+    assert store.ask("bob", "first", "plan", "d", plan, most=most)[1]
+    store.verify(holder.ledger)
+    store.close()
+
+
+def test_the_server_takes_in_what_fits_its_policy_and_answers_what_it_has(tmp_path):
+    site = make_site(tmp_path, es.Pure(1.0), policy={"limits": {"stored": 20_000, "queue": 1}})
+    desk = Desk(site.setup, site.tokens)
+    analysts, path = Analysts(desk), beside(Path(site.setup.ledger))
+    with Store(path) as store:
+        with pytest.raises(wire.Refusal, match="20000 bytes"):
+            analysts._taken(store, "eve", "1", "plan", "a", b" " * 20_000, None)
+        first = analysts._taken(store, "eve", "2", "plan", "a", b"{}", None)
+        with pytest.raises(wire.Refusal, match="too many requests wait"):
+            analysts._taken(store, "bob", "1", "plan", "a", b"{}", None)
+        published = store.move(first, "published", status=200, answer=b"[]")
+        assert analysts._taken(store, "bob", "1", "plan", "b", b"{}", None).state == "arrived"
+        assert analysts._taken(store, "eve", "2", "plan", "a", b"{}", None) == published  # though the queue is full
+        assert desk._facts(store, "eve")["stored"] == {"bytes": first.size, "most": 20_000}
+
+
+def test_the_room_of_a_run_that_failed_is_not_given_back_before_its_time(tmp_path, monkeypatch):
+    from epsteps.running import taps
+
+    holder = holder_of(tmp_path, es.Pure(5.0), job_tick=50.0)
+    plan = es.plan(problem_of(holder), es.Pure(1.0), iterations=2).to_json()
+    body = wire.dumped({"plan": plan, "anyway": True})
+    posted = holder.handle(holder.store.ask("eve", "3", "plan", "", body)[0].id)
+    held = holder.store.held("eve")
+    monkeypatch.setattr(taps, "reading", lambda *_: 1 / 0)
+    assert holder.handle(posted.id).state == "refused"
+    assert holder.store.held("eve") == held
+    holder.store.close()
+
+
+@pytest.mark.parametrize("method", ["steps", "final", "objective", "statistics"])
+def test_the_size_of_what_a_plan_publishes_is_known_beforehand(method):
+    declared = schema() if method != "statistics" else es.Schema(schema().columns, "age")
+    problem = model_problem(declared, 500, 0.1)
+    options = {"steps": {"iterations": 40}, "final": {"release": "final"}}.get(method, {"method": method})
+    plan = es.plan(problem, es.Pure(20.0), **options)
+    rows = es.Rows(problem, declared.encode(table()), declared.encode_target(table()))
+    answer = wire.dumped(wire.run_to_dict(es.run(plan, rows, seed=0, anyway=True)))
+    assert len(answer) <= wire.run_size(plan) <= 20 * len(answer)
+
+
 def test_slow_requests_are_refused(site, session):
     """A body that dribbles in gets 408; headers that do, a closed connection."""
     head = f"POST /v1/sessions/{session.id}/gradients HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "
@@ -326,6 +433,20 @@ def test_plain_http_is_for_this_machine():
 def test_numerical_composition_is_not_served(tmp_path):
     with pytest.raises(ValueError, match="composes numerically"):
         holder_of(tmp_path, es.Approximate(1.0, 1e-6), composition="numerical")
+
+
+def test_whoever_decides_has_the_policy_with_which_the_service_began(tmp_path):
+    """An edited file takes effect at the next start, not where one of two processes is begun anew."""
+    site = make_site(tmp_path, es.Pure(1.0), policy=POLICY)
+    desk = Desk(site.setup, site.tokens)
+    (site.folder / "policy.toml").write_text("[allowances]\nalice = 0.1\n")
+    worker = Worker(Setup(**json.loads(setup_text(desk.setup))), lambda _: None)
+    assert worker.holder.policy == desk.policy
+    assert worker.holder.policy.allowances == POLICY["allowances"]
+    worker.holder.store.close(), worker._lock.close()
+    (site.folder / "policy.toml").write_text("[limits]\nbody = 'much'\n")
+    with pytest.raises(ValueError, match=r"policy\.toml"):
+        read_tables(site.folder / "policy.toml")
 
 
 def test_another_file_is_not_served_under_the_same_name(tmp_path):
@@ -470,6 +591,31 @@ def test_tokens_are_made_listed_and_revoked_on_the_command_line(tmp_path):
     assert CliRunner().invoke(app, ["tokens", "revoke", path, "nothing"]).exit_code == 2
     assert CliRunner().invoke(app, ["tokens", "revoke", path, token.id]).exit_code == 0
     assert tokens.read(tmp_path / "tokens.toml") == ()
+
+
+@pytest.mark.parametrize("change", ["make", "revoke"])
+def test_tokens_that_are_changed_by_two_at_once_are_neither_lost_nor_brought_back(tmp_path, monkeypatch, change):
+    path = tmp_path / "tokens.toml"
+    _, old = tokens.make(path, "alice", ["read"], 1)
+    read, others = tokens.read, []
+
+    def other():
+        tokens.make(path, "bob", ["read"], 1) if change == "make" else tokens.revoke(path, old.id)
+
+    def reading(path):
+        """Let somebody else change the file after it was read, and before it is written."""
+        known = read(path)
+        if not others:
+            others.append(threading.Thread(target=other))
+            others[0].start()
+            others[0].join(0.3)
+        return known
+
+    monkeypatch.setattr(tokens, "read", reading)
+    tokens.make(path, "carol", ["read"], 1)
+    others[0].join()
+    expected = ["alice", "carol", "bob"] if change == "make" else ["carol"]
+    assert [token.analyst for token in read(path)] == expected
 
 
 def test_the_command_says_what_is_missing():

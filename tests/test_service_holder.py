@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import json
 import math
 import os
 import time
@@ -9,16 +10,18 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from service_kit import holder_of, make_site, rows, schema, table
+from service_kit import OPEN, holder_of, make_site, rows, schema, table
 from test_own_budget import GaussianDP
 
 import epsteps as es
 from epsteps.plans.notation import problem_to_dict
 from epsteps.running import checkpoint
-from epsteps.running.run import Answers, Run, converse
+from epsteps.running.run import Answers, Reader, Run, converse
+from epsteps.service import holder as holders
 from epsteps.service import store as stores
 from epsteps.service import wire
 from epsteps.service.holder import Worker
+from epsteps.service.policy import Policy
 from epsteps.service.store import verify_beside
 from epsteps.tables.model import problem_of
 from epsteps.testing import replay
@@ -231,6 +234,104 @@ def test_under_epsilon_and_delta_answers_are_charged_as_what_the_filter_takes(tm
     holder.store.close()
 
 
+@pytest.mark.parametrize(
+    ("budget", "composition", "wrong", "right"),
+    [
+        (es.Concentrated(1.0), "adaptive", es.Pure(0.5), es.Concentrated(0.5)),
+        (es.Approximate(1.0, 1e-6), "adaptive", es.Pure(0.5), es.Approximate(0.5, 1e-6)),
+    ],
+    ids=["zcdp", "approximate"],
+)
+def test_an_allowance_that_could_pay_for_nothing_is_refused_with_the_session(
+    tmp_path, budget, composition, wrong, right
+):
+    holder = holder_of(tmp_path, budget, composition=composition)
+    body = wire.dumped({"problem": problem_to_dict(problem()), "allowance": wrong.to_dict()})
+    refused = holder.handle(holder.store.ask("alice", "wrong", "session", "", body)[0].id)
+    assert (refused.state, refused.status) == ("refused", 422)
+    assert json.loads(refused.answer)["budget"] == type(right).__name__
+    assert json.loads(refused.answer)["unit"] in json.loads(refused.answer)["detail"]
+    session = opened(holder, right)
+    reply = asked(holder, session, {"x": wire.point_text(np.zeros(problem().dimension)), "cost": 1e-3})
+    assert reply.state == "published", reply.answer
+    holder.store.close()
+
+
+@pytest.mark.parametrize("opening", ["policy", "person", "another process"])
+def test_the_first_answer_of_a_session_finds_its_records_prepared(tmp_path, monkeypatch, opening):
+    """They are prepared before the session is open, and again at the start of a process that finds it open."""
+    holder = holder_of(tmp_path, es.Pure(1.0), policy={} if opening == "person" else OPEN)
+    body = wire.dumped({"problem": problem_to_dict(problem()), "allowance": es.Pure(1.0).to_dict()})
+    session = holder.handle(holder.store.ask("alice", "session", "session", "", body)[0].id)
+    if opening == "person":
+        assert session.state == "waiting"
+        holder.store.move(session, "approved", by="holder")
+    elif opening == "another process":
+        holder.store.close()
+        holder = holder_of(tmp_path, es.Pure(1.0))
+        holder.prepare_open()
+
+    def late(*_):
+        raise AssertionError("records were prepared when the clock of an answer had started")
+
+    monkeypatch.setattr(Reader, "prepare", late)
+    monkeypatch.setattr(Reader, "__init__", late)
+    reply = asked(holder, session, {"x": wire.point_text(np.zeros(problem().dimension)), "cost": 0.1})
+    assert reply.state == "published"
+    holder.store.close()
+
+
+def test_sessions_of_more_columns_than_are_kept_are_answered_and_prepared_again(tmp_path):
+    holder = holder_of(tmp_path, es.Pure(5.0))
+    views = [(["age"], "bought"), (["region"], "bought"), (["age", "region"], "bought"), (["region", "age"], "bought")]
+    views += [(["bought"], "age"), (["bought"], "region")]
+    for number, (columns, target) in enumerate([*views, *views]):
+        declared = es.Schema({name: schema().columns[name] for name in [*columns, target]}, target)
+        about = problem_of(declared, 500, 0.1)
+        content = {"problem": problem_to_dict(about), "allowance": es.Pure(0.2).to_dict()}
+        body = wire.dumped(content | {"columns": columns, "target": target})
+        session = holder.handle(holder.store.ask("alice", str(number), "session", "", body)[0].id)
+        assert session.id in holder._sessions
+        reply = asked(holder, session, {"x": wire.point_text(np.zeros(about.dimension)), "cost": 0.1})
+        assert reply.state == "published", reply.answer
+    assert len(holder._views) <= 4
+    holder.store.close()
+
+
+@pytest.mark.parametrize(
+    ("budget", "composition"),
+    [
+        (es.Pure(1e-3), "adaptive"),
+        (es.Concentrated(1e-3), "adaptive"),
+        (es.Approximate(0.1, 1e-9), "adaptive"),
+        (es.Approximate(0.1, 1e-9), "plain"),
+        (GaussianDP(0.1), "adaptive"),
+    ],
+    ids=["pure", "zcdp", "adaptive", "plain", "own"],
+)
+def test_the_clock_is_set_with_a_ledger_of_the_same_kind_and_all_kinds_of_targets(
+    tmp_path, monkeypatch, budget, composition
+):
+    ledger = es.Ledger(tmp_path / "budget.db")
+    ledger.create("people", budget, composition=composition)
+    charged, targets, charge, steps = [], [], es.Ledger.charge, holders._step_times
+
+    def told(ledger, name, cost, **facts):
+        charged.append((ledger.book(name).budget, ledger.book(name).terms.composition))
+        return charge(ledger, name, cost, **facts)
+
+    monkeypatch.setattr(es.Ledger, "charge", told)
+    monkeypatch.setattr(holders, "_CALIBRATIONS", 2)
+    monkeypatch.setattr(holders, "_step_times", lambda *known: targets.append(known[1]) or steps(*known))
+    tick = holders.calibrated(schema(), 50, ledger, "people", Policy.from_dict({"allowed": {"columns": ["age"]}}))
+    assert tick >= 0.005
+    assert len(charged) == 2 * 3  # age cannot be asked for as the only column of itself
+    assert {(type(each), rule) for each, rule in charged} == {(type(budget), composition)}
+    assert [(view.columns, view.target) for view in targets] == [(("age",), "bought"), (("age",), "region")]
+    assert ledger.spent("people") == 0
+    assert [path.name for path in tmp_path.iterdir() if "calibration" in path.name] == []
+
+
 def test_what_was_paid_is_answered_even_if_the_session_was_closed_meanwhile(tmp_path, monkeypatch):
     from epsteps.running import taps
 
@@ -342,7 +443,7 @@ def test_a_process_killed_at_any_moment_goes_on_with_one_charge_and_one_noise(tm
         assert len(holder.ledger.history("people")) == 2
         decisions = [(event.request, event.decision) for event in holder.store.events()]
         assert all(decisions.count((id, "charged")) == 1 for id in (gradient, posted))
-        verify_beside(holder.ledger.path, holder.ledger.entries())
+        verify_beside(holder.ledger)
         holder.store.close()
         if not killed:
             break

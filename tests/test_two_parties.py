@@ -23,7 +23,7 @@ from epsteps.cli.serve import demo_lines, make_demo
 from epsteps.plans.plan import Plan
 from epsteps.problem.losses import Loss
 from epsteps.service.holder import Setup
-from epsteps.service.policy import Limits, Policy
+from epsteps.service.policy import Limits, Policy, read_tables
 
 httpx = pytest.importorskip("httpx")
 pytest.importorskip("fastapi")
@@ -70,7 +70,7 @@ def take_the_tour(lines, approve, capsys):
 
 def test_the_tour_runs_as_printed(tmp_path, capsys):
     data, schema, ledger, _, policy, secrets = make_demo(tmp_path)
-    setup = Setup(*map(str, (data, schema, ledger)), "people", str(policy), tick=0.0)
+    setup = Setup(*map(str, (data, schema, ledger)), "people", read_tables(policy), tick=0.0)
     site = Site(tmp_path, setup, secrets, free_port(), free_port())
     with serving(site):
         lines = typed(demo_lines(site.url, site.admin_url, secrets))
@@ -124,7 +124,7 @@ def test_the_demo_starts_in_an_empty_folder_within_a_minute_and_ends_cleanly(tmp
 
 def test_whoever_waits_is_told_when_the_service_ends(tmp_path):
     data, schema, ledger, _, policy, secrets = make_demo(tmp_path, n=2000)
-    setup = Setup(*map(str, (data, schema, ledger)), "people", str(policy), tick=0.0)
+    setup = Setup(*map(str, (data, schema, ledger)), "people", read_tables(policy), tick=0.0)
     site = Site(tmp_path, setup, {"alice": secrets["analyst"]}, free_port(), free_port())
     with serving(site) as state:
         people = site.people()

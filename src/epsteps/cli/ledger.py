@@ -97,7 +97,7 @@ def verify(
     checked = es.Ledger(path)
     last = checked.verify(head)
     content, text = {"valid": True, "head": last}, f"{path} is valid; its head is {last}."
-    requests = verify_beside(checked.path, checked.entries())
+    requests = verify_beside(checked)
     if requests is not None:
         content |= {"requests": requests}
         text += f" The requests of its service are valid; their head is {requests}."

@@ -16,6 +16,7 @@ from epsteps.noise.bits import public_generator
 from epsteps.problem.validate import require
 from epsteps.service import tokens as token_file
 from epsteps.service.holder import Setup
+from epsteps.service.policy import read_tables
 
 _PORT, _ADMIN_PORT = 8440, 8441
 _SCOPES = "read,plan,session"
@@ -96,7 +97,7 @@ def serve(
             real["--schema"],
             real["--ledger"],
             data.stem if dataset is None else dataset,  # pyright: ignore[reportOptionalMemberAccess]
-            None if policy is None else server.real(policy),
+            {} if policy is None else read_tables(policy),
             common.DELIMITERS[delimiter],
         )
         desk = server.Desk(setup, Path(real["--tokens"]))

@@ -107,6 +107,18 @@ def connect(path: Path, options: str, *, timeout: float = 0.0) -> sqlite3.Connec
     return sqlite3.connect(f"{path.as_uri()}?{options}", uri=True, isolation_level=None, timeout=timeout)
 
 
+def exclusive(lock: Path, refusal: str, *, timeout: float = 20.0) -> sqlite3.Connection:
+    """Return what holds a lock, made for nothing else, until it is closed or its process ends; raise ``OSError``."""
+    create_private(lock)
+    connection = connect(lock, "mode=rw", timeout=timeout)
+    try:
+        connection.execute("BEGIN EXCLUSIVE")
+    except sqlite3.OperationalError:
+        connection.close()
+        raise OSError(refusal) from None
+    return connection
+
+
 def schema_fault(connection: sqlite3.Connection, statements: tuple[str, ...]) -> str | None:
     """Say what is in the file besides, or instead of, what these statements make.
 

@@ -1,7 +1,7 @@
 """The holder's own app, on a loopback port: pages, decisions about what waits, and metrics."""
 
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from fastapi import FastAPI
@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from epsteps.service.pages import Pages
 from epsteps.service.server import Desk, described, guarded, json_reply
-from epsteps.service.store import STATES, Request
+from epsteps.service.store import Request
 from epsteps.service.wire import Refusal
 
 
@@ -30,9 +30,11 @@ class Decisions:
         return await self._desk.stored(lambda store: store.requests(kinds=("plan", "session"), latest=latest))
 
     async def approve(self, id: str, by: str) -> Request:
-        """Approve what waits; a plan is then executed."""
+        """Approve what waits; a plan is then executed. A service that has stopped approves nothing."""
+        self._desk.require_running()
         request = await self._move(id, "approved", by)
-        await self._desk.tell(id)
+        with suppress(Refusal):  # it stopped in this moment: what was approved goes on at the next start
+            await self._desk.tell(id)
         return request
 
     async def refuse(self, id: str, by: str, reason: str = "") -> Request:
@@ -114,9 +116,8 @@ class _Metrics:
 
     async def _made(self) -> str:
         desk = self._desk
-        book = desk.ledger.book(desk.setup.dataset)
-        found = await desk.stored(lambda store: store.requests(kinds=("plan", "session")))
-        states = {state: sum(request.state == state for request in found) for state in STATES}
+        # The whole ledger is read, which is not for the event loop.
+        book, states = await desk.stored(lambda store: (desk.ledger.book(desk.setup.dataset), store.states()))
         label = f'dataset="{desk.setup.dataset}",unit="{book.unit}"'
         lines = [
             "# TYPE epsteps_budget gauge",

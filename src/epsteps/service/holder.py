@@ -20,13 +20,14 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 
-from epsteps.budgets import Budget, Cost, Epsilon, Pure, mechanisms
+from epsteps.budgets import Budget, Cost, Epsilon, mechanisms
 from epsteps.budgets.budget import Price
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.data.rows import Rows
@@ -45,7 +46,7 @@ from epsteps.problem.sampling import FULL
 from epsteps.running import taps
 from epsteps.running.run import Reader, run
 from epsteps.service import wire
-from epsteps.service.policy import Policy, require_room
+from epsteps.service.policy import Policy, require_room, tally, with_amount
 from epsteps.service.store import KEY_PREFIX, Request, Store, beside
 from epsteps.service.wire import FAILED, Refusal, dumped, invalid
 from epsteps.tables.model import problem_of
@@ -55,7 +56,9 @@ from epsteps.tables.schema import Schema
 _ATTEMPTS = 25
 # Prepared records that are kept: for so many choices of columns, and so many losses of each.
 _VIEWS, _LOSSES = 4, 8
-_CALIBRATIONS = 12
+# After a new start, the records of so many sessions that came last are prepared anew, if they are open.
+_LATEST = 32
+_CALIBRATIONS = 8
 _DAY = 86400.0
 # Seconds without a request after which the store is tidied.
 _QUIET = 1.0
@@ -66,6 +69,7 @@ _PUBLIC_FAULTS = (ValueError, TypeError, KeyError, ArithmeticError, MemoryError,
 class Setup:
     """What is served: the table, what is declared of it, its ledger, and the clock.
 
+    ``policy`` are the tables of the policy's file as they were when the service began: whoever decides has the same.
     ``tick`` is the time after which an answer leaves, in seconds; 0 is without a clock, None lets the process measure
     it on synthetic records. ``seed`` makes answers repeatable and NOT private: it is for tests.
     """
@@ -74,7 +78,7 @@ class Setup:
     schema: str
     ledger: str
     dataset: str
-    policy: str | None = None
+    policy: dict[str, Any] = field(default_factory=dict)
     delimiter: str = ","
     tick: float | None = None
     job_tick: float | None = None
@@ -236,7 +240,8 @@ class Holder:
         day = self.store.prices(since=time.time() - _DAY)
         approved = self.policy.approves(self.terms, price, self.store.prices(analyst=request.analyst), day)
         state, by = ("approved", "policy") if approved else ("waiting", "")
-        return self.store.move(request, state, by=by, page=str(plan), price=price)
+        size, most = wire.run_size(plan), self.policy.limits.stored
+        return self.store.move(request, state, by=by, page=str(plan), price=price, size=size, most=most)
 
     def _executed(self, request: Request, plan: Plan, view: View) -> Request:
         """Run a plan that was approved: as ``epsteps.run`` does, with this charge and a checkpoint of its own."""
@@ -273,10 +278,12 @@ class Holder:
     # Sessions
 
     def _session(self, request: Request) -> Request:
-        """Decide about a session that has arrived."""
-        if request.state != "arrived":
+        """Decide about a session that has arrived, and prepare its records: its answers find them there."""
+        if request.state != "arrived":  # a person has approved it meanwhile
+            self._prepare(request)
             return request
         opened = self._opened(request)
+        self._require_payable(opened.allowance)
         # A bound on what will be asked for, not a charge: what is left then decides about each answer.
         require_room(
             self.policy.allowance(request.analyst, self.terms.budget), self.terms, [], opened.allowance, "analyst"
@@ -285,7 +292,40 @@ class Holder:
         state, by = ("approved", "policy") if by_policy else ("waiting", "")
         page = f"A session: gradients at points of the analyst's choice, for up to {opened.allowance} in all.\n"
         page += notation.problem_fact(opened.problem, opened.problem.ridge)
+        self._prepare(request)
         return self.store.move(request, state, by=by, page=page, price=opened.allowance)
+
+    def _require_payable(self, allowance: Budget) -> None:
+        """Refuse an allowance that can hold no price of an answer: each of them would be refused."""
+        try:
+            tally(allowance, self.terms, [wire.price_of(self.kind(1e-6), self.terms)])
+        except Refusal:
+            budget = self.terms.budget
+            raise Refusal(
+                422,
+                "allowance-of-another-kind",
+                f"{allowance} cannot hold what answers cost here. Ask for an allowance of the dataset's own kind, "
+                f"{type(budget).__name__}, in {budget.unit}.",
+                budget=type(budget).__name__,
+                unit=budget.unit,
+            ) from None
+
+    def prepare_open(self) -> None:
+        """Prepare the records of sessions that are open, the last first, as many as are kept: after a new start."""
+        for request in self.store.requests(states=("approved",), kinds=("session",), latest=_LATEST)[::-1]:
+            try:
+                view = self._opened(request).view
+                if view not in self._views and len(self._views) >= _VIEWS:
+                    return
+                self._prepare(request)
+            except Exception as error:  # its answers say what can be said of it
+                log(request.id, error)
+
+    def _prepare(self, request: Request) -> None:
+        """Prepare the records that a session's answers are about."""
+        session = self._opened(request)
+        self._reader(session)
+        self._sessions[request.id] = session  # others that were forgotten to make room may have taken it with them
 
     def _opened(self, request: Request) -> "_Session":
         """Return what a session is about, as its request says."""
@@ -480,30 +520,59 @@ def _deadline(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def calibrated(schema: Schema, n: int, folder: Path) -> float:
+def calibrated(schema: Schema, n: int, ledger: Ledger, dataset: str, policy: Policy) -> float:
     """Return the tick of the clock: twice the longest of a few steps on synthetic records of the same n and d.
 
-    They are whole steps, with a ledger and a store of their own on the same disk; no record is read.
+    They are whole steps, of a ledger of the same kind and a store of their own on the same disk, for a target of each
+    kind that may be asked for with all columns that may be. Reading the dataset's own ledger, which each charge
+    does, is added. No record is read.
     """
-    problem = problem_of(schema, n, 1e-4)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".calibration-") as scratch:
-        ledger = Ledger(Path(scratch) / "ledger")
-        ledger.create("mock", Pure(1e6))
-        with Store(beside(ledger.path)) as store:
-            policy = Policy.from_dict({"sessions": {"per_session": 1e6}})
-            holder = Holder(store, ledger, "mock", schema, mock(schema, n), policy)
-            body = dumped({"problem": notation.problem_to_dict(problem), "allowance": Pure(1e5).to_dict()})
-            session = holder.handle(store.ask("clock", "session", "session", "", body)[0].id)
-            x, times = np.zeros(problem.dimension), []
-            for step in range(_CALIBRATIONS):
-                asked = dumped({"x": wire.point_text(x), "cost": 1.0})
-                begun = time.perf_counter()
-                request, _ = store.ask("clock", str(step), "gradient", "", asked, session=session.id)
-                holder.handle(request.id)
-                times.append(time.perf_counter() - begun)
-                x = x + 0.1
-    # The first step prepares records; a session's first one does that, too, before its answer's clock starts to count.
-    return max(2 * max(times[2:]), 0.005)
+    terms = require_filter(ledger, dataset)
+    with tempfile.TemporaryDirectory(dir=ledger.path.parent, prefix=".calibration-") as scratch:
+        mocked = Ledger(Path(scratch) / "ledger")
+        mocked.create("mock", with_amount(terms.budget, 1e6), composition=terms.composition)
+        with Store(beside(mocked.path)) as store:
+            opening = Policy.from_dict({"sessions": {"per_session": 1e6}})
+            holder = Holder(store, mocked, "mock", schema, mock(schema, n), opening)
+            times = [seconds for view in _widest(schema, policy) for seconds in _step_times(holder, view)]
+    begun = time.perf_counter()
+    ledger.book(dataset)
+    return max(2 * (max(times) + time.perf_counter() - begun), 0.005)
+
+
+def _widest(schema: Schema, policy: Policy) -> list[View]:
+    """Return all columns that may be asked for, with one target of each kind that may be: a number, two classes, most.
+
+    The kind of a target decides about the loss, and how many coordinates a gradient has for each column.
+    """
+    allowed = policy.allowed
+    columns = [name for name in schema.columns if allowed.columns is None or name in allowed.columns]
+    targets = [name for name in schema.columns if allowed.targets is None or name in allowed.targets]
+    sizes = {name: len(schema.columns[name].classes or ()) for name in targets}
+    kinds = {min(size, 3): name for name, size in sorted(sizes.items(), key=lambda each: each[1])}
+    views = [View(tuple(name for name in columns if name != target), target) for target in kinds.values()]
+    return [view for view in views if view.columns] or [View.of({}, schema, True)]
+
+
+def _step_times(holder: Holder, view: View) -> list[float]:
+    """Return how long the steps of a session take, the first among them, once such a session has had an answer."""
+    problem = problem_of(view.schema(holder.schema), holder.n, 1e-4)
+    allowance = with_amount(holder.terms.budget, 1e5).to_dict()
+    content = {"problem": notation.problem_to_dict(problem), "allowance": allowance}
+    body = dumped(content | {"columns": list(view.columns), "target": view.target})
+    x, times = np.zeros(problem.dimension), []
+    for steps in (1, _CALIBRATIONS):  # what the very first answer waits for, such as a compiler, is no part of it
+        opened = holder.handle(holder.store.ask("clock", uuid4().hex, "session", "", body)[0].id)
+        times = []
+        for _ in range(steps):
+            asked = dumped({"x": wire.point_text(x), "cost": 1.0})
+            begun = time.perf_counter()
+            request, _ = holder.store.ask("clock", uuid4().hex, "gradient", "", asked, session=opened.id)
+            if holder.handle(request.id).state != "published":
+                raise ValueError(f"the clock cannot be set: no gradient of {problem} could be made on made-up records.")
+            times.append(time.perf_counter() - begun)
+            x = x + 0.1
+    return times
 
 
 class Worker:
@@ -525,13 +594,12 @@ class Worker:
                 "its budget are for those records. Serve other records under another --dataset."
             )
         ledger.verify()
-        store.verify(ledger.entries())
+        store.verify(ledger)
         table = schema.load(self._path, delimiter=setup.delimiter)
-        n, tick = len(next(iter(table.values()))), setup.tick
+        n, tick, policy = len(next(iter(table.values()))), setup.tick, Policy.from_dict(setup.policy)
         if tick is None:
-            tick = calibrated(schema, n, store.path.parent)
+            tick = calibrated(schema, n, ledger, setup.dataset, policy)
         job_tick = (max(1.0, 20 * tick) if tick else 0.0) if setup.job_tick is None else setup.job_tick
-        policy = Policy.read(None if setup.policy is None else Path(setup.policy))
         self.holder = Holder(store, ledger, setup.dataset, schema, table, policy, seed=setup.seed, job_tick=job_tick)
         self.holder.on_step = self._between
         self.ready = {"ready": True, "n": n, "tick": tick, "job_tick": job_tick}
@@ -539,6 +607,7 @@ class Worker:
     def run(self, lines: Iterator[str]) -> None:
         """Serve until the one who sends ids is gone."""
         self.holder.forget_finished()
+        self.holder.prepare_open()
         threading.Thread(target=self._listen, args=(lines,), daemon=True).start()
         self._say(self.ready)
         while True:
@@ -584,18 +653,12 @@ class Worker:
 
 def only_one(path: Path) -> sqlite3.Connection:
     """Become the only process that answers for a ledger, as long as the connection lives."""
-    lock = path.with_name(f"{path.name}.lock")
-    databases.create_private(lock)
-    connection = databases.connect(lock, "mode=rw", timeout=20.0)
-    try:
-        connection.execute("BEGIN EXCLUSIVE")
-    except sqlite3.OperationalError:
-        raise OSError(f"another service uses the ledger beside {path}. Stop it first.") from None
-    return connection
+    refusal = f"another service uses the ledger beside {path}. Stop it first."
+    return databases.exclusive(path.with_name(f"{path.name}.lock"), refusal)
 
 
 def main() -> None:
-    """Run the process; its argument is the setup as JSON."""
+    """Run the process; the first line that it is sent is the setup as JSON: lists of processes do not show it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends this process
     told = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # nothing else is printed where ids are told
@@ -605,7 +668,7 @@ def main() -> None:
             told.write(json.dumps(content) + "\n")
 
     try:
-        worker = Worker(Setup(**json.loads(sys.argv[1])), say)
+        worker = Worker(Setup(**json.loads(sys.stdin.readline())), say)
     except (OSError, ValueError, TypeError, ImportError) as error:
         say({"stop": " ".join(str(error).split())})
         sys.exit(1)
@@ -613,8 +676,8 @@ def main() -> None:
 
 
 def setup_text(setup: Setup) -> str:
-    """Return a setup as the process takes it."""
-    return json.dumps(asdict(setup))
+    """Return a setup as the line that the process takes."""
+    return json.dumps(asdict(setup)) + "\n"
 
 
 if __name__ == "__main__":

@@ -188,7 +188,7 @@ class Pages:
             except SignedOutError:
                 return _way("/login", live="hx-request" in http.headers)
             except Refusal as refusal:
-                return _html("problem.html.jinja", refusal.status, title="Refused", detail=refusal.detail)
+                return html("problem.html.jinja", refusal.status, title="Refused", detail=refusal.detail)
 
         self._app.add_api_route(path, answer, methods=[method], response_model=None)
 
@@ -226,13 +226,13 @@ class Pages:
         if "hx-request" in asked.http.headers:
             if asked.http.query_params.get("seen") == mark:
                 return Response(status_code=204, headers=_HEADERS)
-            return _html("news.html.jinja", 200, part=part, mark=mark, **about)
-        return _html(f"{name}.html.jinja", 200, part=part, mark=mark, **about, **told, **asked.sitting.told())
+            return html("news.html.jinja", 200, part=part, mark=mark, **about)
+        return html(f"{name}.html.jinja", 200, part=part, mark=mark, **about, **told, **asked.sitting.told())
 
     # Who
 
     async def _login(self, http: Http) -> Response:
-        return _html("login.html.jinja", 200, fault="")
+        return html("login.html.jinja", 200, fault="")
 
     async def _enter(self, http: Http) -> Response:
         try:
@@ -240,7 +240,7 @@ class Pages:
             cookie = self._sittings.begin(form.get("token", [""])[0].strip())
         except Refusal as refusal:
             fault = refusal.detail if refusal.kind == "foreign-form" else "This is no valid token for these pages."
-            return _html("login.html.jinja", refusal.status, fault=fault)
+            return html("login.html.jinja", refusal.status, fault=fault)
         reply = _way("/")
         reply.set_cookie(COOKIE, cookie, max_age=int(_SITTING), httponly=True, samesite="strict")
         return reply
@@ -320,7 +320,8 @@ class Pages:
             return token_file.make(self._desk.tokens.path, asked.field("analyst"), asked.form.get("scope", []), days)
 
         try:
-            asked.sitting.secret, token = await self.reading(make)
+            changed = await self._desk.change_tokens(asked.token.analyst, lambda: self.reading(make))
+            asked.sitting.secret, token = changed
             asked.sitting.said = f"Made token {token.id} for {token.analyst}."
         except (ValueError, OSError) as error:
             asked.sitting.said = f"No token was made: {error}"
@@ -329,7 +330,9 @@ class Pages:
     async def _revoke(self, asked: Asked) -> Response:
         id = asked.http.path_params["id"]
         try:
-            gone = await self.reading(lambda _: token_file.revoke(self._desk.tokens.path, id))
+            gone = await self._desk.change_tokens(
+                asked.token.analyst, lambda: self.reading(lambda _: token_file.revoke(self._desk.tokens.path, id))
+            )
             asked.sitting.said = f"Revoked token {gone.id} of {gone.analyst}."
         except (ValueError, OSError) as error:
             asked.sitting.said = f"No token was revoked: {error}"
@@ -349,7 +352,8 @@ def _way(path: str, live: bool = False) -> Response:
     return RedirectResponse(path, 303, headers=_HEADERS)
 
 
-def _html(name: str, status: int, **told: Any) -> Response:
+def html(name: str, status: int, **told: Any) -> Response:
+    """Return a page of this folder's templates; it may load this app's own files, and nothing else."""
     return Response(_templates().get_template(name).render(told), status, _HEADERS, "text/html")
 
 

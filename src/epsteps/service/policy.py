@@ -52,13 +52,14 @@ class Limits:
 
     ``rate`` is in requests a second, ``body`` in bytes, ``slow`` in seconds until a request must have arrived,
     ``certify`` in seconds that the check of a plan may take; ``waiting`` is how many requests an analyst may have that
-    are not finished, ``queue`` how many there may be in all.
+    are not finished, ``queue`` how many there may be in all; ``stored`` how many bytes one may have stored, ever.
     """
 
     queue: int = 64
     waiting: int = 8
     rate: float = 100.0
     body: int = 2**24
+    stored: int = 2**30
     slow: float = 10.0
     certify: float = 30.0
     connections: int = 256
@@ -74,16 +75,6 @@ class Policy:
     limits: Limits = field(default_factory=Limits)
     # What each analyst may spend in all; "default" is for those who are not named. Without it: the dataset's budget.
     allowances: dict[str, float] = field(default_factory=dict)
-
-    @staticmethod
-    def read(path: Path | None) -> "Policy":
-        """Return the policy of a file, or the one that leaves everything to a person."""
-        if path is None:
-            return Policy()
-        try:
-            return Policy.from_dict(tomllib.loads(path.read_text(encoding="utf-8")))
-        except (tomllib.TOMLDecodeError, TypeError, ValueError) as error:
-            raise ValueError(f"{path}: {error}") from None
 
     @staticmethod
     def from_dict(content: dict[str, Any]) -> "Policy":
@@ -129,6 +120,16 @@ class Policy:
     @staticmethod
     def _within(terms: Terms, amount: float, prices: list[Price]) -> bool:
         return amount > 0 and tally(with_amount(terms.budget, amount), terms, prices).fits
+
+
+def read_tables(path: Path) -> dict[str, Any]:
+    """Return the tables of a policy's file: they are read once, for every process of a service."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        Policy.from_dict(content)
+    except (tomllib.TOMLDecodeError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from None
+    return content
 
 
 def with_amount(budget: Budget, amount: float) -> Budget:

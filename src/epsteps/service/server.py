@@ -66,9 +66,10 @@ class Desk:
 
     def __init__(self, setup: Setup, tokens: Path) -> None:
         self.setup, self.tokens = setup, Tokens(tokens)
-        self.policy = Policy.read(None if setup.policy is None else Path(setup.policy))
+        self.policy = Policy.from_dict(setup.policy)
         self.schema, self.ledger = Schema.read(setup.schema), Ledger(setup.ledger)
         self.terms = require_filter(self.ledger, setup.dataset)
+        self.longest_gradient = min(self.policy.limits.body, longest_gradient(self.schema))
         self.counts = Counts()
         self.n, self.tick, self.job_tick = 0, 0.0, 0.0
         self.ready, self.stopped = asyncio.Event(), asyncio.Event()
@@ -83,6 +84,28 @@ class Desk:
         self._changed: dict[str, asyncio.Event] = {}
         self._busy: dict[str, str] = {}
         self._buckets: dict[str, tuple[float, float]] = {}
+        # Held while tokens are changed and that is written down, so that the row says who it was.
+        self._changing_tokens = asyncio.Lock()
+        self._noted: tuple[Token, ...] | None = None
+
+    async def note_tokens(self) -> None:
+        """Write down in the chain what others changed in the file of tokens since this was last done."""
+        async with self._changing_tokens:
+            await self._note_tokens("the file of tokens")
+
+    async def change_tokens(self, by: str, change: Callable[[], Awaitable[T]]) -> T:
+        """Return what a change of the file of tokens gives, and write down in the chain who made it."""
+        async with self._changing_tokens:
+            await self._note_tokens("the file of tokens")
+            changed = await change()
+            await self._note_tokens(by)
+        return changed
+
+    async def _note_tokens(self, by: str) -> None:
+        listed = self.tokens.listed()
+        if listed is not self._noted:
+            await self.stored(lambda store: store.note_tokens(listed, by))
+            self._noted = listed
 
     async def stored(self, action: Callable[[Store], T]) -> T:
         """Return what an action on the store gives: in the one thread that has it open, not in the event loop."""
@@ -116,10 +139,11 @@ class Desk:
 
     async def _watch(self) -> None:
         while not self.stopped.is_set():
-            arguments = (sys.executable, "-m", "epsteps.service.holder", setup_text(self.setup))
-            pipe = asyncio.subprocess.PIPE
+            arguments, pipe = (sys.executable, "-m", "epsteps.service.holder"), asyncio.subprocess.PIPE
             self._process = await asyncio.create_subprocess_exec(*arguments, stdin=pipe, stdout=pipe)
             try:
+                assert self._process.stdin is not None
+                self._process.stdin.write(setup_text(self.setup).encode("ascii"))
                 await self._listen(self._process)
             finally:
                 self.ready.clear()
@@ -145,6 +169,8 @@ class Desk:
                 self.stopped.set()
             elif "ready" in told:
                 self.n, self.tick, self.job_tick = told["n"], told["tick"], told["job_tick"]
+                with suppress(OSError, ValueError):  # a file that cannot be read lets nobody in
+                    await self.note_tokens()
                 self.ready.set()
                 self._failures = 0
                 for request in await self.stored(unfinished):
@@ -153,10 +179,14 @@ class Desk:
                 if told["id"] in self._changed:
                     self._changed[told["id"]].set()
 
-    async def tell(self, id: str) -> None:
-        """Let the process know of a request; if it is not there, it finds it when it begins."""
+    def require_running(self) -> None:
+        """Refuse what a service that has stopped cannot do any more."""
         if self.stopped.is_set():
             raise Refusal(503, "stopped", "the service has stopped.")
+
+    async def tell(self, id: str) -> None:
+        """Let the process know of a request; if it is not there, it finds it when it begins."""
+        self.require_running()
         self._changed.setdefault(id, asyncio.Event())  # what the process tells from now on is heard
         process = self._process
         if self.ready.is_set() and process is not None and process.stdin is not None:
@@ -223,9 +253,17 @@ class Desk:
             "spent": book.spent,
             "remaining": book.remaining,
             "allowance": {"budget": allowance.to_dict(), "spent": float(spent.spent)},
+            "stored": {"bytes": store.held(analyst), "most": self.policy.limits.stored},
             "tick": self.tick,
             "job_tick": self.job_tick,
         }
+
+
+def longest_gradient(schema: Schema) -> int:
+    """Return how many bytes a request for a gradient may have: a point of the largest dimension, and a few numbers."""
+    width = 1 + sum(column.width for column in schema.columns.values())
+    outputs = max(len(column.classes or ()) for column in schema.columns.values())
+    return 4096 + 16 * width * max(outputs, 1)  # base64 has 11 bytes for a number, and JSON may escape some of them
 
 
 def unfinished(store: Store) -> list[Request]:
@@ -279,11 +317,12 @@ def guarded(app: FastAPI, counts: Counts, name: str) -> None:
         return problem_reply(wire.FAILED)
 
 
-async def whole_body(request: Http, desk: Desk) -> bytes:
-    """Return the body of a request; refuse one that is too long, or that takes too long to arrive."""
+async def whole_body(request: Http, desk: Desk, kind: str = "") -> bytes:
+    """Return the body of a request; refuse one that is too long for its kind, or that takes too long to arrive."""
     limits = desk.policy.limits
-    too_long = Refusal(413, "too-large", f"a request may have {limits.body} bytes.", most=limits.body)
-    if int(request.headers.get("content-length") or 0) > limits.body:
+    most = desk.longest_gradient if kind == "gradient" else limits.body
+    too_long = Refusal(413, "too-large", f"such a request may have {most} bytes.", most=most)
+    if int(request.headers.get("content-length") or 0) > most:
         raise too_long
     parts, size = [], 0
     try:
@@ -291,7 +330,7 @@ async def whole_body(request: Http, desk: Desk) -> bytes:
             async for part in request.stream():
                 parts.append(part)
                 size += len(part)
-                if size > limits.body:
+                if size > most:
                     raise too_long
     except TimeoutError:
         raise Refusal(408, "too-slow", f"a request must arrive within {limits.slow:g} s.") from None
@@ -336,12 +375,14 @@ class Analysts:
         return self._counted("plan", _decision(request))
 
     async def post_session(self, name: str, http: Http) -> Response:
-        """Take a wish for a session in, and return what was decided about it, or that a person will."""
+        """Take a wish for a session in, and return what was decided about it, or that a person will: on the clock."""
+        arrived = time.monotonic()
         token = self._token(http, "session")
         self._require_dataset(name)
         request = await self._ask(http, token, "session")
         if request.state == "arrived":
             request = await self._desk.settled(request.id, _DECIDED, _LONGEST_WAIT)
+        await self._desk.on_the_clock(arrived)
         return self._counted("session", _decision(request))
 
     async def post_gradient(self, id: str, http: Http) -> Response:
@@ -410,7 +451,8 @@ class Analysts:
     async def _ask(self, http: Http, token: Token, kind: str, session: str | None = None) -> Request:
         """Take a request in, or find it by its key, and let the process know; refuse when too many wait."""
         desk = self._desk
-        body = await whole_body(http, desk)
+        await desk.note_tokens()  # the row of a token comes before those of what was asked with it
+        body, most = await whole_body(http, desk, kind), desk.policy.limits.stored
         key = http.headers.get(KEY_HEADER, "")
         mark = wire.digest(kind.encode(), http.url.path.encode(), body)
         try:
@@ -419,7 +461,7 @@ class Analysts:
             request = await desk.stored(lambda store: self._taken(store, token.analyst, key, kind, mark, body, session))
         except Refusal as refusal:
             why = refusal
-            await desk.stored(lambda store: store.note_refused(token.analyst, kind, mark, why))
+            await desk.stored(lambda store: store.note_refused(token.analyst, kind, mark, why, most))
             raise
         if not request.finished:
             await desk.tell(request.id)
@@ -431,13 +473,12 @@ class Analysts:
         limits = self._desk.policy.limits
         if session is not None:
             require_own(store, session, analyst, ("session",))
-        else:
-            queued = store.requests(states=("arrived", "waiting", "approved", "running"), kinds=("plan", "session"))
-            mine = [request for request in queued if request.analyst == analyst]
-            full = len(queued) >= limits.queue or len(mine) >= limits.waiting
-            if full and not any(request.key == key for request in mine):
+        elif store.find(analyst, key) is None:  # what is known already takes no place
+            states = ("arrived", "waiting", "approved", "running")
+            queued = store.listed(states=states, kinds=("plan", "session"), latest=limits.queue)
+            if len(queued) >= limits.queue or sum(each.analyst == analyst for each in queued) >= limits.waiting:
                 raise Refusal(503, "queue-full", "too many requests wait: withdraw one, or come back later.")
-        return store.ask(analyst, key, kind, mark, body, session=session)[0]
+        return store.ask(analyst, key, kind, mark, body, session=session, most=limits.stored)[0]
 
 
 # The states of what was decided about, and those in which there is nothing more to wait for.
@@ -479,6 +520,7 @@ def require_own(store: Store, id: str, analyst: str, kinds: tuple[str, ...]) -> 
 
 def public_app(desk: Desk) -> FastAPI:
     """Return the app that analysts speak to; it starts and ends the process that computes."""
+    from epsteps.service.pages import html
 
     @asynccontextmanager
     async def life(_: Any):
@@ -487,12 +529,17 @@ def public_app(desk: Desk) -> FastAPI:
         await desk.stop()
 
     about = "A data holder answers analysts with differential privacy. See docs/two-parties.md of epsteps."
-    app = FastAPI(title="epsteps", description=about, version="1", lifespan=life)
+    app = FastAPI(title="epsteps", description=about, version="1", lifespan=life, docs_url=None, redoc_url=None)
     guarded(app, desk.counts, "public")
     analysts = Analysts(desk)
     for method, path, name, members in _ROUTES:
         extra = _body(*members) if members else None
         app.add_api_route(path, getattr(analysts, name), methods=[method], openapi_extra=extra)
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return html("interface.html.jinja", 200, document=app.openapi())
+
     return app
 
 

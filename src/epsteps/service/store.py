@@ -11,17 +11,18 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
 from epsteps.budgets.budget import Price
-from epsteps.ledger import databases
+from epsteps.ledger import Ledger, databases
 from epsteps.ledger.chain import GENESIS, Entry, LedgerError, dump_cost, load_cost
 from epsteps.plans.requests import Draw
 from epsteps.running.checkpoint import array_bytes, bytes_array
+from epsteps.service.tokens import Token
 from epsteps.service.wire import Refusal
 
 # What becomes of a request. One that has arrived waits to be certified; who asks is told that it waits.
@@ -40,6 +41,7 @@ _SCHEMA = (
     session TEXT,
     digest TEXT NOT NULL,
     body BLOB NOT NULL,
+    size INTEGER NOT NULL,
     time REAL NOT NULL,
     state TEXT NOT NULL,
     page TEXT NOT NULL,
@@ -54,6 +56,7 @@ _SCHEMA = (
 )""",
     "CREATE INDEX paid_by ON requests (analyst, paid)",
     "CREATE INDEX paid_in ON requests (session, paid)",
+    "CREATE TABLE held (analyst TEXT PRIMARY KEY, bytes INTEGER NOT NULL)",
     "CREATE TABLE draws (request TEXT NOT NULL, name TEXT NOT NULL, drawn BLOB NOT NULL)",
     """CREATE TABLE audit (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -77,6 +80,8 @@ _SETTINGS = (
     "PRAGMA trusted_schema = OFF",
 )
 _PATIENCE = 60.0
+# What a request takes on the disk besides its body, with its rows of the chain, in bytes; or what one row takes.
+_ROW, _EVENT_ROW = 4096, 1024
 
 
 class Event(NamedTuple):
@@ -99,7 +104,8 @@ class Request(NamedTuple):
     """A request as it is stored. ``key`` is the asker's own name for it, ``id`` the service's.
 
     ``page`` is what people are shown of a plan or session, ``price`` and ``paid`` what was charged and the hash of the
-    ledger's entry, and the answer is not to be shown before the time ``visible``.
+    ledger's entry, and the answer is not to be shown before the time ``visible``. ``size`` is what is counted for it of
+    what its analyst may have stored: public, as it is known before a record is read. A body goes when it is refused.
     """
 
     number: int
@@ -110,6 +116,7 @@ class Request(NamedTuple):
     session: str | None
     digest: str
     body: bytes
+    size: int
     time: float
     state: str
     page: str
@@ -184,34 +191,80 @@ class Store:
             return self._one("SELECT value FROM facts WHERE name = ?", name)[0]
 
     def ask(
-        self, analyst: str, key: str, kind: str, digest: str, body: bytes, *, session: str | None = None
+        self,
+        analyst: str,
+        key: str,
+        kind: str,
+        digest: str,
+        body: bytes,
+        *,
+        session: str | None = None,
+        most: int | None = None,
     ) -> tuple[Request, bool]:
         """Take a request in, or return the one that has this analyst's key already, and whether it is new.
 
-        A key that was used for another body is refused.
+        A key that was used for another body is refused; so is what does not fit ``most`` bytes for the analyst.
         """
         with self._writing():
-            known = self._find("analyst = ? AND key = ?", analyst, key)
-            if known:
-                if known[0].digest != digest:
+            if (known := self.find(analyst, key)) is not None:
+                if known.digest != digest:
                     raise Refusal(
                         409, "key-reused", "this Idempotency-Key was used for another request. Use a new one."
                     )
-                return known[0], False
-            row = (uuid4().hex, analyst, key, kind, session, digest, body, time.time())
-            self._connection.execute(
-                "INSERT INTO requests (id, analyst, key, kind, session, digest, body, time, state, page, attempts) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'arrived', '', 0)",
-                row,
-            )
+                return known, False
+            size = _ROW + len(body) * (2 if kind == "gradient" else 1)  # whose answer is as long as what is asked
+            self._hold(analyst, size, most)
+            row = (uuid4().hex, analyst, key, kind, session, digest, body, size, time.time(), "arrived", "", 0)
+            names = "id, analyst, key, kind, session, digest, body, size, time, state, page, attempts"
+            self._connection.execute(f"INSERT INTO requests ({names}) VALUES ({_marks(row)})", row)
             request = self.request(row[0])
             self._follow(request, "arrived")
             return request, True
 
-    def note_refused(self, analyst: str, kind: str, digest: str, refusal: Refusal) -> None:
-        """Write down that something was refused that never became a request."""
-        with self._writing():
+    def held(self, analyst: str) -> int:
+        """Return how many bytes are counted for what an analyst has stored."""
+        return (self._one("SELECT bytes FROM held WHERE analyst = ?", analyst) or (0,))[0]
+
+    def _hold(self, analyst: str, size: int, most: int | None = None) -> None:
+        """Count bytes for an analyst, or refuse them."""
+        left = None if most is None else most - self.held(analyst)
+        if left is not None and size > left:
+            detail = f"it does not fit the {most} bytes that an analyst may have stored: ask the holder for more."
+            numbers = {"asked": size, "remaining": max(left, 0), "unit": "bytes"}
+            raise Refusal(403, "storage-exceeded", detail, **numbers)
+        line = "INSERT INTO held VALUES (?, ?) ON CONFLICT (analyst) DO UPDATE SET bytes = bytes + excluded.bytes"
+        self._connection.execute(line, (analyst, size))
+
+    def note_refused(self, analyst: str, kind: str, digest: str, refusal: Refusal, most: int | None = None) -> None:
+        """Write down that something was refused that never became a request, if the analyst has room for the row."""
+        with suppress(Refusal), self._writing():
+            self._hold(analyst, _EVENT_ROW, most)
             self._append("", analyst, kind, digest, f"refused: {refusal.kind}", "", _sha(refusal.body))
+
+    def note_tokens(self, listed: Sequence[Token], by: str) -> None:
+        """Write down which tokens were made, changed and revoked since this was last done: never a token itself."""
+        now = {token.id: (token.analyst, f"{', '.join(token.scopes)} until {token.expires}") for token in listed}
+        with self._writing():
+            known = self._noted_tokens()
+            for id, (analyst, facts) in now.items():
+                if known.get(id) != (analyst, facts):
+                    decision = f"{id} {'changed' if id in known else 'made'} by {by}: {facts}"
+                    self._append("", analyst, "token", "", decision, "", "")
+            for id in sorted(known.keys() - now.keys()):
+                self._append("", known[id][0], "token", "", f"{id} revoked by {by}", "", "")
+
+    def _noted_tokens(self) -> dict[str, tuple[str, str]]:
+        """Return the tokens that there are by the chain's rows: whose, and what was said of them."""
+        known: dict[str, tuple[str, str]] = {}
+        line = "SELECT analyst, decision FROM audit WHERE what = 'token' ORDER BY seq"
+        for analyst, decision in self._connection.execute(line):
+            done, _, facts = decision.partition(": ")
+            id = done.split()[0]
+            if facts:
+                known[id] = (analyst, facts)
+            else:
+                known.pop(id, None)
+        return known
 
     def move(
         self,
@@ -224,8 +277,14 @@ class Store:
         status: int | None = None,
         answer: bytes | None = None,
         visible: float | None = None,
+        size: int = 0,
+        most: int | None = None,
     ) -> Request:
         """Put a request into another state, with its answer if there is one: what was drawn for it is then removed.
+
+        ``size`` are bytes that its answer will take, counted for its analyst as far as ``most`` allows. Of what is
+        refused, or a plan that is withdrawn, the body goes: its digest stays, in the chain. Its bytes are given back
+        if it did not run: what becomes of a run is not to be seen before its time.
 
         Nothing moves that is finished, nothing goes back, and what runs is not withdrawn: the request is returned as it
         then is.
@@ -238,6 +297,12 @@ class Store:
             changes: dict[str, Any] = {"state": state, "attempts": now.attempts + (state == "running")}
             changes |= {} if page is None else {"page": page}
             changes |= {} if price is None else {"price": dump_cost(price)}
+            if state == "refused" or (state == "withdrawn" and now.kind == "plan"):
+                changes["body"] = b""
+                size = _ROW - now.size if now.paid is None and now.state != "running" else 0
+            if size:
+                self._hold(now.analyst, size, most)
+                changes["size"] = now.size + size
             if state in FINISHED:
                 changes |= {"status": status, "answer": answer, "visible": visible or time.time()}
                 self._connection.execute("DELETE FROM draws WHERE request = ?", (request.id,))
@@ -260,6 +325,10 @@ class Store:
         """Return what was drawn for a request that has no answer yet."""
         rows = self._connection.execute("SELECT name, drawn FROM draws WHERE request = ?", (request.id,)).fetchall()
         return {name: bytes_array(drawn) for name, drawn in rows} or None
+
+    def find(self, analyst: str, key: str) -> Request | None:
+        """Return the request that has this key of an analyst's, if there is one."""
+        return next(iter(self._find("analyst = ? AND key = ?", analyst, key)), None)
 
     def request(self, id: str) -> Request:
         """Return a request, or raise ``KeyError``."""
@@ -306,6 +375,11 @@ class Store:
         line = f"SELECT {columns} FROM requests WHERE {' AND '.join(where)} ORDER BY number DESC LIMIT {int(latest)}"
         return [Request._make(row) for row in self._connection.execute(line, values)]
 
+    def states(self) -> dict[str, int]:
+        """Return how many plans and sessions are in each state."""
+        line = "SELECT state, count(*) FROM requests WHERE kind IN ('plan', 'session') GROUP BY state"
+        return dict.fromkeys(STATES, 0) | dict(self._connection.execute(line).fetchall())
+
     def analysts(self) -> list[str]:
         """Return who ever asked, in the order of names."""
         return [name for (name,) in self._connection.execute("SELECT DISTINCT analyst FROM requests ORDER BY analyst")]
@@ -340,23 +414,31 @@ class Store:
         line = f"SELECT {_EVENT} FROM audit WHERE ? IS NULL OR seq < ? ORDER BY seq DESC LIMIT {int(latest)}"
         return [Event._make(row) for row in self._connection.execute(line, (before, before))]
 
-    def verify(self, entries: Sequence[Entry]) -> str:
-        """Check the chain, every answer against it, and all against the ledger's entries; return the chain's head."""
+    def verify(self, ledger: Ledger) -> str:
+        """Check the chain, every answer against it, and all against the ledger; return the head of what was checked.
+
+        The service may go on meanwhile. A charge is in the ledger before it is here, and what it quotes is here before
+        it is in the ledger: so what is here is looked for in the ledger as it is read afterwards, and what the ledger
+        quotes is looked for here if it was there before.
+        """
+        before = ledger.entries()
+        requests, events, issued = self._snapshot()
+        after = ledger.entries()
+        problem = chain_fault(events, issued)
+        if not problem and after[: len(before)] != before:
+            problem = "the ledger lost entries while it was read"
+        if problem := problem or _contents_fault(requests, events, before, after):
+            raise LedgerError(f"{self.path} cannot be trusted: {problem}.")
+        return events[-1].hash if events else GENESIS
+
+    def _snapshot(self) -> tuple[list[Request], list[Event], int]:
+        """Return all requests, the whole chain and the last number that it ever gave, as of one moment."""
         self._connection.execute("BEGIN")
         try:
-            problem = self._fault(entries)
+            issued = (self._one("SELECT seq FROM sqlite_sequence WHERE name = 'audit'") or (0,))[0]
+            return self._find("1"), self.events(), issued
         finally:
             self._connection.execute("ROLLBACK")
-        if problem:
-            raise LedgerError(f"{self.path} cannot be trusted: {problem}.")
-        return self.head()
-
-    def _fault(self, entries: Sequence[Entry]) -> str | None:
-        events = self.events()
-        issued = (self._one("SELECT seq FROM sqlite_sequence WHERE name = 'audit'") or (0,))[0]
-        if problem := chain_fault(events, issued):
-            return problem
-        return _contents_fault(self._find("1"), events, entries)
 
     def _follow(self, request: Request, decision: str) -> None:
         answer = "" if request.answer is None else _sha(request.answer)
@@ -396,16 +478,16 @@ class Store:
                 raise
 
 
-def verify_beside(ledger: Path, entries: Sequence[Entry]) -> str | None:
+def verify_beside(ledger: Ledger) -> str | None:
     """Check the service's file of a ledger, if there is one, and return the head of its chain."""
-    path = beside(ledger)
+    entries, path = ledger.entries(), beside(ledger.path)
     if not path.is_file():
         orphan = next((entry.seq for entry in entries if (entry.key or "").startswith(KEY_PREFIX)), None)
         if orphan is not None:
             raise LedgerError(f"the ledger's entry {orphan} is of a service, but there is no {path}.")
         return None
     with closing(Store(path)) as store:
-        return store.verify(entries)
+        return store.verify(ledger)
 
 
 def event_digest(content: Sequence[Any]) -> str:
@@ -425,10 +507,12 @@ def chain_fault(events: Sequence[Event], issued: int) -> str | None:
     return None if issued == len(events) else "rows were deleted from the end of its chain"
 
 
-def _contents_fault(requests: Sequence[Request], events: Sequence[Event], entries: Sequence[Entry]) -> str | None:
-    """Say where requests, chain and ledger contradict each other."""
+def _contents_fault(
+    requests: Sequence[Request], events: Sequence[Event], before: Sequence[Entry], after: Sequence[Entry]
+) -> str | None:
+    """Say where requests and chain contradict each other, or the ledger as it was read before and after them."""
     last = {event.request: event for event in events if event.request}
-    paid = {entry.hash: entry for entry in entries}
+    paid = {entry.hash: entry for entry in after}
     known = {request.id: request for request in requests}
     if missing := sorted(last.keys() ^ known.keys()):
         return f"request {missing[0]} is in its chain or among its requests, but not in both"
@@ -440,7 +524,7 @@ def _contents_fault(requests: Sequence[Request], events: Sequence[Event], entrie
         if request.paid and (request.paid not in paid or paid[request.paid].terms != request.price):
             return f"request {request.id} was charged, but the ledger has no such entry"
     heads = {GENESIS, *(event.hash for event in events)}
-    for entry in entries:
+    for entry in before:
         if (entry.key or "").startswith(KEY_PREFIX):
             # (The charge of a request that was interrupted there is in the ledger, and not yet here.)
             if str(entry.key).split(":")[1] not in known:

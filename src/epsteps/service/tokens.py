@@ -7,7 +7,8 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -94,18 +95,20 @@ def make(path: Path, analyst: str, scopes: Iterable[str], days: float) -> tuple[
     expires = (datetime.now(UTC) + timedelta(days=validate.positive("days", days))).replace(microsecond=0)
     hashed = _hash(secret)
     token = Token(hashed[:8], analyst, hashed, tuple(dict.fromkeys(scopes)), expires)
-    known = read(path) if path.exists() else ()
-    _write(path, [*known, token])
+    with _alone(path):
+        known = read(path) if path.exists() else ()
+        _write(path, [*known, token])
     return secret, token
 
 
 def revoke(path: Path, id: str) -> Token:
     """Remove a token from the file."""
-    known = read(path)
-    gone = [token for token in known if token.id == id]
-    if not gone:
-        raise ValueError(f"there is no token {id!r} in {path}: see epsteps tokens list.")
-    _write(path, [token for token in known if token.id != id])
+    with _alone(path):
+        known = read(path)
+        gone = [token for token in known if token.id == id]
+        if not gone:
+            raise ValueError(f"there is no token {id!r} in {path}: see epsteps tokens list.")
+        _write(path, [token for token in known if token.id != id])
     return gone[0]
 
 
@@ -118,6 +121,15 @@ def read(path: Path) -> tuple[Token, ...]:
         return tuple(Token(**{**entry, "scopes": tuple(entry["scopes"])}) for entry in entries)
     except (tomllib.TOMLDecodeError, TypeError, KeyError, AttributeError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from None
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Become the only one who changes the file: what two change at once would lose a token, or bring one back."""
+    path = databases.real_path(path)
+    lock = path.with_name(f".{path.name}.lock")
+    with closing(databases.exclusive(lock, f"somebody else is changing {path}. Try again.")):
+        yield
 
 
 def _write(path: Path, listed: Iterable[Token]) -> None:

@@ -206,6 +206,12 @@ def run_to_dict(run: Run) -> dict[str, Any]:
     return {"path": array_to_dict(run.path), "extras": extras, "seeded": run.seeded}
 
 
+def run_size(plan: Plan) -> int:
+    """Return how many bytes what a plan publishes may have, about: by its own public numbers."""
+    numbers = (plan.points + 1) * plan.problem.dimension + sum(map(math.prod, plan.besides.values()))
+    return 1024 + 32 * numbers // 3  # of base64
+
+
 def read_run(plan: Plan, content: dict[str, Any]) -> Run:
     """Return the run that ``run_to_dict`` wrote, bit for bit."""
     extras = {name: read_array(values) for name, values in content["extras"].items()}
