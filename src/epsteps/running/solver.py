@@ -312,14 +312,16 @@ class _Search:
     def gradient(self, point: np.ndarray, far: float) -> Certified:
         """Return the gradient at a point of the grid: as coarsely as errors stay below ``far``, if that will do.
 
-        It does not where it leaves open whether the gradient is small enough. Nothing is finer than long doubles.
+        It does not where it leaves open whether the gradient is small enough; but one that is known to an eighth of the
+        tolerance is left there, as another step is cheaper. Nothing is finer than long doubles.
         """
         x = point * self.goal.step
         sizes = passes.sizes_of(x, self.tilted.tilt, self.goal.objective.problem.units)
-        coarse = sum(precision.error(self.goal.objective, *sizes) > far for precision in _LADDER)
+        errors = [precision.error(self.goal.objective, *sizes) for precision in _LADDER]
+        coarse = sum(error > far for error in errors)
         gradient = self.tilted.certified(x, (*_LADDER, LONG)[coarse])
-        for precision in (*_LADDER, LONG)[coarse + 1 :]:
-            if self.is_met(gradient) or gradient.least > self.goal.tolerance:
+        for error, precision in zip(errors[coarse:], (*_LADDER, LONG)[coarse + 1 :], strict=True):
+            if self.is_met(gradient) or gradient.least > self.goal.tolerance or error <= self.goal.tolerance / 8:
                 break
             gradient = self.tilted.certified(x, precision)
         return gradient
