@@ -177,12 +177,14 @@ def test_steps_of_shaped_noise_add_up_and_are_independent():
 HEAVY = es.Problem(es.Logistic(), CUBE, ridge=0.1, n=40, d=2)
 
 
-def weaker_tilts(monkeypatch, factor):
+def weaker_tilts(monkeypatch, factor, output=1.0):
+    """Draw tilts of a smaller scale, and noise on the output too if it is asked for."""
     right = Minimum.draw
 
     def draw(self, source):
         tilt = dataclasses.replace(self.tilt, scale=factor * self.tilt.scale)
-        return right(dataclasses.replace(self, tilt=tilt), source)
+        goal = dataclasses.replace(self.goal, scale=output * self.goal.scale)
+        return right(dataclasses.replace(self, goal=goal, tilt=tilt), source)
 
     monkeypatch.setattr(Minimum, "draw", draw)
 
@@ -248,8 +250,9 @@ def test_a_first_minimum_for_little_is_audited_by_itself(budget, monkeypatch):
     assert 0 < right.lower_bound <= right.claimed
     assert 0 < right.steps[0].lower_bound <= plan.costs[0]
     if not budget.delta:
-        weaker_tilts(monkeypatch, 1 / 8)
-        assert es.audit(plan, repetitions=100).steps[0].lower_bound > 1.1 * plan.costs[0]
+        # Noise on the output has much of so little, and hides a weaker tilt by itself: both are weakened.
+        weaker_tilts(monkeypatch, 1 / 8, output=1 / 8)
+        assert es.audit(plan, repetitions=100).steps[0].lower_bound > 1.05 * plan.costs[0]
 
 
 # Other releases, on few columns: exact Wishart noise takes milliseconds a draw.
