@@ -107,7 +107,7 @@ class Seen(Typical):
     @cached_property
     def _shrunk(self) -> float:
         """Mean square of the records over that of records that fill their domain."""
-        mean, variance = self.problem.domain.even_moments(self.problem.d)
+        mean, variance = self.problem.extent.moments
         square = float(mean @ mean + np.sum(variance)) + self.problem.intercept
         return 1.0 if self.radius is None or square == 0 else min((_LENGTH * self.radius) ** 2 / square, 1.0)
 
@@ -319,7 +319,7 @@ class AdaptivePlan(Plan):
             if self.problem.loss.outputs > 1 and noise.norm == BODY and not noise.kind.is_pure:
                 power = power * _ELLIPSOID
             if (loss := self.problem.loss.capped(cap)) is not None:
-                sought = Sought(replace(self.problem, loss=loss), typical, weighting=weighting, power=power)
+                sought = Sought(self.problem.restated(loss=loss), typical, weighting=weighting, power=power)
                 choices.append(Choice(noise, sought, bias + (_WEIGHTED if weighting else 0.0)))
         return choices
 
@@ -637,13 +637,13 @@ class RegressionPlan(AdaptivePlan):
     def _offers(self, known: Known, budget: Budget) -> list[Choice]:
         """Return all choices: of noise with its weights, and of the slope that pseudo-Huber loss is held at."""
         bound, gain = _effective(known, self._bound)
-        typical = Seen(replace(self.problem, loss=Squared(gain)), _length(known.radii, self.problem))
+        typical = Seen(self.problem.restated(loss=Squared(gain)), _length(known.radii, self.problem))
         noises = self._noises(known.radii, budget)
         lightened = 1 - quantile(self.problem.n, self.price) if self.norms else 0.0
         weighted = _WEIGHTED_RESIDUAL * (lightened * _RESIDUALS * bound) ** 2
         power, choices = 1.0 if known.targets is None else _POWER, []
         for share in HELD_SHARES:
-            stated = replace(self.problem, loss=PseudoHuber(self._bound, c=share * bound))
+            stated = self.problem.restated(loss=PseudoHuber(self._bound, c=share * bound))
             lost = held_bias(bound, share * bound)
             for noise, weighting in noises:
                 sought = Held(stated, typical, lost, weighting=weighting, power=power, bound=bound)

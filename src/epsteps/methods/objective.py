@@ -401,7 +401,7 @@ class Sought:
         if not instead_of:
             return cls(problem, Typical(problem))
         bound = problem.loss.targets.largest
-        return cls(problem, Typical(replace(problem, loss=Squared(bound))), held_bias(bound, problem.loss.slope))
+        return cls(problem, Typical(problem.restated(loss=Squared(bound))), held_bias(bound, problem.loss.slope))
 
     def minimised(self, ridge: float) -> Minimised:
         """Return what is minimised with this ridge."""
@@ -486,8 +486,8 @@ def plan_objective(
         raise ValueError(f"shares must be positive and add up to 1, got {tuple(shares)!r}.")
     losses, instead_of = stand_ins(problem)
     best = None
-    for noise in candidates(replace(problem, loss=losses[0]), budget, mechanism):
-        sought = [Sought.of(replace(problem, loss=loss), instead_of) for loss in losses]
+    for noise in candidates(problem.restated(loss=losses[0]), budget, mechanism):
+        sought = [Sought.of(problem.restated(loss=loss), instead_of) for loss in losses]
         least = [each.least_cost(noise, budget) for each in sought] if len(sought) > 1 else [0.0]
         for place in np.argsort(least, kind="stable"):
             limit = math.inf if best is None else best.predicted

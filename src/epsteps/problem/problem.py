@@ -1,8 +1,9 @@
 """The problem as public facts: what is minimised, over which records, and the constants that follow."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,64 @@ from epsteps.problem.shapes import BODY, Body, Hull
 # A point that diverged is held here, and slopes at it: no margin or sensitivity is then infinite.
 _LARGEST_POINT = 1e100
 _SLOPES = (1e-120, 1e120)
+
+
+@dataclass(frozen=True, eq=False)
+class Extent:
+    """What a domain says of records with d features, and with the intercept's 1 if there is one: computed once.
+
+    Planning asks for the same a hundred times, of problems that differ in their loss and ridge alone.
+    """
+
+    domain: Domain
+    d: int
+    intercept: bool
+
+    @cached_property
+    def units(self) -> np.ndarray:
+        """Largest absolute value of each entry of a record."""
+        return np.append(self.domain.units(self.d), np.ones(int(self.intercept)))
+
+    @cached_property
+    def moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of each feature if records were spread evenly over the domain."""
+        return self.domain.even_moments(self.d)
+
+    @cached_property
+    def body(self) -> Body | None:
+        """A body that holds every record times a number of at most 1, in ``units``; None for records in an L2 ball."""
+        body = self.domain.body(self.d)
+        return body.with_constant() if body is not None and self.intercept else body
+
+    @cached_property
+    def hull(self) -> Hull | None:
+        """The smallest body that holds them, where one is known that is smaller than ``body``."""
+        hull = self.domain.hull(self.d)
+        return hull.with_constant() if hull is not None and self.intercept else hull
+
+    def repeated(self, outputs: int) -> Body | None:
+        """Return the body of a record's products with so many numbers of at most 1."""
+        if self.body is None or outputs == 1:
+            return self.body
+        if outputs not in self._repeated:
+            self._repeated[outputs] = self.body.repeated(outputs)
+        return self._repeated[outputs]
+
+    def size(self, norm: float | str) -> float:
+        """Return the largest norm of a record."""
+        if norm not in self._sizes:
+            order = checked_norm(float(norm))
+            size = self.domain.size(order, self.d)
+            self._sizes[norm] = float(np.linalg.norm([size, 1.0], ord=order)) if self.intercept else size
+        return self._sizes[norm]
+
+    @cached_property
+    def _sizes(self) -> dict[float | str, float]:
+        return {}
+
+    @cached_property
+    def _repeated(self) -> dict[int, Body]:
+        return {}
 
 
 @dataclass(frozen=True)
@@ -137,31 +196,31 @@ class Problem:
     @cached_property
     def units(self) -> np.ndarray:
         """Largest absolute value of the record's entry at each coordinate of x; 1 for the intercept."""
-        return np.tile(np.append(self.domain.units(self.d), np.ones(int(self.intercept))), self.loss.outputs)
+        return np.tile(self.extent.units, self.loss.outputs)
 
     @cached_property
+    def extent(self) -> Extent:
+        """What the domain says of the records."""
+        return Extent(self.domain, self.d, self.intercept)
+
+    @property
     def record_body(self) -> Body | None:
         """A body that holds every record times a number of at most 1, in ``units``; None for records in an L2 ball."""
-        body = self.domain.body(self.d)
-        return body.with_constant() if body is not None and self.intercept else body
+        return self.extent.body
 
-    @cached_property
+    @property
     def hull(self) -> Body | None:
         """A body that holds every gradient of a slope of at most 1, in ``units``; None for records in an L2 ball."""
-        body, outputs = self.record_body, self.loss.outputs
-        return body if body is None or outputs == 1 else body.repeated(outputs)
+        return self.extent.repeated(self.loss.outputs)
 
-    @cached_property
+    @property
     def exact_hull(self) -> Body | Hull | None:
         """The smallest body that holds them and that there is noise for: smaller than ``hull`` with one-hot blocks.
 
         It is ``hull`` for losses with several outputs, and where one block is all that is never negative.
         """
-        exact = self.domain.hull(self.d)
-        if exact is None or self.loss.outputs > 1:
-            return self.hull
-        exact = exact.with_constant() if self.intercept else exact
-        return self.hull if exact.is_product else exact
+        exact = self.extent.hull
+        return self.hull if exact is None or self.loss.outputs > 1 or exact.is_product else exact
 
     @cached_property
     def cube(self) -> Body:
@@ -174,7 +233,7 @@ class Problem:
 
         It weighs noise against noise in predictions, and never enters privacy.
         """
-        mean, variance = self.domain.even_moments(self.d)
+        mean, variance = self.extent.moments
         half = self.loss.curvature / 2
         ones = np.ones(int(self.intercept))
         mean, variance = np.append(mean, ones), np.append(variance, 0 * ones)
@@ -186,18 +245,7 @@ class Problem:
 
         "body" is the gauge of ``hull``, ``exact_hull`` or ``cube``, in which it is 1.
         """
-        if norm == BODY:
-            return 1.0
-        if norm not in self._sizes:
-            order = checked_norm(float(norm))
-            size = self.domain.size(order, self.d)
-            self._sizes[norm] = float(np.linalg.norm([size, 1.0], ord=order)) if self.intercept else size
-        return self._sizes[norm]
-
-    @cached_property
-    def _sizes(self) -> dict[float | str, float]:
-        """The sizes that were asked for: planning asks for the same a hundred times."""
-        return {}
+        return 1.0 if norm == BODY else self.extent.size(norm)
 
     def sensitivity(self, norm: float | str = 1) -> float:
         """Bound how far ONE record's gradient moves, at any x, when the record is replaced.
@@ -261,7 +309,19 @@ class Problem:
     def with_ridge(self, ridge: float) -> "Problem":
         """Return the problem with another ridge, and with a declared L that is moved by as much."""
         known = self.smoothness
-        return replace(self, ridge=ridge, smoothness=None if known is None else known + ridge - self.ridge)
+        return self.restated(ridge=ridge, smoothness=None if known is None else known + ridge - self.ridge)
+
+    def restated(self, **changes: Any) -> "Problem":
+        """Return the problem with another loss, ridge, smoothness, clip or n; what its domain says is not asked again.
+
+        All else is as of a problem that is made anew: ``dataclasses.replace`` is for other domains.
+        """
+        if others := changes.keys() & {"domain", "d", "intercept"}:
+            raise TypeError(f"restated is for the same kind of records: use dataclasses.replace, got {sorted(others)}.")
+        made = object.__new__(type(self))
+        vars(made).update({each.name: getattr(self, each.name) for each in fields(self)} | changes, extent=self.extent)
+        made.__post_init__()
+        return made
 
     def same_records(self, other: "Problem") -> bool:
         """Whether both problems describe the same records, whatever loss of their targets, ridge and L they assume."""
