@@ -31,7 +31,7 @@ from epsteps.methods.bought import Quantile, Radius, Spread, price, quantile
 from epsteps.methods.intervals.posterior import Released, Tilts
 from epsteps.methods.intervals.table import Intervals
 from epsteps.methods.minimum import LONG, Minimised, Minimum
-from epsteps.methods.objective import HELD_SHARES, ObjectivePlan, Sought, plan_objective, planned
+from epsteps.methods.objective import HELD_SHARES, ObjectivePlan, Sought, least_costs, plan_objective, planned
 from epsteps.plans import notation
 from epsteps.plans.plan import Aim, Charge, Conversation, Example, Plan, Published
 from epsteps.plans.utility import Typical, Utility, held_bias
@@ -174,8 +174,9 @@ class Chosen(NamedTuple):
 def _best_of(choices: Sequence[Choice], budget: Budget) -> Chosen | None:
     """Return the plan with the smallest predicted error, of all choices that can be executed; None if none can."""
     best: Chosen | None = None
-    offers = [(each.sought.least_cost(each.noise, budget) + each.bias, place) for place, each in enumerate(choices)]
-    for least, place in sorted(offers):
+    least_of_all = least_costs([(each.sought, each.noise) for each in choices], budget)
+    bounds = [(least + each.bias, place) for place, (least, each) in enumerate(zip(least_of_all, choices, strict=True))]
+    for least, place in sorted(bounds):
         if best is None or least < best.expected:
             best = _planned(choices[place], budget, math.inf if best is None else best.expected) or best
     return best

@@ -218,8 +218,17 @@ class Typical:
 
     def gradient_power(self, noise: Mechanism) -> np.ndarray:
         """Return the power along each entry of noise of scale 1 on a gradient."""
-        covariance, units = noise.covariance(self.problem)
-        return self.power(covariance.variances * units**2, lambda vector: covariance.along(units * vector))
+        if noise.name not in self._powers:
+            covariance, units = noise.covariance(self.problem)
+            self._powers[noise.name] = self.power(
+                covariance.variances * units**2, lambda vector: covariance.along(units * vector)
+            )
+        return self._powers[noise.name]
+
+    @cached_property
+    def _powers(self) -> dict[str, np.ndarray]:
+        """What was asked for: planning asks for the same with many losses and ridges."""
+        return {}
 
     @np.errstate(all="ignore")  # budgets may be tiny or huge
     def followed(self, noise: Mechanism) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -35,6 +35,17 @@ class Extent:
         """Largest absolute value of each entry of a record."""
         return np.append(self.domain.units(self.d), np.ones(int(self.intercept)))
 
+    def require_sizes(self) -> None:
+        """Raise unless floats hold all sizes of records in all their digits."""
+        self._checked  # noqa: B018 - once
+
+    @cached_property
+    def _checked(self) -> bool:
+        for unit in np.unique(self.units).tolist():
+            validate.size("the largest value of each column", unit)
+        limits.require_constants({f"the L{norm:g} norm of records": self.size(norm) ** 2 for norm in NORMS})
+        return True
+
     @cached_property
     def moments(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of each feature if records were spread evenly over the domain."""
@@ -153,10 +164,8 @@ class Problem:
 
     def _require_sizes(self) -> None:
         """Refuse declarations whose constants, together, floats do not hold in all their digits."""
-        for unit in np.unique(self.units).tolist():
-            validate.size("the largest value of each column", unit)
+        self.extent.require_sizes()
         sizes = {"L": self.L, "the largest value of a gradient": self.gradient_radius * self.n}
-        sizes |= {f"the L{norm:g} norm of records": self.record_size(norm) ** 2 for norm in NORMS}
         sizes |= {f"the L{norm:g} sensitivity": self.typical_sensitivity(norm) * self.n for norm in NORMS}
         limits.require_constants(sizes)
 
