@@ -13,7 +13,7 @@ where a first model would be noise, the size of the targets has to do.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -305,15 +305,15 @@ class AdaptivePlan(Plan):
         that fill their domain, without a cap, was made beforehand: there is always one.
         """
         bought = dict(zip(self.norms, radii, strict=True))
-        return _best_of(self._choices(bought), self._left) or self._declared
+        return _best_of(list(self._choices(bought)), self._left) or self._declared
 
     @cached_property
     def _declared(self) -> Chosen:
         """The plan for records of which nothing is known but their domain."""
-        return _only(self._choices({})[0], self._left)
+        return _only(next(self._choices({})), self._left)
 
-    def _choices(self, radii: dict[int, float]) -> list[Choice]:
-        typical, choices = Seen(self.problem, _length(radii, self.problem)), []
+    def _choices(self, radii: dict[int, float]) -> Iterator[Choice]:
+        typical = Seen(self.problem, _length(radii, self.problem))
         noises = self._noises(radii, self._left)
         caps = CAPS if self.problem.loss.outputs == 1 else CAPS_OF_CLASSES
         for (cap, (bias, power)), (noise, weighting) in product(caps.items(), noises):
@@ -321,8 +321,7 @@ class AdaptivePlan(Plan):
                 power = power * _ELLIPSOID
             if (loss := self.problem.loss.capped(cap)) is not None:
                 sought = Sought(self.problem.restated(loss=loss), typical, weighting=weighting, power=power)
-                choices.append(Choice(noise, sought, bias + (_WEIGHTED if weighting else 0.0)))
-        return choices
+                yield Choice(noise, sought, bias + (_WEIGHTED if weighting else 0.0))
 
     def _noises(self, radii: dict[int, float], budget: Budget) -> list[tuple[Mechanism, Weighting | None]]:
         """Return what noise may be chosen among, each with the weights that it is for."""
@@ -599,7 +598,7 @@ class RegressionPlan(AdaptivePlan):
 
     def chosen(self, radii: Sequence[float], sizes: Sequence[float] = ()) -> Chosen:
         """Return the plan of the minimum with the smallest predicted error, by the radii and sizes that were bought."""
-        return _best_of(self._offers(self._known(radii, sizes), self._left), self._left) or self._declared
+        return _best_of(list(self._offers(self._known(radii, sizes), self._left)), self._left) or self._declared
 
     def _known(self, radii: Sequence[float], sizes: Sequence[float]) -> Known:
         """Return what bought numbers say: targets fill a range evenly, and residuals are normal."""
@@ -619,11 +618,11 @@ class RegressionPlan(AdaptivePlan):
     @cached_property
     def _declared(self) -> Chosen:
         """The plan for records of which nothing is known but their domain."""
-        return _only(self._offers(Known({}), self._left)[0], self._left)
+        return _only(next(self._offers(Known({}), self._left)), self._left)
 
     @cached_property
     def _first_declared(self) -> Chosen:
-        return _only(self._offers(Known({}), self._left_first)[0], self._left_first)
+        return _only(next(self._offers(Known({}), self._left_first)), self._left_first)
 
     @cached_property
     def _left_first(self) -> Budget:
@@ -632,24 +631,32 @@ class RegressionPlan(AdaptivePlan):
 
     def _first(self, radii: Sequence[float], sizes: Sequence[float]) -> Chosen:
         """Return the plan of the first model, by what was bought before it."""
-        offers = self._offers(self._known(radii, sizes), self._left_first)
-        return _best_of(offers, self._left_first) or self._first_declared
+        bought = (*radii, *sizes)
+        if bought not in self._firsts:
+            offers = list(self._offers(self._known(radii, sizes), self._left_first))
+            self._firsts.clear()
+            self._firsts[bought] = _best_of(offers, self._left_first) or self._first_declared
+        return self._firsts[bought]
 
-    def _offers(self, known: Known, budget: Budget) -> list[Choice]:
-        """Return all choices: of noise with its weights, and of the slope that pseudo-Huber loss is held at."""
+    @cached_property
+    def _firsts(self) -> dict[tuple[float, ...], Chosen]:
+        """The last plan of a first model, by what was bought: a run asks for it twice, and chooses by it."""
+        return {}
+
+    def _offers(self, known: Known, budget: Budget) -> Iterator[Choice]:
+        """Yield all choices: of noise with its weights, and of the slope that pseudo-Huber loss is held at."""
         bound, gain = _effective(known, self._bound)
         typical = Seen(self.problem.restated(loss=Squared(gain)), _length(known.radii, self.problem))
         noises = self._noises(known.radii, budget)
         lightened = 1 - quantile(self.problem.n, self.price) if self.norms else 0.0
         weighted = _WEIGHTED_RESIDUAL * (lightened * _RESIDUALS * bound) ** 2
-        power, choices = 1.0 if known.targets is None else _POWER, []
+        power = 1.0 if known.targets is None else _POWER
         for share in HELD_SHARES:
             stated = self.problem.restated(loss=PseudoHuber(self._bound, c=share * bound))
             lost = held_bias(bound, share * bound)
             for noise, weighting in noises:
                 sought = Held(stated, typical, lost, weighting=weighting, power=power, bound=bound)
-                choices.append(Choice(noise, sought, weighted if weighting else 0.0))
-        return choices
+                yield Choice(noise, sought, weighted if weighting else 0.0)
 
     def conversation(self) -> Conversation:
         """Buy radii and sizes, choose, and publish the minimum, and what was bought besides."""
