@@ -37,7 +37,7 @@ from epsteps.plans.plan import Aim, Charge, Conversation, Example, Plan, Publish
 from epsteps.plans.utility import Typical, Utility, held_bias
 from epsteps.problem import limits, validate
 from epsteps.problem.losses import PseudoHuber, Squared
-from epsteps.problem.problem import Problem
+from epsteps.problem.problem import Problem, extent_of, restated
 from epsteps.problem.rounding import down, up
 from epsteps.problem.shapes import BODY
 from epsteps.problem.weighting import Weighting
@@ -107,7 +107,7 @@ class Seen(Typical):
     @cached_property
     def _shrunk(self) -> float:
         """Mean square of the records over that of records that fill their domain."""
-        mean, variance = self.problem.extent.moments
+        mean, variance = extent_of(self.problem).moments
         square = float(mean @ mean + np.sum(variance)) + self.problem.intercept
         return 1.0 if self.radius is None or square == 0 else min((_LENGTH * self.radius) ** 2 / square, 1.0)
 
@@ -320,7 +320,7 @@ class AdaptivePlan(Plan):
             if self.problem.loss.outputs > 1 and noise.norm == BODY and not noise.kind.is_pure:
                 power = power * _ELLIPSOID
             if (loss := self.problem.loss.capped(cap)) is not None:
-                sought = Sought(self.problem.restated(loss=loss), typical, weighting=weighting, power=power)
+                sought = Sought(restated(self.problem, loss=loss), typical, weighting=weighting, power=power)
                 yield Choice(noise, sought, bias + (_WEIGHTED if weighting else 0.0))
 
     def _noises(self, radii: dict[int, float], budget: Budget) -> list[tuple[Mechanism, Weighting | None]]:
@@ -646,13 +646,13 @@ class RegressionPlan(AdaptivePlan):
     def _offers(self, known: Known, budget: Budget) -> Iterator[Choice]:
         """Yield all choices: of noise with its weights, and of the slope that pseudo-Huber loss is held at."""
         bound, gain = _effective(known, self._bound)
-        typical = Seen(self.problem.restated(loss=Squared(gain)), _length(known.radii, self.problem))
+        typical = Seen(restated(self.problem, loss=Squared(gain)), _length(known.radii, self.problem))
         noises = self._noises(known.radii, budget)
         lightened = 1 - quantile(self.problem.n, self.price) if self.norms else 0.0
         weighted = _WEIGHTED_RESIDUAL * (lightened * _RESIDUALS * bound) ** 2
         power = 1.0 if known.targets is None else _POWER
         for share in HELD_SHARES:
-            stated = self.problem.restated(loss=PseudoHuber(self._bound, c=share * bound))
+            stated = restated(self.problem, loss=PseudoHuber(self._bound, c=share * bound))
             lost = held_bias(bound, share * bound)
             for noise, weighting in noises:
                 sought = Held(stated, typical, lost, weighting=weighting, power=power, bound=bound)

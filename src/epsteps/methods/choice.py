@@ -18,7 +18,7 @@ from epsteps.methods.steps import StepsPlan, plan_steps, typical_error
 from epsteps.plans.plan import Plan
 from epsteps.plans.utility import VERDICTS, Typical, ridges
 from epsteps.problem import limits, validate
-from epsteps.problem.problem import Problem
+from epsteps.problem.problem import Problem, restated
 from epsteps.problem.sampling import Sampling
 
 RELEASES = ("final", "iterates")
@@ -205,7 +205,7 @@ def _plan_descent(problem: Problem, budget: Budget, **options: Any) -> Plan:
     gradients of squared loss, which have no bound of their own, are clipped.
     """
     if problem.loss.has_statistics and problem.clip is None:
-        problem = problem.restated(clip=_CLIP_SHARE * problem.loss.targets.largest * problem.record_size(2))
+        problem = restated(problem, clip=_CLIP_SHARE * problem.loss.targets.largest * problem.record_size(2))
     noise = mechanisms.smallest(problem, budget.kind(Sampling(problem.n, problem.n)))
     steps, typical = _checked_steps(options), Typical(problem)
 

@@ -15,7 +15,7 @@ from epsteps.plans.requests import Draw, Records, Request
 from epsteps.problem import limits, validate
 from epsteps.problem.grid import added
 from epsteps.problem.losses import Loss
-from epsteps.problem.problem import Problem
+from epsteps.problem.problem import Problem, restated
 from epsteps.problem.rounding import up
 from epsteps.problem.saturations import Saturation
 from epsteps.problem.weighting import Measure, Weighting
@@ -89,7 +89,7 @@ class Minimised:
 
         Weights are no part of a problem: where there are any, what is asked of it must be asked of this object.
         """
-        return self.problem.restated(ridge=self.ridge, smoothness=None)
+        return restated(self.problem, ridge=self.ridge, smoothness=None)
 
     @property
     def loss(self) -> Loss:

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, ClassVar, TypeVar
 
@@ -38,7 +38,7 @@ from epsteps.plans.plan import Aim, Charge, Conversation, OverspentError, Plan, 
 from epsteps.plans.utility import Typical, Utility, held_bias, least_of, ridge_bias, ridges
 from epsteps.problem import limits, validate
 from epsteps.problem.losses import Loss, Squared
-from epsteps.problem.problem import Problem
+from epsteps.problem.problem import Problem, restated
 from epsteps.problem.rounding import down, up
 from epsteps.problem.saturations import Saturation
 from epsteps.problem.weighting import Weighting
@@ -339,12 +339,7 @@ class ObjectivePlan(OfMinimum, Plan):
 
         What noise on the output adds is by far less, and not counted.
         """
-        return self.predicted_by(self._sought)
-
-    def predicted_by(self, sought: "Sought") -> float:
-        """Return the same for what is known of the objective that is sought."""
-        square = float(self.weights**2 @ np.square(self.scales))
-        return float(sought.bias(self.ridge) + square * sought.noise(self.noise, self.ridge))
+        return self._sought.predicted(self)
 
     @cached_property
     def _sought(self) -> "Sought":
@@ -407,11 +402,11 @@ class Sought:
     @classmethod
     def of_losses(cls, problem: Problem, losses: Sequence[Loss], instead_of: str) -> list["Sought"]:
         """Return those of several losses of the same targets, any of which takes the place of squared loss, or none."""
-        stated = [problem if loss == problem.loss else problem.restated(loss=loss) for loss in losses]
+        stated = [problem if loss == problem.loss else restated(problem, loss=loss) for loss in losses]
         if not instead_of:
             return [cls(each, Typical(each)) for each in stated]
         bound = problem.loss.targets.largest
-        typical = Typical(problem.restated(loss=Squared(bound)))
+        typical = Typical(restated(problem, loss=Squared(bound)))
         return [cls(each, typical, held_bias(bound, each.loss.slope)) for each in stated]
 
     def minimised(self, ridge: float) -> Minimised:
@@ -434,6 +429,11 @@ class Sought:
         """The ridges to choose among: they pull every loss by the same steps, and depend on no budget and no n."""
         pulls = ridges(self.typical.problem)
         return np.unique(np.maximum(self.bend * pulls, pulls[0]))
+
+    def predicted(self, plan: ObjectivePlan) -> float:
+        """Return what a plan's tilts and its larger ridge are predicted to cost."""
+        square = float(plan.weights**2 @ np.square(plan.scales))
+        return float(self.bias(plan.ridge) + square * self.noise(plan.noise, plan.ridge))
 
     def bias(self, larger: np.ndarray | float) -> np.ndarray:
         """Return what a ridge, or each of several, costs without noise."""
@@ -534,7 +534,7 @@ def plan_objective(
                 fields = {"limit": limit, "instead_of": instead_of, "earlier": earlier, "spared": spared}
                 found = planned(ObjectivePlan, sought[place], budget, noise, tuple(shares), **fields)
                 if found is not None:
-                    best, limit = found, found.predicted_by(sought[place])
+                    best, limit = found, sought[place].predicted(found)
     assert best is not None
     best.require_executable(LONG)
     return best

@@ -15,7 +15,7 @@ from scipy.special import ndtri
 from epsteps.bounds.quadratics import coefficients, exact_by_horizon, exact_quadratic, impulse_response
 from epsteps.bounds.steps import Steps
 from epsteps.budgets.mechanisms import Mechanism
-from epsteps.problem.problem import Problem
+from epsteps.problem.problem import Problem, extent_of
 
 USEFUL, MARGINAL, NOISE, UNKNOWN = "useful", "marginal", "noise", "unknown"
 VERDICTS = (USEFUL, MARGINAL, NOISE)
@@ -139,7 +139,7 @@ class Typical:
     @cached_property
     def _columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The mean of a record, and for the features which group each is in and the groups' variances."""
-        mean, variance = self.problem.extent.moments
+        mean, variance = extent_of(self.problem).moments
         values, places = np.unique(variance, return_inverse=True)
         if len(values) > _GROUPS:
             places = places * _GROUPS // len(values)
@@ -161,7 +161,7 @@ class Typical:
         What all outputs share changes no loss of several outputs: the ridge alone bends it.
         """
         mean, _, variances = self._columns
-        total = float(mean @ mean) + _OFF_CENTRE * float(np.sum(self.problem.extent.moments[1]))
+        total = float(mean @ mean) + _OFF_CENTRE * float(np.sum(extent_of(self.problem).moments[1]))
         values = np.append(total, np.outer(variances, self._profile).ravel()) * self.problem.loss.typical_curvature
         values = np.minimum(values, largest_curvature(self.problem))
         return values if self.problem.loss.outputs == 1 else np.append(values, 0.0 * values)

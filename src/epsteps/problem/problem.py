@@ -164,7 +164,7 @@ class Problem:
 
     def _require_sizes(self) -> None:
         """Refuse declarations whose constants, together, floats do not hold in all their digits."""
-        self.extent.require_sizes()
+        self._extent.require_sizes()
         sizes = {"L": self.L, "the largest value of a gradient": self.gradient_radius * self.n}
         sizes |= {f"the L{norm:g} sensitivity": self.typical_sensitivity(norm) * self.n for norm in NORMS}
         limits.require_constants(sizes)
@@ -205,22 +205,21 @@ class Problem:
     @cached_property
     def units(self) -> np.ndarray:
         """Largest absolute value of the record's entry at each coordinate of x; 1 for the intercept."""
-        return np.tile(self.extent.units, self.loss.outputs)
+        return np.tile(self._extent.units, self.loss.outputs)
 
     @cached_property
-    def extent(self) -> Extent:
-        """What the domain says of the records."""
+    def _extent(self) -> Extent:
         return Extent(self.domain, self.d, self.intercept)
 
     @property
     def record_body(self) -> Body | None:
         """A body that holds every record times a number of at most 1, in ``units``; None for records in an L2 ball."""
-        return self.extent.body
+        return self._extent.body
 
     @property
     def hull(self) -> Body | None:
         """A body that holds every gradient of a slope of at most 1, in ``units``; None for records in an L2 ball."""
-        return self.extent.repeated(self.loss.outputs)
+        return self._extent.repeated(self.loss.outputs)
 
     @property
     def exact_hull(self) -> Body | Hull | None:
@@ -228,7 +227,7 @@ class Problem:
 
         It is ``hull`` for losses with several outputs, and where one block is all that is never negative.
         """
-        exact = self.extent.hull
+        exact = self._extent.hull
         return self.hull if exact is None or self.loss.outputs > 1 or exact.is_product else exact
 
     @cached_property
@@ -242,7 +241,7 @@ class Problem:
 
         It weighs noise against noise in predictions, and never enters privacy.
         """
-        mean, variance = self.extent.moments
+        mean, variance = self._extent.moments
         half = self.loss.curvature / 2
         ones = np.ones(int(self.intercept))
         mean, variance = np.append(mean, ones), np.append(variance, 0 * ones)
@@ -254,7 +253,7 @@ class Problem:
 
         "body" is the gauge of ``hull``, ``exact_hull`` or ``cube``, in which it is 1.
         """
-        return 1.0 if norm == BODY else self.extent.size(norm)
+        return 1.0 if norm == BODY else self._extent.size(norm)
 
     def sensitivity(self, norm: float | str = 1) -> float:
         """Bound how far ONE record's gradient moves, at any x, when the record is replaced.
@@ -318,24 +317,31 @@ class Problem:
     def with_ridge(self, ridge: float) -> "Problem":
         """Return the problem with another ridge, and with a declared L that is moved by as much."""
         known = self.smoothness
-        return self.restated(ridge=ridge, smoothness=None if known is None else known + ridge - self.ridge)
-
-    def restated(self, **changes: Any) -> "Problem":
-        """Return the problem with another loss, ridge, smoothness, clip or n; what its domain says is not asked again.
-
-        All else is as of a problem that is made anew: ``dataclasses.replace`` is for other domains.
-        """
-        if others := changes.keys() & {"domain", "d", "intercept"}:
-            raise TypeError(f"restated is for the same kind of records: use dataclasses.replace, got {sorted(others)}.")
-        made = object.__new__(type(self))
-        vars(made).update({each.name: getattr(self, each.name) for each in fields(self)} | changes, extent=self.extent)
-        made.__post_init__()
-        return made
+        return restated(self, ridge=ridge, smoothness=None if known is None else known + ridge - self.ridge)
 
     def same_records(self, other: "Problem") -> bool:
         """Whether both problems describe the same records, whatever loss of their targets, ridge and L they assume."""
         mine, others = ((p.domain, p.n, p.d, p.intercept, p.loss.targets) for p in (self, other))
         return mine == others
+
+
+def extent_of(problem: Problem) -> Extent:
+    """Return what the domain says of a problem's records."""
+    return problem._extent
+
+
+def restated(problem: Problem, **changes: Any) -> Problem:
+    """Return a problem with another loss, ridge, smoothness, clip or n; what its domain says is not asked again.
+
+    All else is as of a problem that is made anew: ``dataclasses.replace`` is for other domains.
+    """
+    if others := changes.keys() & {"domain", "d", "intercept"}:
+        raise TypeError(f"restated is for the same kind of records: use dataclasses.replace, got {sorted(others)}.")
+    made = object.__new__(type(problem))
+    declared = {each.name: getattr(problem, each.name) for each in fields(problem)}
+    vars(made).update(declared | changes, _extent=extent_of(problem))
+    made.__post_init__()
+    return made
 
 
 def held_point(x: np.ndarray) -> np.ndarray:
