@@ -355,12 +355,34 @@ class TypicalError:
     @cached_property
     def _responses(self) -> tuple[np.ndarray, np.ndarray]:
         """What is left of the start after T steps along each eigenvalue, and the weight of noise s steps before T."""
-        lam, bend, _, _, noises = self._entries
-        alpha, beta, gamma = (float(part[0]) for part in (self.steps.alpha, self.steps.beta, self.steps.gamma))
-        first, second = 1 + beta - alpha * lam * (1 + gamma), alpha * lam * gamma - beta
+        _, bend, _, _, noises = self._entries
+        first, second = self._recursion
         response = impulse_response(first, second, len(self) + 1)
         transfers = response[1:] + second * response[:-1]
-        return transfers, (alpha * response[:-1]) ** 2 @ (bend * noises)
+        return transfers, (float(self.steps.alpha[0]) * response[:-1]) ** 2 @ (bend * noises)
+
+    @property
+    def _recursion(self) -> tuple[np.ndarray, np.ndarray]:
+        """What a point and the one before it are multiplied by in each step, along each eigenvalue."""
+        lam = self._entries[0]
+        alpha, beta, gamma = (float(part[0]) for part in (self.steps.alpha, self.steps.beta, self.steps.gamma))
+        return 1 + beta - alpha * lam * (1 + gamma), alpha * lam * gamma - beta
+
+    @np.errstate(all="ignore")  # where steps do not converge nothing is known
+    def least_start_error(self) -> float:
+        """Bound from below what the start and the larger ridge leave after any more steps of this constant kind.
+
+        With x the share of the start that is left, x_{T+k} = h_k x_T + second h_{k-1} x_{T-1}, and |h_k| is at most
+        (k + 1) rho^k for roots of at most rho, which is largest where k + 1 = 1/ln(1/rho), or at k = 0.
+        """
+        _, _, gains, left, _ = self._entries
+        first, second = self._recursion
+        real = np.sqrt(np.maximum(first**2 + 4 * second, 0.0))
+        rho = np.maximum((np.abs(first) + real) / 2, np.sqrt(np.maximum(-second, 0.0)))
+        most = np.where(rho < 1, np.maximum(1.0, -1 / (math.e * rho * np.log(rho))), math.inf)
+        before, last = np.abs(self._responses[0][-2:])
+        reach = most * (last + np.abs(second) * before)
+        return float(np.maximum(left - np.nan_to_num(reach, nan=math.inf) * (1 - left), 0.0) ** 2 @ gains)
 
     def _start(self, transfer: np.ndarray) -> np.ndarray:
         _, _, gains, left, _ = self._entries
