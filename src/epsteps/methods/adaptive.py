@@ -328,13 +328,19 @@ class AdaptivePlan(Plan):
         noises: list[tuple[Mechanism, Weighting | None]] = []
         for kind in (Epsilon, Rho) if budget.delta else (Epsilon,):
             ball = mechanisms.for_tilts(kind.either("l2", "gaussian"), self.problem)
-            noises += [(mechanisms.smallest(self.problem, kind, tilts=True), None), (ball, None)]
+            noises += [(self._smallest[kind], None), (ball, None)]
             for norm, radius in radii.items():
                 if norm == 2 or kind.is_pure:
                     mean = 1 - (1 - quantile(self.problem.n, self.price)) / 4
                     noise = ball if norm == 2 else mechanisms.for_tilts("laplace", self.problem)
                     noises.append((noise, Weighting(norm, radius, mean)))
         return noises
+
+    @cached_property
+    def _smallest(self) -> dict[type[Cost], Mechanism]:
+        """The noise of either currency whose public trace is smallest for records that fill their domain."""
+        kinds = (Epsilon, Rho) if self.budget.delta else (Epsilon,)
+        return {kind: mechanisms.smallest(self.problem, kind, tilts=True) for kind in kinds}
 
     @cached_property
     def _left(self) -> Budget:
