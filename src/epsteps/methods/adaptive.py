@@ -31,7 +31,7 @@ from epsteps.methods.bought import Quantile, Radius, Spread, price, quantile
 from epsteps.methods.intervals.posterior import Released, Tilts
 from epsteps.methods.intervals.table import Intervals
 from epsteps.methods.minimum import LONG, Minimised, Minimum
-from epsteps.methods.objective import HELD_SHARES, ObjectivePlan, Sought, least_costs, plan_objective, planned
+from epsteps.methods.objective import HELD_SHARES, ObjectivePlan, Sought, is_expected, least_costs, planned
 from epsteps.plans import notation
 from epsteps.plans.plan import Aim, Charge, Conversation, Example, Plan, Published
 from epsteps.plans.utility import Typical, Utility, held_bias
@@ -771,5 +771,5 @@ def _sizes(problem: Problem, epsilon: float) -> tuple[int, float]:
     size = min(max(_WORTH / problem.n, _LEAST * epsilon), _MOST * epsilon)
     if problem.n * size < _ENOUGH:
         return 0, 0.0
-    first = plan_objective(problem, Pure(_FIRST * epsilon)).utility
-    return (2 if (first.expected or 0.0) <= _GOOD * first.trivial else 1), size
+    good = is_expected(problem, Pure(_FIRST * epsilon), _GOOD * Typical(problem).trivial)
+    return (2 if good else 1), size

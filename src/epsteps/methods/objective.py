@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, ClassVar, TypeVar
@@ -524,20 +524,40 @@ def plan_objective(
     limits.require_solvable(problem)
     if not all(share > 0 for share in shares) or not math.isclose(math.fsum(shares), 1.0, rel_tol=1e-9):
         raise ValueError(f"shares must be positive and add up to 1, got {tuple(shares)!r}.")
+    plans = _improving(problem, budget, mechanism, tuple(shares), earlier=earlier, spared=spared)
+    *_, (best, _) = plans  # with no limit there is one: the last is the best
+    best.require_executable(LONG)
+    return best
+
+
+def is_expected(problem: Problem, budget: Budget, most: float) -> bool:
+    """Whether the plan of one minimum is predicted to cost this or less: it is not made where it cannot be."""
+    limits.require_solvable(problem)
+    plans = _improving(problem, budget, "auto", (1.0,), limit=math.nextafter(most, math.inf))
+    return any(predicted <= most for _, predicted in plans)
+
+
+def _improving(
+    problem: Problem,
+    budget: Budget,
+    mechanism: str,
+    shares: tuple[float, ...],
+    *,
+    limit: float = math.inf,
+    **fields: Any,
+) -> Iterator[tuple[ObjectivePlan, float]]:
+    """Yield plans that are predicted to cost less than a limit, each less than the one before, and what they cost."""
     losses, instead_of = stand_ins(problem)
     sought = Sought.of_losses(problem, losses, instead_of)
-    best, limit = None, math.inf
     for noise in candidates(sought[0].problem, budget, mechanism):
         least = least_costs([(each, noise) for each in sought], budget) if len(sought) > 1 else [0.0]
         for place in np.argsort(least, kind="stable"):
             if least[place] < limit:
-                fields = {"limit": limit, "instead_of": instead_of, "earlier": earlier, "spared": spared}
-                found = planned(ObjectivePlan, sought[place], budget, noise, tuple(shares), **fields)
+                asked = {"limit": limit, "instead_of": instead_of} | fields
+                found = planned(ObjectivePlan, sought[place], budget, noise, shares, **asked)
                 if found is not None:
-                    best, limit = found, sought[place].predicted(found)
-    assert best is not None
-    best.require_executable(LONG)
-    return best
+                    limit = sought[place].predicted(found)
+                    yield found, limit
 
 
 def stand_ins(problem: Problem) -> tuple[list[Loss], str]:
