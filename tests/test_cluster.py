@@ -337,7 +337,7 @@ def test_a_worker_that_dies_in_the_middle_of_a_release_loses_nothing(client, mon
     assert calls > before  # what was lost was asked again
     assert listeners[0].draws == listeners[1].draws > 0
     assert listeners[0].readings == listeners[1].readings > 0
-    client.wait_for_workers(2, timeout=60)
+    client.wait_for_workers(2, timeout=300)
     assert len(processes & set(client.run(os.getpid).values())) == 1
     there.close()
 
@@ -466,7 +466,7 @@ def test_a_worker_lost_in_the_middle_changes_nothing(client, tmp_path):
     timer.join()
     np.testing.assert_array_equal(run.path, expected)
     assert len(ledger.history("people")) == 1
-    client.wait_for_workers(2, timeout=60)
+    client.wait_for_workers(2, timeout=300)
     assert not {first, second} & set(client.run(os.getpid).values())
 
 

@@ -14,8 +14,9 @@ import epsteps as es
 from epsteps import tables
 from epsteps.bounds.quadratics import exact_quadratic, impulse_response
 from epsteps.cli import app
-from epsteps.methods import choice
+from epsteps.methods import choice, objective, steps
 from epsteps.plans.utility import Typical, TypicalError, least_of, ridge_bias, ridges
+from epsteps.problem.problem import restated
 
 LOSSES = [es.Logistic(), es.SmoothedHinge(), es.Squared(2.0), es.PseudoHuber(1.0, c=0.3), es.Softmax((0, 1, 2))]
 LOSSES += [es.CappedLogistic(cap=0.35)]
@@ -477,3 +478,66 @@ def test_what_cannot_be_reached_is_said():
             es.required_epsilon(QUESTION, **wrong)
     with pytest.raises(ValueError, match="has no delta"):
         es.required_epsilon(QUESTION, error=0.1, rho=True, delta=1e-6)
+
+
+@pytest.mark.parametrize("kind", BUDGETS)
+def test_what_no_number_of_steps_reaches_is_bounded_from_below(kind):
+    """After more steps than are followed the start leaves no less than is said, and so does every number of them."""
+    rng, said = np.random.default_rng(5), []
+    for problem in problems(6, 3):
+        problem, budget = replace(problem, n=int(rng.choice(SIZES))), BUDGETS[kind](float(rng.choice(EPSILONS)))
+        problem, noise = choice._descended(problem, budget)
+        typical, every = Typical(problem), ridges(problem, 4.0, 4.0).tolist()
+        for ridge in rng.choice(every, 2).tolist():
+            stated = problem.with_ridge(ridge)
+            few, many = (
+                TypicalError(es.nesterov(ridge, stated.L, count), typical, noise, ridge, stated.L) for count in (8, 400)
+            )
+            assert few.least_start_error() <= np.min(many.start_errors(1.0)[7:]) * (1 + 1e-9) + 1e-300
+            error = steps.typical_error(stated, typical, budget, noise, 400)
+            for limit in (0.5 * error, 0.99 * error, 1.01 * error):
+                beyond = steps.is_beyond(problem, typical, budget, noise, [ridge], limit)
+                assert not beyond or error > limit
+                said.append(beyond)
+    assert 0.2 < np.mean(said) < 0.67  # it says so where it is true, mostly, and never where it is not
+
+
+@pytest.mark.parametrize("kind", ["pure", "delta"])
+def test_no_tilt_is_predicted_to_cost_less_than_its_bound(kind):
+    """What planning leaves out by ``least_costs`` would not have been better: bounds are below, and mostly near."""
+    rng, shares = np.random.default_rng(7), []
+    for problem in problems(8, 2):
+        problem, budget = replace(problem, n=int(rng.choice(SIZES))), BUDGETS[kind](float(rng.choice(EPSILONS)))
+        losses, instead_of = objective.stand_ins(problem)
+        sought = objective.Sought.of_losses(problem, losses, instead_of)[::4]
+        offers = [(each, noise) for each in sought for noise in objective.candidates(sought[0].problem, budget, "auto")]
+        if sought[0].typical is not sought[-1].typical:
+            continue
+        for least, (each, noise) in zip(objective.least_costs(offers, budget), offers, strict=True):
+            plan = objective.planned(objective.ObjectivePlan, each, budget, noise, (1.0,), instead_of=instead_of)
+            assert plan is not None
+            shares.append(least / each.predicted(plan))
+            assert shares[-1] <= 1
+            limited = objective.planned(
+                objective.ObjectivePlan, each, budget, noise, (1.0,), limit=each.predicted(plan) * 1.001
+            )
+            assert limited is not None
+            assert limited.ridge == plan.ridge
+    assert np.median(shares) > 0.5
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=named)
+def test_a_restated_problem_is_the_one_that_is_made_anew(loss):
+    for problem in problems(9, 1):
+        anew = replace(problem, loss=loss, ridge=0.3)
+        again = restated(problem, loss=loss, ridge=0.3)
+        assert again == anew
+        assert [again.record_size(norm) for norm in (1, 2, math.inf)] == [
+            anew.record_size(norm) for norm in (1, 2, math.inf)
+        ]
+        assert np.array_equal(again.units, anew.units)
+        assert (again.hull, again.exact_hull) == (anew.hull, anew.exact_hull)
+    with pytest.raises(TypeError, match="the same kind of records"):
+        restated(problem, d=3)
+    with pytest.raises(ValueError, match="ridge must not be negative"):
+        restated(problem, ridge=-1.0)

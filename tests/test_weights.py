@@ -287,6 +287,28 @@ def test_every_engine_and_source_has_the_same_bits(tmp_path, monkeypatch, norm, 
             np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.parametrize("engine", ["numpy", "fast"])
+def test_what_records_count_is_kept_for_one_weighting_at_a_time(engine):
+    """Passes for one objective and for another, in turns, have the bits of passes over records that keep nothing."""
+    if engine == "fast":
+        pytest.importorskip("numba")
+    problem = problem_of(n=700)
+    X, y = all_lengths(problem, problem.n)
+    rows, x = es.Rows(problem, X, y, engine=engine), np.linspace(-0.5, 0.4, problem.dimension)
+    objectives = [objective_of(problem, norm, share) for norm in (1, 2) for share in (0.2, 0.7)]
+    found = set()
+    for objective in [*objectives, *objectives[::-1], objectives[0], objectives[2]]:
+        fresh = es.Rows(problem, X, y, engine=engine)
+        for part in (None, np.arange(0, 700, 3)):
+            again, once = (
+                passes.certified_gradient(data, objective, x, np.zeros(len(x)), passes.FINE, part).gradient
+                for data in (rows, fresh)
+            )
+            assert np.array_equal(again, once)
+            found.add(again.astype(float).tobytes())
+    assert len(found) == 2 * len(objectives)
+
+
 def test_sparse_records_stay_sparse(monkeypatch):
     """Looks inside: the dense records of a chunk are asked for by nobody."""
     problem = problem_of("cube", n=50, intercept=True)

@@ -47,8 +47,22 @@ class Chunk:
     A card's chunks have more. So a term that adds up by itself, from ``features``, is an ``apply``.
     """
 
+    # What an engine keeps of these records from one pass to the next; None where it keeps nothing.
+    memory: dict[Any, Any] | None = None
+
     def __init__(self, features: np.ndarray, targets: np.ndarray) -> None:
         self._features, self.targets = features, targets
+
+    def kept(self, key: Any, make: Callable[[], Result]) -> Result:
+        """Return what was made of these records with this key, now or in the last pass that asked for anything."""
+        if self.memory is None:
+            return make()
+        found = self.memory.get(key)
+        if found is None:
+            found = make()
+            self.memory.clear()
+            self.memory[key] = found
+        return found
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -84,10 +98,12 @@ class Chunk:
         There is a column for each limb of the first column's sum, most significant first, then those of the next.
         """
         limbs = np.empty((*shares.shape, count))
+        left = shares * shares.dtype.type(LIMB)
         for limb in range(count):
-            shares = shares * shares.dtype.type(LIMB)
-            limbs[:, :, limb] = np.rint(shares)
-            shares = shares - limbs[:, :, limb].astype(shares.dtype)
+            limbs[:, :, limb] = np.rint(left)
+            if limb < count - 1:
+                left -= limbs[:, :, limb]
+                left *= shares.dtype.type(LIMB)
         return self.gather(limbs.reshape(len(self), -1))
 
     def apply(self, block: Block) -> np.ndarray:
@@ -310,6 +326,8 @@ def combined(products: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 def in_runs(part: Callable[[slice], np.ndarray], count: int) -> np.ndarray:
     """Return the sum of ``part`` over runs of records, each of them exact in doubles, in int64."""
+    if count <= RUN:
+        return part(slice(0, count)).astype(np.int64)
     return np.sum([part(slice(i, i + RUN)).astype(np.int64) for i in range(0, count, RUN)], axis=0)
 
 

@@ -11,7 +11,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import cache, cached_property
 from importlib.util import find_spec
 from itertools import pairwise
@@ -40,6 +40,8 @@ _SHAPES = ((3, 1), (3, 5), (100, 1))
 PARTS = 8
 # Chunks that a part of an exact sum has at most, so that who watches sees long passes move.
 _CHUNKS = 64
+# Records up to which chunks may keep something from one pass to the next: a few numbers of each, some 100 MB.
+_KEPT_RECORDS = 2**22
 # Margins below which starting threads costs more than it saves.
 _WORTH_THREADS = 1_000_000
 # Margins below which BLAS uses no threads of its own, which would spin while they wait.
@@ -176,11 +178,19 @@ class ArrayEngine(Engine):
             total: Any = 0
             for i in range(start, stop, size):
                 between = slice(i, min(i + size, stop))
-                total = total + term(self._chunk(between if rows is None else rows[between]))
+                chunk = self._chunk(between if rows is None else rows[between])
+                if rows is None and count <= _KEPT_RECORDS:
+                    chunk.memory = self._memories.setdefault((i, between.stop), {})
+                total = total + term(chunk)
             return total
 
         most = chunks.ROWS_PER_INT64
         return chunks.added(each_part(part, count, work=width, largest=min(most, _CHUNKS * size)), count, most)
+
+    @cached_property
+    def _memories(self) -> dict[tuple[int, int], dict[Any, Any]]:
+        """What chunks of all records keep from one pass to the next, by where they begin and end."""
+        return {}
 
     def _chunk_size(self, term: Term) -> int:
         """Return how many records a term gets at a time."""
@@ -359,14 +369,23 @@ def allowed() -> int:
     return min([cores, *(int(limit) for limit in limits if limit.isdigit() and int(limit) > 0)])
 
 
-def one_blas_thread() -> AbstractContextManager[Any]:
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
     """Return a context in which BLAS starts no threads, wherever it is called from."""
-    return _blas().limit(limits=1, user_api="blas")
+    limited = [(library, threads) for library in _blas() if (threads := library.get_num_threads()) != 1]
+    for library, _ in limited:
+        library.set_num_threads(1)
+    try:
+        yield
+    finally:
+        for library, threads in limited:
+            library.set_num_threads(threads)
 
 
 @cache
-def _blas() -> ThreadpoolController:
-    return ThreadpoolController()
+def _blas() -> list[Any]:
+    """Return what controls each BLAS library: asking them all is quicker than ``threadpoolctl`` in every pass."""
+    return [library for library in ThreadpoolController().lib_controllers if library.user_api == "blas"]
 
 
 @cache

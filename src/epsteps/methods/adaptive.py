@@ -13,7 +13,7 @@ where a first model would be noise, the size of the targets has to do.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -31,13 +31,13 @@ from epsteps.methods.bought import Quantile, Radius, Spread, price, quantile
 from epsteps.methods.intervals.posterior import Released, Tilts
 from epsteps.methods.intervals.table import Intervals
 from epsteps.methods.minimum import LONG, Minimised, Minimum
-from epsteps.methods.objective import HELD_SHARES, ObjectivePlan, Sought, plan_objective, planned
+from epsteps.methods.objective import HELD_SHARES, ObjectivePlan, Sought, is_expected, least_costs, planned
 from epsteps.plans import notation
 from epsteps.plans.plan import Aim, Charge, Conversation, Example, Plan, Published
 from epsteps.plans.utility import Typical, Utility, held_bias
 from epsteps.problem import limits, validate
 from epsteps.problem.losses import PseudoHuber, Squared
-from epsteps.problem.problem import Problem
+from epsteps.problem.problem import Problem, extent_of, restated
 from epsteps.problem.rounding import down, up
 from epsteps.problem.shapes import BODY
 from epsteps.problem.weighting import Weighting
@@ -107,7 +107,7 @@ class Seen(Typical):
     @cached_property
     def _shrunk(self) -> float:
         """Mean square of the records over that of records that fill their domain."""
-        mean, variance = self.problem.domain.even_moments(self.problem.d)
+        mean, variance = extent_of(self.problem).moments
         square = float(mean @ mean + np.sum(variance)) + self.problem.intercept
         return 1.0 if self.radius is None or square == 0 else min((_LENGTH * self.radius) ** 2 / square, 1.0)
 
@@ -174,8 +174,9 @@ class Chosen(NamedTuple):
 def _best_of(choices: Sequence[Choice], budget: Budget) -> Chosen | None:
     """Return the plan with the smallest predicted error, of all choices that can be executed; None if none can."""
     best: Chosen | None = None
-    offers = [(each.sought.least_cost(each.noise, budget) + each.bias, place) for place, each in enumerate(choices)]
-    for least, place in sorted(offers):
+    least_of_all = least_costs([(each.sought, each.noise) for each in choices], budget)
+    bounds = [(least + each.bias, place) for place, (least, each) in enumerate(zip(least_of_all, choices, strict=True))]
+    for least, place in sorted(bounds):
         if best is None or least < best.expected:
             best = _planned(choices[place], budget, math.inf if best is None else best.expected) or best
     return best
@@ -304,37 +305,42 @@ class AdaptivePlan(Plan):
         that fill their domain, without a cap, was made beforehand: there is always one.
         """
         bought = dict(zip(self.norms, radii, strict=True))
-        return _best_of(self._choices(bought), self._left) or self._declared
+        return _best_of(list(self._choices(bought)), self._left) or self._declared
 
     @cached_property
     def _declared(self) -> Chosen:
         """The plan for records of which nothing is known but their domain."""
-        return _only(self._choices({})[0], self._left)
+        return _only(next(self._choices({})), self._left)
 
-    def _choices(self, radii: dict[int, float]) -> list[Choice]:
-        typical, choices = Seen(self.problem, _length(radii, self.problem)), []
+    def _choices(self, radii: dict[int, float]) -> Iterator[Choice]:
+        typical = Seen(self.problem, _length(radii, self.problem))
         noises = self._noises(radii, self._left)
         caps = CAPS if self.problem.loss.outputs == 1 else CAPS_OF_CLASSES
         for (cap, (bias, power)), (noise, weighting) in product(caps.items(), noises):
             if self.problem.loss.outputs > 1 and noise.norm == BODY and not noise.kind.is_pure:
                 power = power * _ELLIPSOID
             if (loss := self.problem.loss.capped(cap)) is not None:
-                sought = Sought(replace(self.problem, loss=loss), typical, weighting=weighting, power=power)
-                choices.append(Choice(noise, sought, bias + (_WEIGHTED if weighting else 0.0)))
-        return choices
+                sought = Sought(restated(self.problem, loss=loss), typical, weighting=weighting, power=power)
+                yield Choice(noise, sought, bias + (_WEIGHTED if weighting else 0.0))
 
     def _noises(self, radii: dict[int, float], budget: Budget) -> list[tuple[Mechanism, Weighting | None]]:
         """Return what noise may be chosen among, each with the weights that it is for."""
         noises: list[tuple[Mechanism, Weighting | None]] = []
         for kind in (Epsilon, Rho) if budget.delta else (Epsilon,):
             ball = mechanisms.for_tilts(kind.either("l2", "gaussian"), self.problem)
-            noises += [(mechanisms.smallest(self.problem, kind, tilts=True), None), (ball, None)]
+            noises += [(self._smallest[kind], None), (ball, None)]
             for norm, radius in radii.items():
                 if norm == 2 or kind.is_pure:
                     mean = 1 - (1 - quantile(self.problem.n, self.price)) / 4
                     noise = ball if norm == 2 else mechanisms.for_tilts("laplace", self.problem)
                     noises.append((noise, Weighting(norm, radius, mean)))
         return noises
+
+    @cached_property
+    def _smallest(self) -> dict[type[Cost], Mechanism]:
+        """The noise of either currency whose public trace is smallest for records that fill their domain."""
+        kinds = (Epsilon, Rho) if self.budget.delta else (Epsilon,)
+        return {kind: mechanisms.smallest(self.problem, kind, tilts=True) for kind in kinds}
 
     @cached_property
     def _left(self) -> Budget:
@@ -598,7 +604,7 @@ class RegressionPlan(AdaptivePlan):
 
     def chosen(self, radii: Sequence[float], sizes: Sequence[float] = ()) -> Chosen:
         """Return the plan of the minimum with the smallest predicted error, by the radii and sizes that were bought."""
-        return _best_of(self._offers(self._known(radii, sizes), self._left), self._left) or self._declared
+        return _best_of(list(self._offers(self._known(radii, sizes), self._left)), self._left) or self._declared
 
     def _known(self, radii: Sequence[float], sizes: Sequence[float]) -> Known:
         """Return what bought numbers say: targets fill a range evenly, and residuals are normal."""
@@ -618,11 +624,11 @@ class RegressionPlan(AdaptivePlan):
     @cached_property
     def _declared(self) -> Chosen:
         """The plan for records of which nothing is known but their domain."""
-        return _only(self._offers(Known({}), self._left)[0], self._left)
+        return _only(next(self._offers(Known({}), self._left)), self._left)
 
     @cached_property
     def _first_declared(self) -> Chosen:
-        return _only(self._offers(Known({}), self._left_first)[0], self._left_first)
+        return _only(next(self._offers(Known({}), self._left_first)), self._left_first)
 
     @cached_property
     def _left_first(self) -> Budget:
@@ -631,24 +637,32 @@ class RegressionPlan(AdaptivePlan):
 
     def _first(self, radii: Sequence[float], sizes: Sequence[float]) -> Chosen:
         """Return the plan of the first model, by what was bought before it."""
-        offers = self._offers(self._known(radii, sizes), self._left_first)
-        return _best_of(offers, self._left_first) or self._first_declared
+        bought = (*radii, *sizes)
+        if bought not in self._firsts:
+            offers = list(self._offers(self._known(radii, sizes), self._left_first))
+            self._firsts.clear()
+            self._firsts[bought] = _best_of(offers, self._left_first) or self._first_declared
+        return self._firsts[bought]
 
-    def _offers(self, known: Known, budget: Budget) -> list[Choice]:
-        """Return all choices: of noise with its weights, and of the slope that pseudo-Huber loss is held at."""
+    @cached_property
+    def _firsts(self) -> dict[tuple[float, ...], Chosen]:
+        """The last plan of a first model, by what was bought: a run asks for it twice, and chooses by it."""
+        return {}
+
+    def _offers(self, known: Known, budget: Budget) -> Iterator[Choice]:
+        """Yield all choices: of noise with its weights, and of the slope that pseudo-Huber loss is held at."""
         bound, gain = _effective(known, self._bound)
-        typical = Seen(replace(self.problem, loss=Squared(gain)), _length(known.radii, self.problem))
+        typical = Seen(restated(self.problem, loss=Squared(gain)), _length(known.radii, self.problem))
         noises = self._noises(known.radii, budget)
         lightened = 1 - quantile(self.problem.n, self.price) if self.norms else 0.0
         weighted = _WEIGHTED_RESIDUAL * (lightened * _RESIDUALS * bound) ** 2
-        power, choices = 1.0 if known.targets is None else _POWER, []
+        power = 1.0 if known.targets is None else _POWER
         for share in HELD_SHARES:
-            stated = replace(self.problem, loss=PseudoHuber(self._bound, c=share * bound))
+            stated = restated(self.problem, loss=PseudoHuber(self._bound, c=share * bound))
             lost = held_bias(bound, share * bound)
             for noise, weighting in noises:
                 sought = Held(stated, typical, lost, weighting=weighting, power=power, bound=bound)
-                choices.append(Choice(noise, sought, weighted if weighting else 0.0))
-        return choices
+                yield Choice(noise, sought, weighted if weighting else 0.0)
 
     def conversation(self) -> Conversation:
         """Buy radii and sizes, choose, and publish the minimum, and what was bought besides."""
@@ -757,5 +771,5 @@ def _sizes(problem: Problem, epsilon: float) -> tuple[int, float]:
     size = min(max(_WORTH / problem.n, _LEAST * epsilon), _MOST * epsilon)
     if problem.n * size < _ENOUGH:
         return 0, 0.0
-    first = plan_objective(problem, Pure(_FIRST * epsilon)).utility
-    return (2 if (first.expected or 0.0) <= _GOOD * first.trivial else 1), size
+    good = is_expected(problem, Pure(_FIRST * epsilon), _GOOD * Typical(problem).trivial)
+    return (2 if good else 1), size

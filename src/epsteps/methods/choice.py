@@ -8,17 +8,18 @@ from typing import Any, overload
 
 from epsteps.bounds.steps import Method, nesterov
 from epsteps.budgets import Approximate, Budget, Concentrated, Epsilon, Pure, mechanisms
+from epsteps.budgets.mechanisms import Mechanism
 from epsteps.methods.adaptive import AdaptivePlan, plan_adaptive, plan_regression
 from epsteps.methods.curvature.plan import plan_curvature
 from epsteps.methods.intervals.plan import plan_intervals
 from epsteps.methods.objective import ObjectivePlan, plan_objective
 from epsteps.methods.output import plan_output
 from epsteps.methods.statistics import plan_statistics
-from epsteps.methods.steps import StepsPlan, plan_steps, typical_error
+from epsteps.methods.steps import StepsPlan, is_beyond, plan_steps, typical_error
 from epsteps.plans.plan import Plan
 from epsteps.plans.utility import VERDICTS, Typical, ridges
 from epsteps.problem import limits, validate
-from epsteps.problem.problem import Problem
+from epsteps.problem.problem import Problem, restated
 from epsteps.problem.sampling import Sampling
 
 RELEASES = ("final", "iterates")
@@ -145,12 +146,19 @@ def _chosen(problem: Problem, budget: Budget, release: str, options: dict[str, A
     refusals: list[ValueError] = []
     for name in names:
         try:
+            if plans and not options and name == "descent" and _is_descent_worse(problem, budget, _least(plans)):
+                continue
             plans.append((name, _PLANNERS[name](problem, budget, **options)))
         except ValueError as refusal:  # of one method: the others may still cover the problem
             refusals.append(refusal)
     if not plans:
         raise refusals[0]
     return min(plans, key=lambda pair: pair[1].utility.expected or 0.0)
+
+
+def _least(plans: Sequence[tuple[str, Plan]]) -> float:
+    """Return the smallest excess that any of these plans is expected to have."""
+    return min(plan.utility.expected or 0.0 for _, plan in plans)
 
 
 def _candidates(problem: Problem, release: str) -> list[str]:
@@ -204,9 +212,7 @@ def _plan_descent(problem: Problem, budget: Budget, **options: Any) -> Plan:
     Steps, split and ridge are those of the smallest error on a typical problem, which is nearer than the bound. The
     gradients of squared loss, which have no bound of their own, are clipped.
     """
-    if problem.loss.has_statistics and problem.clip is None:
-        problem = replace(problem, clip=_CLIP_SHARE * problem.loss.targets.largest * problem.record_size(2))
-    noise = mechanisms.smallest(problem, budget.kind(Sampling(problem.n, problem.n)))
+    problem, noise = _descended(problem, budget)
     steps, typical = _checked_steps(options), Typical(problem)
 
     def predicted(ridge: float) -> float:
@@ -220,6 +226,20 @@ def _plan_descent(problem: Problem, budget: Budget, **options: Any) -> Plan:
         "mechanism": noise.name,
     } | options
     return plan_steps(problem.with_ridge(ridge), budget, nesterov, problem, **chosen)
+
+
+def _descended(problem: Problem, budget: Budget) -> tuple[Problem, Mechanism]:
+    """Return what descent minimises, gradients of squared loss clipped, and its noise."""
+    if problem.loss.has_statistics and problem.clip is None:
+        problem = restated(problem, clip=_CLIP_SHARE * problem.loss.targets.largest * problem.record_size(2))
+    return problem, mechanisms.smallest(problem, budget.kind(Sampling(problem.n, problem.n)))
+
+
+def _is_descent_worse(problem: Problem, budget: Budget, limit: float) -> bool:
+    """Whether descent is surely expected to be twice as far from the minimum as this: quick, or False."""
+    problem, noise = _descended(problem, budget)
+    every = ridges(problem, _RIDGE_STEP, _LARGEST_RIDGE).tolist()
+    return is_beyond(problem, Typical(problem), budget, noise, every, 2 * limit)
 
 
 def _checked_steps(options: dict[str, Any]) -> int:

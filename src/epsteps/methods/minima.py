@@ -11,7 +11,7 @@ precision: a tolerance that depends on the data would be a leak.
 """
 
 import math
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from epsteps.budgets.conversions import gaussian_mu
@@ -93,6 +93,7 @@ def noise_epsilon(epsilon: float, kappa: float, saturation: Saturation) -> float
     return noise
 
 
+@lru_cache(maxsize=256)  # planning asks for the same with many losses and ridges
 def kappa_limit(epsilon: float, saturation: Saturation) -> float:
     """Return the kappa from which on the Jacobian alone costs epsilon: the ridge must keep kappa below it.
 

@@ -1,7 +1,7 @@
 """The request for a minimum: of which objective, how near a solver must come to it, and with which noise."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
@@ -15,7 +15,7 @@ from epsteps.plans.requests import Draw, Records, Request
 from epsteps.problem import limits, validate
 from epsteps.problem.grid import added
 from epsteps.problem.losses import Loss
-from epsteps.problem.problem import Problem
+from epsteps.problem.problem import Problem, restated
 from epsteps.problem.rounding import up
 from epsteps.problem.saturations import Saturation
 from epsteps.problem.weighting import Measure, Weighting
@@ -89,7 +89,7 @@ class Minimised:
 
         Weights are no part of a problem: where there are any, what is asked of it must be asked of this object.
         """
-        return replace(self.problem, ridge=self.ridge, smoothness=None)
+        return restated(self.problem, ridge=self.ridge, smoothness=None)
 
     @property
     def loss(self) -> Loss:
@@ -135,7 +135,7 @@ class Minimised:
     def gradient_size(self) -> float:
         """Largest L2 norm of one record's loss gradient, at any x, its weight included."""
         if self.weighting is None:
-            return float(self.stated.gradient_size(self.loss.slope, 2))
+            return float(self.problem.gradient_size(self.loss.slope, 2))
         return up(self.loss.slope * self.loss.joint_slope(2) * self.weighting.length(self.problem))
 
     @property
@@ -161,7 +161,7 @@ class Minimised:
         Weights bound it in their own norm alone: noise of another one is refused.
         """
         if self.weighting is None:
-            return self.stated.sensitivity(norm)
+            return self.problem.sensitivity(norm)
         if norm != self.weighting.norm:
             fitting = {1: "'laplace'", 2: "'l2' or 'gaussian'"}[self.weighting.norm]
             raise ValueError(

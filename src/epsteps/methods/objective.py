@@ -2,8 +2,8 @@
 
 import json
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, ClassVar, TypeVar
 
@@ -38,7 +38,7 @@ from epsteps.plans.plan import Aim, Charge, Conversation, OverspentError, Plan, 
 from epsteps.plans.utility import Typical, Utility, held_bias, least_of, ridge_bias, ridges
 from epsteps.problem import limits, validate
 from epsteps.problem.losses import Loss, Squared
-from epsteps.problem.problem import Problem
+from epsteps.problem.problem import Problem, restated
 from epsteps.problem.rounding import down, up
 from epsteps.problem.saturations import Saturation
 from epsteps.problem.weighting import Weighting
@@ -339,8 +339,7 @@ class ObjectivePlan(OfMinimum, Plan):
 
         What noise on the output adds is by far less, and not counted.
         """
-        square = float(self.weights**2 @ np.square(self.scales))
-        return float(self._sought.bias(self.ridge) + square * self._sought.noise(self.noise, self.ridge))
+        return self._sought.predicted(self)
 
     @cached_property
     def _sought(self) -> "Sought":
@@ -398,10 +397,17 @@ class Sought:
     @classmethod
     def of(cls, problem: Problem, instead_of: str) -> "Sought":
         """Return that of a problem whose loss takes the place of squared loss, or of none."""
+        return cls.of_losses(problem, [problem.loss], instead_of)[0]
+
+    @classmethod
+    def of_losses(cls, problem: Problem, losses: Sequence[Loss], instead_of: str) -> list["Sought"]:
+        """Return those of several losses of the same targets, any of which takes the place of squared loss, or none."""
+        stated = [problem if loss == problem.loss else restated(problem, loss=loss) for loss in losses]
         if not instead_of:
-            return cls(problem, Typical(problem))
+            return [cls(each, Typical(each)) for each in stated]
         bound = problem.loss.targets.largest
-        return cls(problem, Typical(replace(problem, loss=Squared(bound))), held_bias(bound, problem.loss.slope))
+        typical = Typical(restated(problem, loss=Squared(bound)))
+        return [cls(each, typical, held_bias(bound, each.loss.slope)) for each in stated]
 
     def minimised(self, ridge: float) -> Minimised:
         """Return what is minimised with this ridge."""
@@ -424,6 +430,11 @@ class Sought:
         pulls = ridges(self.typical.problem)
         return np.unique(np.maximum(self.bend * pulls, pulls[0]))
 
+    def predicted(self, plan: ObjectivePlan) -> float:
+        """Return what a plan's tilts and its larger ridge are predicted to cost."""
+        square = float(plan.weights**2 @ np.square(plan.scales))
+        return float(self.bias(plan.ridge) + square * self.noise(plan.noise, plan.ridge))
+
     def bias(self, larger: np.ndarray | float) -> np.ndarray:
         """Return what a ridge, or each of several, costs without noise."""
         pull = np.asarray(larger) / self.bend
@@ -435,11 +446,40 @@ class Sought:
         power = self.power * self.typical.gradient_power(noise) / (self.problem.n * self.bend) ** 2
         return self.typical.noise(power, np.asarray(larger) / self.bend)
 
-    def least_cost(self, noise: Mechanism, budget: Budget) -> float:
-        """Bound from below what a tilt for the whole budget is predicted to cost: no Jacobian is counted."""
-        most = budget.capacity(Epsilon) if noise.kind.is_pure else up(gaussian_mu(budget.amount, budget.delta), 1e-6)
-        square = (self.least.sensitivity(noise.norm) / most) ** 2
-        return float(np.min(self.bias(self.ridges) + square * self.noise(noise, self.ridges))) * (1 - 1e-9)
+
+@np.errstate(all="ignore")  # budgets may be tiny or huge
+def least_costs(offers: Sequence[tuple[Sought, Mechanism]], budget: Budget) -> list[float]:
+    """Bound from below what tilts for the whole budget are predicted to cost.
+
+    No Jacobian is counted, but for ridges at which that of a pure tilt alone costs more than the budget. All offers are
+    about one typical problem, along whose entries they are added up together. Losses that bend alike share what does
+    not depend on the noise.
+    """
+    typical = offers[0][0].typical
+    curvature, pulls = typical.curvature, ridges(typical.problem)
+    bends, places = np.unique([sought.bend for sought, _ in offers], return_inverse=True)
+    larger = (np.maximum(np.outer(bends, pulls), pulls[0]) / bends[:, None])[..., None]
+    left = (larger - typical.problem.ridge) / (curvature + larger)
+    bias, kept = left**2 @ typical.gains, (1 - left) ** 2 @ typical.gains / typical.trivial
+    damped = (curvature + typical.problem.ridge) / (2 * (curvature + larger) ** 2)
+    found = []
+    for (sought, noise), place in zip(offers, places.tolist(), strict=True):
+        pure, least = noise.kind.is_pure, sought.least
+        most = budget.capacity(Epsilon) if pure else up(gaussian_mu(budget.amount, budget.delta), 1e-6)
+        size = least.sensitivity(noise.norm) / (most * sought.problem.n * sought.bend)
+        power = sought.power * size**2 * typical.gradient_power(noise)
+        costs = bias[place] + sought.lost * kept[place] + damped[place] @ power
+        if pure:
+            costs = costs[_first_affordable(least, sought.bend * larger[place, :, 0], most) :]
+        found.append(float(np.min(costs)) * (1 - 1e-9))
+    return found
+
+
+def _first_affordable(least: Minimised, larger: np.ndarray, epsilon: float) -> int:
+    """Return the first of rising ridges whose Jacobian may cost less than a pure tilt's epsilon; 0 where none does."""
+    needed = down(least.kappa * least.ridge / minima.kappa_limit(epsilon, least.saturation), 1e-6)
+    first = int(np.searchsorted(larger, needed))
+    return first if first < len(larger) else 0
 
 
 def composed_corners(
@@ -484,19 +524,40 @@ def plan_objective(
     limits.require_solvable(problem)
     if not all(share > 0 for share in shares) or not math.isclose(math.fsum(shares), 1.0, rel_tol=1e-9):
         raise ValueError(f"shares must be positive and add up to 1, got {tuple(shares)!r}.")
-    losses, instead_of = stand_ins(problem)
-    best = None
-    for noise in candidates(replace(problem, loss=losses[0]), budget, mechanism):
-        sought = [Sought.of(replace(problem, loss=loss), instead_of) for loss in losses]
-        least = [each.least_cost(noise, budget) for each in sought] if len(sought) > 1 else [0.0]
-        for place in np.argsort(least, kind="stable"):
-            limit = math.inf if best is None else best.predicted
-            if least[place] < limit:
-                fields = {"limit": limit, "instead_of": instead_of, "earlier": earlier, "spared": spared}
-                best = planned(ObjectivePlan, sought[place], budget, noise, tuple(shares), **fields) or best
-    assert best is not None
+    plans = _improving(problem, budget, mechanism, tuple(shares), earlier=earlier, spared=spared)
+    *_, (best, _) = plans  # with no limit there is one: the last is the best
     best.require_executable(LONG)
     return best
+
+
+def is_expected(problem: Problem, budget: Budget, most: float) -> bool:
+    """Whether the plan of one minimum is predicted to cost this or less: it is not made where it cannot be."""
+    limits.require_solvable(problem)
+    plans = _improving(problem, budget, "auto", (1.0,), limit=math.nextafter(most, math.inf))
+    return any(predicted <= most for _, predicted in plans)
+
+
+def _improving(
+    problem: Problem,
+    budget: Budget,
+    mechanism: str,
+    shares: tuple[float, ...],
+    *,
+    limit: float = math.inf,
+    **fields: Any,
+) -> Iterator[tuple[ObjectivePlan, float]]:
+    """Yield plans that are predicted to cost less than a limit, each less than the one before, and what they cost."""
+    losses, instead_of = stand_ins(problem)
+    sought = Sought.of_losses(problem, losses, instead_of)
+    for noise in candidates(sought[0].problem, budget, mechanism):
+        least = least_costs([(each, noise) for each in sought], budget) if len(sought) > 1 else [0.0]
+        for place in np.argsort(least, kind="stable"):
+            if least[place] < limit:
+                asked = {"limit": limit, "instead_of": instead_of} | fields
+                found = planned(ObjectivePlan, sought[place], budget, noise, shares, **asked)
+                if found is not None:
+                    limit = sought[place].predicted(found)
+                    yield found, limit
 
 
 def stand_ins(problem: Problem) -> tuple[list[Loss], str]:
@@ -613,6 +674,10 @@ class _Predicted:
         return self.sought.minimised(float(self.ridges[place]))
 
 
+def _squares(numbers: Sequence[float]) -> float:
+    return math.fsum(each**2 for each in numbers)
+
+
 @dataclass(frozen=True)
 class _PureTilts(_Predicted):
     """Pure tilts that cost so much each, the cells that they are drawn in included."""
@@ -628,21 +693,31 @@ class _PureTilts(_Predicted):
     def best(self, limit: float) -> _Offer | None:
         """Return the ridge whose tilts are predicted to cost least; None if that is no less than a finite limit."""
         bias, unit = self.parts
-
-        def risk(place: int, inner: Sequence[float]) -> float:
-            return float(bias[place] + unit[place] * self.sensitivity**2 / math.fsum(each**2 for each in inner))
+        energy = unit * self.sensitivity**2
 
         def value(place: int, least: float) -> float | None:
-            inner = self._allowed(self.minimised(place))
-            return None if inner is None else risk(place, inner)
+            minimised = self.minimised(place)
+            if self._is_beyond(minimised, least - float(bias[place]), float(energy[place])):
+                return None
+            inner = self._allowed(minimised)
+            return None if inner is None else float(bias[place] + energy[place] / _squares(inner))
 
-        place, _ = least_of([risk(place, self.tilts) for place in range(len(bias))], value, least=limit)
+        bounds = bias + energy / _squares(self.tilts)
+        bounds[: _first_affordable(self.sought.least, self.ridges, min(self.tilts))] = math.inf
+        place, _ = least_of(bounds, value, least=limit)
         if place < 0 and math.isfinite(limit):
             return None
         ridge = float(self.ridges[place]) if place >= 0 else self._needed()
         inner = self._allowed(self.sought.minimised(ridge))
         assert inner is not None
         return _Offer(ridge, tuple(up(self.sensitivity / each) for each in inner))
+
+    def _is_beyond(self, minimised: Minimised, left: float, energy: float) -> bool:
+        """Whether a single tilt surely costs more than is left, once its Jacobian is paid: quick, or False."""
+        if len(self.tilts) > 1 or not math.isfinite(left) or left <= 0:
+            return False
+        needed = down(math.sqrt(energy / left), 1e-6)
+        return minima.total_epsilon(needed, minimised.kappa, minimised.saturation) > up(self.tilts[0], 1e-6)
 
     def _allowed(self, minimised: Minimised) -> list[float] | None:
         """Return the epsilon of each tilt's noise; None where a Jacobian alone costs more."""

@@ -33,6 +33,8 @@ SENSITIVITIES = ("global", "state")
 _TEXTS = ("method", "allocation", "sensitivity", "objective")
 # Methods all of whose steps are alike: what T of them leave is known for every T from one impulse response.
 _EVEN = (gd, heavy_ball, nesterov)
+# Steps that are followed to see whether a plan can be better than another.
+_FEW = 64
 # Rows of the table on a plan's page.
 _ROWS = 10
 
@@ -513,6 +515,26 @@ def typical_error(problem: Problem, typical: Typical, budget: Budget, noise: Mec
         problem, budget, nesterov, noise, sampling, "optimal", "typical", None, None, 1.0, 1.0, 0.0, typical
     )
     return choice.best_horizon(longest)[1]
+
+
+def is_beyond(
+    problem: Problem, typical: Typical, budget: Budget, noise: Mechanism, ridges: Sequence[float], limit: float
+) -> bool:
+    """Whether ``typical_error`` is surely above a limit with each of these ridges, for any number of steps: quick.
+
+    False where it is not known. A few steps are followed. After more of them noise costs no less, as the budget is
+    split as is best, and what the start leaves is bounded.
+    """
+    sampling, sensitivity = Sampling(problem.n, problem.n), problem.typical_sensitivity(noise.norm)
+    for stated in map(problem.with_ridge, ridges):
+        ridge, L = stated.ridge, stated.L
+        prediction = TypicalError(nesterov(ridge, L, _FEW), typical, noise, ridge, L)
+        power = float(noise.half_power(sensitivity, stated))  # shapes of noise may depend on the ridge
+        costs = power * budget.noise_by_horizon(prediction, "optimal", noise, sampling)
+        least = min(np.min(prediction.start_errors(1.0) + costs), costs[-1] + prediction.least_start_error())
+        if not least > limit:
+            return False
+    return True
 
 
 @dataclass(frozen=True)

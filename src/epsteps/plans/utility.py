@@ -15,7 +15,7 @@ from scipy.special import ndtri
 from epsteps.bounds.quadratics import coefficients, exact_by_horizon, exact_quadratic, impulse_response
 from epsteps.bounds.steps import Steps
 from epsteps.budgets.mechanisms import Mechanism
-from epsteps.problem.problem import Problem
+from epsteps.problem.problem import Problem, extent_of
 
 USEFUL, MARGINAL, NOISE, UNKNOWN = "useful", "marginal", "noise", "unknown"
 VERDICTS = (USEFUL, MARGINAL, NOISE)
@@ -139,7 +139,7 @@ class Typical:
     @cached_property
     def _columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The mean of a record, and for the features which group each is in and the groups' variances."""
-        mean, variance = self.problem.domain.even_moments(self.problem.d)
+        mean, variance = extent_of(self.problem).moments
         values, places = np.unique(variance, return_inverse=True)
         if len(values) > _GROUPS:
             places = places * _GROUPS // len(values)
@@ -161,7 +161,7 @@ class Typical:
         What all outputs share changes no loss of several outputs: the ridge alone bends it.
         """
         mean, _, variances = self._columns
-        total = float(mean @ mean) + _OFF_CENTRE * float(np.sum(self.problem.domain.even_moments(self.problem.d)[1]))
+        total = float(mean @ mean) + _OFF_CENTRE * float(np.sum(extent_of(self.problem).moments[1]))
         values = np.append(total, np.outer(variances, self._profile).ravel()) * self.problem.loss.typical_curvature
         values = np.minimum(values, largest_curvature(self.problem))
         return values if self.problem.loss.outputs == 1 else np.append(values, 0.0 * values)
@@ -218,8 +218,17 @@ class Typical:
 
     def gradient_power(self, noise: Mechanism) -> np.ndarray:
         """Return the power along each entry of noise of scale 1 on a gradient."""
-        covariance, units = noise.covariance(self.problem)
-        return self.power(covariance.variances * units**2, lambda vector: covariance.along(units * vector))
+        if noise.name not in self._powers:
+            covariance, units = noise.covariance(self.problem)
+            self._powers[noise.name] = self.power(
+                covariance.variances * units**2, lambda vector: covariance.along(units * vector)
+            )
+        return self._powers[noise.name]
+
+    @cached_property
+    def _powers(self) -> dict[str, np.ndarray]:
+        """What was asked for: planning asks for the same with many losses and ridges."""
+        return {}
 
     @np.errstate(all="ignore")  # budgets may be tiny or huge
     def followed(self, noise: Mechanism) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -346,12 +355,34 @@ class TypicalError:
     @cached_property
     def _responses(self) -> tuple[np.ndarray, np.ndarray]:
         """What is left of the start after T steps along each eigenvalue, and the weight of noise s steps before T."""
-        lam, bend, _, _, noises = self._entries
-        alpha, beta, gamma = (float(part[0]) for part in (self.steps.alpha, self.steps.beta, self.steps.gamma))
-        first, second = 1 + beta - alpha * lam * (1 + gamma), alpha * lam * gamma - beta
+        _, bend, _, _, noises = self._entries
+        first, second = self._recursion
         response = impulse_response(first, second, len(self) + 1)
         transfers = response[1:] + second * response[:-1]
-        return transfers, (alpha * response[:-1]) ** 2 @ (bend * noises)
+        return transfers, (float(self.steps.alpha[0]) * response[:-1]) ** 2 @ (bend * noises)
+
+    @property
+    def _recursion(self) -> tuple[np.ndarray, np.ndarray]:
+        """What a point and the one before it are multiplied by in each step, along each eigenvalue."""
+        lam = self._entries[0]
+        alpha, beta, gamma = (float(part[0]) for part in (self.steps.alpha, self.steps.beta, self.steps.gamma))
+        return 1 + beta - alpha * lam * (1 + gamma), alpha * lam * gamma - beta
+
+    @np.errstate(all="ignore")  # where steps do not converge nothing is known
+    def least_start_error(self) -> float:
+        """Bound from below what the start and the larger ridge leave after any more steps of this constant kind.
+
+        With x the share of the start that is left, x_{T+k} = h_k x_T + second h_{k-1} x_{T-1}, and |h_k| is at most
+        (k + 1) rho^k for roots of at most rho, which is largest where k + 1 = 1/ln(1/rho), or at k = 0.
+        """
+        _, _, gains, left, _ = self._entries
+        first, second = self._recursion
+        real = np.sqrt(np.maximum(first**2 + 4 * second, 0.0))
+        rho = np.maximum((np.abs(first) + real) / 2, np.sqrt(np.maximum(-second, 0.0)))
+        most = np.where(rho < 1, np.maximum(1.0, -1 / (math.e * rho * np.log(rho))), math.inf)
+        before, last = np.abs(self._responses[0][-2:])
+        reach = most * (last + np.abs(second) * before)
+        return float(np.maximum(left - np.nan_to_num(reach, nan=math.inf) * (1 - left), 0.0) ** 2 @ gains)
 
     def _start(self, transfer: np.ndarray) -> np.ndarray:
         _, _, gains, left, _ = self._entries

@@ -1,8 +1,9 @@
 """The problem as public facts: what is minimised, over which records, and the constants that follow."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,75 @@ from epsteps.problem.shapes import BODY, Body, Hull
 # A point that diverged is held here, and slopes at it: no margin or sensitivity is then infinite.
 _LARGEST_POINT = 1e100
 _SLOPES = (1e-120, 1e120)
+
+
+@dataclass(frozen=True, eq=False)
+class Extent:
+    """What a domain says of records with d features, and with the intercept's 1 if there is one: computed once.
+
+    Planning asks for the same a hundred times, of problems that differ in their loss and ridge alone.
+    """
+
+    domain: Domain
+    d: int
+    intercept: bool
+
+    @cached_property
+    def units(self) -> np.ndarray:
+        """Largest absolute value of each entry of a record."""
+        return np.append(self.domain.units(self.d), np.ones(int(self.intercept)))
+
+    def require_sizes(self) -> None:
+        """Raise unless floats hold all sizes of records in all their digits."""
+        self._checked  # noqa: B018 - once
+
+    @cached_property
+    def _checked(self) -> bool:
+        for unit in np.unique(self.units).tolist():
+            validate.size("the largest value of each column", unit)
+        limits.require_constants({f"the L{norm:g} norm of records": self.size(norm) ** 2 for norm in NORMS})
+        return True
+
+    @cached_property
+    def moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of each feature if records were spread evenly over the domain."""
+        return self.domain.even_moments(self.d)
+
+    @cached_property
+    def body(self) -> Body | None:
+        """A body that holds every record times a number of at most 1, in ``units``; None for records in an L2 ball."""
+        body = self.domain.body(self.d)
+        return body.with_constant() if body is not None and self.intercept else body
+
+    @cached_property
+    def hull(self) -> Hull | None:
+        """The smallest body that holds them, where one is known that is smaller than ``body``."""
+        hull = self.domain.hull(self.d)
+        return hull.with_constant() if hull is not None and self.intercept else hull
+
+    def repeated(self, outputs: int) -> Body | None:
+        """Return the body of a record's products with so many numbers of at most 1."""
+        if self.body is None or outputs == 1:
+            return self.body
+        if outputs not in self._repeated:
+            self._repeated[outputs] = self.body.repeated(outputs)
+        return self._repeated[outputs]
+
+    def size(self, norm: float | str) -> float:
+        """Return the largest norm of a record."""
+        if norm not in self._sizes:
+            order = checked_norm(float(norm))
+            size = self.domain.size(order, self.d)
+            self._sizes[norm] = float(np.linalg.norm([size, 1.0], ord=order)) if self.intercept else size
+        return self._sizes[norm]
+
+    @cached_property
+    def _sizes(self) -> dict[float | str, float]:
+        return {}
+
+    @cached_property
+    def _repeated(self) -> dict[int, Body]:
+        return {}
 
 
 @dataclass(frozen=True)
@@ -94,10 +164,8 @@ class Problem:
 
     def _require_sizes(self) -> None:
         """Refuse declarations whose constants, together, floats do not hold in all their digits."""
-        for unit in np.unique(self.units).tolist():
-            validate.size("the largest value of each column", unit)
+        self._extent.require_sizes()
         sizes = {"L": self.L, "the largest value of a gradient": self.gradient_radius * self.n}
-        sizes |= {f"the L{norm:g} norm of records": self.record_size(norm) ** 2 for norm in NORMS}
         sizes |= {f"the L{norm:g} sensitivity": self.typical_sensitivity(norm) * self.n for norm in NORMS}
         limits.require_constants(sizes)
 
@@ -137,31 +205,30 @@ class Problem:
     @cached_property
     def units(self) -> np.ndarray:
         """Largest absolute value of the record's entry at each coordinate of x; 1 for the intercept."""
-        return np.tile(np.append(self.domain.units(self.d), np.ones(int(self.intercept))), self.loss.outputs)
+        return np.tile(self._extent.units, self.loss.outputs)
 
     @cached_property
+    def _extent(self) -> Extent:
+        return Extent(self.domain, self.d, self.intercept)
+
+    @property
     def record_body(self) -> Body | None:
         """A body that holds every record times a number of at most 1, in ``units``; None for records in an L2 ball."""
-        body = self.domain.body(self.d)
-        return body.with_constant() if body is not None and self.intercept else body
+        return self._extent.body
 
-    @cached_property
+    @property
     def hull(self) -> Body | None:
         """A body that holds every gradient of a slope of at most 1, in ``units``; None for records in an L2 ball."""
-        body, outputs = self.record_body, self.loss.outputs
-        return body if body is None or outputs == 1 else body.repeated(outputs)
+        return self._extent.repeated(self.loss.outputs)
 
-    @cached_property
+    @property
     def exact_hull(self) -> Body | Hull | None:
         """The smallest body that holds them and that there is noise for: smaller than ``hull`` with one-hot blocks.
 
         It is ``hull`` for losses with several outputs, and where one block is all that is never negative.
         """
-        exact = self.domain.hull(self.d)
-        if exact is None or self.loss.outputs > 1:
-            return self.hull
-        exact = exact.with_constant() if self.intercept else exact
-        return self.hull if exact.is_product else exact
+        exact = self._extent.hull
+        return self.hull if exact is None or self.loss.outputs > 1 or exact.is_product else exact
 
     @cached_property
     def cube(self) -> Body:
@@ -174,7 +241,7 @@ class Problem:
 
         It weighs noise against noise in predictions, and never enters privacy.
         """
-        mean, variance = self.domain.even_moments(self.d)
+        mean, variance = self._extent.moments
         half = self.loss.curvature / 2
         ones = np.ones(int(self.intercept))
         mean, variance = np.append(mean, ones), np.append(variance, 0 * ones)
@@ -186,18 +253,7 @@ class Problem:
 
         "body" is the gauge of ``hull``, ``exact_hull`` or ``cube``, in which it is 1.
         """
-        if norm == BODY:
-            return 1.0
-        if norm not in self._sizes:
-            order = checked_norm(float(norm))
-            size = self.domain.size(order, self.d)
-            self._sizes[norm] = float(np.linalg.norm([size, 1.0], ord=order)) if self.intercept else size
-        return self._sizes[norm]
-
-    @cached_property
-    def _sizes(self) -> dict[float | str, float]:
-        """The sizes that were asked for: planning asks for the same a hundred times."""
-        return {}
+        return 1.0 if norm == BODY else self._extent.size(norm)
 
     def sensitivity(self, norm: float | str = 1) -> float:
         """Bound how far ONE record's gradient moves, at any x, when the record is replaced.
@@ -261,12 +317,31 @@ class Problem:
     def with_ridge(self, ridge: float) -> "Problem":
         """Return the problem with another ridge, and with a declared L that is moved by as much."""
         known = self.smoothness
-        return replace(self, ridge=ridge, smoothness=None if known is None else known + ridge - self.ridge)
+        return restated(self, ridge=ridge, smoothness=None if known is None else known + ridge - self.ridge)
 
     def same_records(self, other: "Problem") -> bool:
         """Whether both problems describe the same records, whatever loss of their targets, ridge and L they assume."""
         mine, others = ((p.domain, p.n, p.d, p.intercept, p.loss.targets) for p in (self, other))
         return mine == others
+
+
+def extent_of(problem: Problem) -> Extent:
+    """Return what the domain says of a problem's records."""
+    return problem._extent
+
+
+def restated(problem: Problem, **changes: Any) -> Problem:
+    """Return a problem with another loss, ridge, smoothness, clip or n; what its domain says is not asked again.
+
+    All else is as of a problem that is made anew: ``dataclasses.replace`` is for other domains.
+    """
+    if others := changes.keys() & {"domain", "d", "intercept"}:
+        raise TypeError(f"restated is for the same kind of records: use dataclasses.replace, got {sorted(others)}.")
+    made = object.__new__(type(problem))
+    declared = {each.name: getattr(problem, each.name) for each in fields(problem)}
+    vars(made).update(declared | changes, _extent=extent_of(problem))
+    made.__post_init__()
+    return made
 
 
 def held_point(x: np.ndarray) -> np.ndarray:

@@ -124,8 +124,8 @@ def _asked(function: Callable, margins: np.ndarray, targets: np.ndarray) -> np.n
 
 
 def _counted(chunk: Chunk, measure: Measure) -> Shares:
-    """Return what each of a chunk's records counts: its lengths are computed anew in every pass."""
-    return measure.shares(chunk.row_sums(measure.factors, measure.most, measure.norm))
+    """Return what each of a chunk's records counts, once for all passes where the engine keeps it."""
+    return chunk.kept(measure, lambda: measure.shares(chunk.row_sums(measure.factors, measure.most, measure.norm)))
 
 
 @dataclass(frozen=True, eq=False)
