@@ -259,13 +259,14 @@ def test_an_allowance_that_could_pay_for_nothing_is_refused_with_the_session(
 
 @pytest.mark.parametrize("opening", ["policy", "person", "another process"])
 def test_the_first_answer_of_a_session_finds_its_records_prepared(tmp_path, monkeypatch, opening):
-    """They are prepared before the session is open, and again at the start of a process that finds it open."""
+    """They are prepared when the session is opened, and again at the start of a process that finds it open."""
     holder = holder_of(tmp_path, es.Pure(1.0), policy={} if opening == "person" else OPEN)
     body = wire.dumped({"problem": problem_to_dict(problem()), "allowance": es.Pure(1.0).to_dict()})
     session = holder.handle(holder.store.ask("alice", "session", "session", "", body)[0].id)
     if opening == "person":
         assert session.state == "waiting"
         holder.store.move(session, "approved", by="holder")
+        holder.handle(session.id)  # of which the process is told
     elif opening == "another process":
         holder.store.close()
         holder = holder_of(tmp_path, es.Pure(1.0))

@@ -30,6 +30,8 @@ LONGEST_KEY = 128
 # Points are held at 1e100 by the engines; none may begin beyond it.
 _LARGEST_POINT = 1e100
 _NUMBERS = ("<f8", "<i8", "|b1")
+# What goes wrong with what was sent, before a record is read: it is told.
+PUBLIC_FAULTS = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, MemoryError, RecursionError)
 
 
 class Refusal(Exception):
@@ -159,7 +161,7 @@ def read_gradient(content: dict[str, Any], problem: Problem, noise: Mechanism) -
             if not all(cost.amount > 0 for cost in request.costs):
                 raise ValueError("the cost must be above 0.")
             request.require_drawable()
-    except (ValueError, TypeError, KeyError, ArithmeticError) as error:
+    except PUBLIC_FAULTS as error:
         raise invalid(f"this gradient cannot be asked for: {error}") from None
     return request
 
@@ -240,7 +242,7 @@ def read_budget(content: Any) -> Budget:
     """Return the budget that ``Budget.to_dict`` wrote, or refuse."""
     try:
         price = Price.from_dict(content)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except PUBLIC_FAULTS as error:
         raise invalid(f"the allowance is no budget: {error}") from None
     if not price.compositions:
         raise invalid("the allowance must be a budget, such as Pure(epsilon).")
