@@ -10,10 +10,12 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from outside import EvenDescent
 from service_kit import OPEN, holder_of, make_site, rows, schema, table
 from test_own_budget import GaussianDP
 
 import epsteps as es
+from epsteps.methods.bought import SmoothnessPlan
 from epsteps.plans.notation import problem_to_dict
 from epsteps.running import checkpoint
 from epsteps.running.run import Answers, Reader, Run, converse
@@ -105,6 +107,59 @@ def test_a_session_is_a_run_on_neighbours_too(tmp_path, budget):
 
 def prepared(records):
     return es.Rows(problem(), schema().encode(records), schema().encode_target(records))
+
+
+# Kinds of plans
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Telling(EvenDescent):
+    """A method from outside that publishes numbers of several types besides."""
+
+    def conversation(self):
+        published = yield from super().conversation()
+        extras = {"count": np.arange(3, dtype=np.int32), "flags": np.array([True, False]), "small": np.float32([1.5])}
+        return es.Published(published.path, extras | {"bytes": np.uint8([7]), "scalar": np.array(2.0)})
+
+
+PLANS = {
+    "outside": lambda: EvenDescent(problem(), es.Pure(1.0), 3),
+    "telling": lambda: Telling(problem(), es.Pure(1.0), 2),
+    "a sum": lambda: SmoothnessPlan(problem(), es.Pure(1.0), 0.99),
+    "curvature": lambda: es.plan(problem(), es.Pure(20.0), method="curvature"),
+}
+
+
+@pytest.mark.parametrize("name", list(PLANS))
+def test_every_kind_of_plan_that_the_holder_knows_travels_as_it_is(tmp_path, name):
+    """The service knows none of them by name: what it reads, certifies, charges and runs is a plan."""
+    plan = PLANS[name]()
+    local = es.run(plan, prepared(table()), seed=3, arithmetic="exact", anyway=True)
+    holder = holder_of(tmp_path, es.Pure(50.0), seed=3)
+    body = wire.dumped({"plan": plan.to_json(), "anyway": True})
+    posted = holder.handle(holder.store.ask("alice", name, "plan", "", body)[0].id)
+    assert (posted.state, posted.page) == ("approved", str(plan)), posted.answer
+    done = holder.handle(posted.id)
+    assert done.state == "published"
+    assert holder.ledger.spent("people") == pytest.approx(plan.spent)
+    remote = wire.read_run(plan, json.loads(done.answer))
+    assert np.array_equal(remote.path, local.path)
+    assert {each: values.tolist() for each, values in remote.extras.items()} == {
+        each: np.asarray(values).tolist() for each, values in local.extras.items()
+    }
+    holder.store.close()
+
+
+def test_a_kind_of_plan_that_the_holder_does_not_know_or_allow_is_refused(tmp_path):
+    text = EvenDescent(problem(), es.Pure(1.0), 3).to_json()
+    holder = holder_of(tmp_path, es.Pure(50.0), policy=OPEN | {"allowed": {"plans": ["StepsPlan"]}})
+    for sent, said in ((text, b"not-allowed"), (text.replace("EvenDescent", "Unheard"), b"plan-refused")):
+        refused = holder.handle(
+            holder.store.ask("alice", sent[-9:] + str(len(sent)), "plan", "", wire.dumped({"plan": sent}))[0].id
+        )
+        assert said in refused.answer
+    assert holder.ledger.spent("people") == 0
+    holder.store.close()
 
 
 # Filters

@@ -311,8 +311,8 @@ class Holder:
         )
         by_policy = self.policy.opens(self.terms, opened.allowance)
         state, by = ("approved", "policy") if by_policy else ("waiting", "")
-        page = f"A session: gradients at points of the analyst's choice, for up to {opened.allowance} in all.\n"
-        page += notation.problem_fact(opened.problem, opened.problem.ridge)
+        page = f"A session: gradients at points of the analyst's choice, for up to {opened.allowance} in all\n"
+        page += f"  {'Problem':<10} {notation.problem_fact(opened.problem, opened.problem.ridge)}"
         if by_policy:
             self._prepare(request)
         return self.store.move(request, state, by=by, page=page, price=opened.allowance)

@@ -23,6 +23,8 @@ from epsteps.service.wire import Refusal
 from epsteps.tables.schema import Schema
 
 PAGE = 50
+# So many columns of a line of a plan's page are for the name of a fact.
+_NAMES = 13
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,7 @@ class Overview:
         request = self._store.request(id)
         told = self._line(request) | {
             "page": request.page,
+            "certified": certified(request.page),
             "asked": _asked(request.body, self._desk.schema) if request.body else None,
             "reason": "",
         }
@@ -200,6 +203,25 @@ class Overview:
             "charged": charged,
             "answers": len(answers),
         }
+
+
+def certified(page: str) -> dict[str, Any]:
+    """Return the page of a plan or session in parts, as a screen of any width can show them.
+
+    They are its title, its facts by their names, and the table of what is released, which follows an empty line. Facts
+    are written in lines of 80 columns there, with their names in the first 13.
+    """
+    head, _, rows = page.partition("\n\n")
+    title, *lines = head.split("\n")
+    facts: list[list[str]] = []
+    for line in lines:
+        end = _NAMES if line[_NAMES - 1 : _NAMES] in ("", " ") else line.find(" ", _NAMES)  # of a longer name
+        name, fact = line[:end].strip(), line[end:].strip()
+        if name or not facts:
+            facts.append([name, fact])
+        else:
+            facts[-1][1] += f" {fact}"
+    return {"title": title, "facts": facts, "table": rows}
 
 
 def tokens(desk: Desk) -> list[dict[str, Any]]:
