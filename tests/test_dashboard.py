@@ -361,7 +361,10 @@ def test_whatever_anybody_wrote_is_escaped(house, browser):
         assert "\x07" not in text
         Page(text)
     page = seen(browser, f"/requests/{request.id}")
-    assert HOSTILE.replace("\u202e", "\\u202e").replace("\x07", "\\u0007") in page.all("div", **{"class": "certified"})[0]["text"]
+    assert (
+        HOSTILE.replace("\u202e", "\\u202e").replace("\x07", "\\u0007")
+        in page.all("div", **{"class": "certified"})[0]["text"]
+    )
 
 
 def test_a_page_that_is_open_is_sent_what_is_new_and_nothing_else(house, browser):

@@ -74,7 +74,7 @@ class Overview:
         found = []
         for book in self._desk.ledger.books():
             served = book.name == self._desk.setup.dataset
-            promised = [price for _, price in self._promised(book)] if served else []
+            promised = [price for _, price in self._promised()] if served else []
             prices = [entry.cost for entry in book.charges]
             facts = {"served": served, "charges": len(prices), "budget": str(book.budget)}
             found.append(facts | {"account": account(book.name, book.budget, book, prices, promised)})
@@ -84,7 +84,7 @@ class Overview:
         """Return the accounts of all who have a token, were named by the policy, or ever asked."""
         book, policy = self._book, self._desk.policy
         asking = {token.analyst for token in self._desk.tokens.listed() if set(token.scopes) & {"plan", "session"}}
-        promised = self._promised(book)
+        promised = self._promised()
         accounts = []
         for name in sorted({*asking, *self._store.analysts(), *policy.allowances} - {"default"}):
             budget = policy.allowance(name, book.budget)
@@ -145,15 +145,12 @@ class Overview:
         """The dataset that is served, as it was when the page was begun."""
         return self._desk.ledger.book(self._desk.setup.dataset)
 
-    def _promised(self, book: Book) -> list[tuple[str, Price]]:
+    def _promised(self) -> list[tuple[str, Price]]:
         """Return what was approved and not charged yet: whole plans, and what is left of open sessions."""
-        promised: list[tuple[str, Price]] = []
-        for request in self._store.listed(states=("approved", "running"), kinds=("plan", "session"), latest=1000):
-            price = load_cost(request.price or "null")
-            if request.kind == "plan" and request.paid is None:
-                promised.append((request.analyst, price))
-            if request.kind == "session":
-                promised += [(request.analyst, left) for left in self._left_of(request.id, price)]
+        promised = self._store.promised()
+        for request in self._store.listed(states=("approved",), kinds=("session",), latest=1000):
+            left = self._left_of(request.id, load_cost(str(request.price)))
+            promised += [(request.analyst, price) for price in left]
         return promised
 
     def _left_of(self, session: str, allowance: Any) -> list[Price]:
@@ -168,7 +165,7 @@ class Overview:
     def _effect(self, request: Request) -> dict[str, Any]:
         """Return what approving would leave of the dataset's budget, and of the analyst's allowance if there is one."""
         book, price = self._book, load_cost(request.price or "null")
-        promised = self._promised(book)
+        promised = self._promised()
         own = self._desk.policy.allowance(request.analyst, book.budget)
         theirs = [earlier for analyst, earlier in promised if analyst == request.analyst]
         charges = [entry.cost for entry in book.charges]

@@ -405,8 +405,9 @@ class Store:
 
     def promised(self) -> list[tuple[str, Price]]:
         """Return what plans will cost that were approved and not charged yet, and whose they are."""
-        found = self._find("kind = 'plan' AND state IN ('approved', 'running') AND paid IS NULL ORDER BY number")
-        return [(request.analyst, load_cost(str(request.price))) for request in found]
+        where = "kind = 'plan' AND state IN ('approved', 'running') AND paid IS NULL"
+        rows = self._connection.execute(f"SELECT analyst, price FROM requests WHERE {where} ORDER BY number")
+        return [(analyst, load_cost(price)) for analyst, price in rows]
 
     def last_number(self) -> int:
         """Return the number of the request that came last; 0 if none did."""
