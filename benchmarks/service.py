@@ -1,7 +1,7 @@
 """The service: overhead of a step over loopback, throughput of several analysts, and kills of its processes.
 
     python benchmarks/service.py [--n 100000] [--d 20] [--steps 200] [--analysts 8] [--seconds 60] [--kills 200]
-        [--folder /dev/shm]
+        [--charges 0] [--folder /dev/shm]
 
 A step over the wire is compared with the same step on records at hand, one after the other. Times of day are those of
 whatever the machine does besides; CPU seconds of client, server and worker are told as well.
@@ -49,10 +49,12 @@ def cpu(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def overhead(folder: Path, n: int, d: int, steps: int) -> None:
-    """Print what a step takes over the wire, and on records at hand."""
+def overhead(folder: Path, n: int, d: int, steps: int, charges: int) -> None:
+    """Print what a step takes over the wire, after so many charges of others, and on records at hand."""
     records, declared = wide(n, d)
     site = make_site(folder, es.Pure(1e6), records=records, declared=declared)
+    for _ in range(charges):
+        site.ledger.charge("people", es.Pure(COST))
     served = Served(site).start().wait(300)
     try:
         people = site.people()
@@ -81,7 +83,7 @@ def overhead(folder: Path, n: int, d: int, steps: int) -> None:
     spent = [1e3 * (b - a) / steps for a, b in zip(before, after, strict=True)]
     p50, p95 = (1e3 * np.quantile(remote, q) for q in (0.5, 0.95))
     here = 1e3 * statistics.median(local)
-    print(f"step, n = {n}, d = {d}, {steps} steps, no clock:")
+    print(f"step, n = {n}, d = {d}, {steps} steps after {charges} charges, no clock:")
     print(f"  over the wire   p50 {p50:7.2f} ms   p95 {p95:7.2f} ms")
     print(f"  at hand         p50 {here:7.2f} ms")
     print(f"  overhead        p50 {p50 - here:7.2f} ms")
@@ -122,13 +124,13 @@ def throughput(folder: Path, count: int, seconds: float, kills: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    for name, value in {"n": 100_000, "d": 20, "steps": 200, "analysts": 8, "kills": 0}.items():
+    for name, value in {"n": 100_000, "d": 20, "steps": 200, "analysts": 8, "kills": 0, "charges": 0}.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--folder", help="where ledger and store lie: a disk, or memory to leave the disk out")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        overhead(Path(folder) / "step", options.n, options.d, options.steps)
+        overhead(Path(folder) / "step", options.n, options.d, options.steps, options.charges)
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         throughput(Path(folder) / "analysts", options.analysts, options.seconds, options.kills)
 

@@ -275,7 +275,8 @@ def test_a_person_sees_what_it_costs_and_what_is_left_and_approves(house, browse
     assert page.all("span", id="count")[0]["text"] == "1"
     (link,) = page.all("a", id=f"review-{waiting.id}")
     page = seen(browser, link["href"])
-    assert waiting.page in page.all("pre")[0]["text"]
+    assert page.all("div", **{"class": "certified"})[0]["text"].split() == waiting.page.split()
+    assert page.all("dt")[0]["text"] == "Guarantee"
     assert "age, region" in page.text
     assert "bought" in page.text
     cells = {cell["data-label"]: cell["text"] for cell in page.all("td") if "data-label" in cell}
@@ -360,7 +361,10 @@ def test_whatever_anybody_wrote_is_escaped(house, browser):
         assert "\x07" not in text
         Page(text)
     page = seen(browser, f"/requests/{request.id}")
-    assert HOSTILE.replace("\u202e", "\\u202e").replace("\x07", "\\u0007") in page.all("pre")[0]["text"]
+    assert (
+        HOSTILE.replace("\u202e", "\\u202e").replace("\x07", "\\u0007")
+        in page.all("div", **{"class": "certified"})[0]["text"]
+    )
 
 
 def test_a_page_that_is_open_is_sent_what_is_new_and_nothing_else(house, browser):

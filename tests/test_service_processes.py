@@ -207,8 +207,9 @@ def test_reply_times_over_ten_datasets_of_the_same_size(tmp_path, tick):
     worst = max(found, key=lambda each: each.statistic)
     print(
         f"\nKS distance of reply times, tick {tick} s, n = {N}: median {np.median([f.statistic for f in found]):.3f}, "
-        f"largest of {len(found)} pairs {worst.statistic:.3f} (p = {worst.pvalue:.2g})"
+        f"largest of {len(found)} pairs {worst.statistic:.3f} (p = {worst.pvalue:.2g}); "
+        f"replies after {np.median(times):.3f} s in the median"
     )
     if tick:
         assert worst.pvalue * len(found) > 1e-3
-        assert np.median(times) < 1.5 * tick
+        assert np.min(times) > 0.99 * tick

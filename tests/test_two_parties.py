@@ -113,6 +113,7 @@ def test_the_demo_starts_in_an_empty_folder_within_a_minute_and_ends_cleanly(tmp
         analyst, admin = SECRET.findall(printed)
         assert analyst in typed(printed)[1]
         take_the_tour(typed(printed), lambda: approve_all(f"http://127.0.0.1:{ports[1]}", admin), capsys)
+        toured = time.monotonic() - begun
         assert ready < 60
         demo.send_signal(signal.SIGINT)
         rest, _ = demo.communicate(timeout=20)
@@ -121,6 +122,8 @@ def test_the_demo_starts_in_an_empty_folder_within_a_minute_and_ends_cleanly(tmp
     assert rest.strip() == "Stopped. The generated records are removed."
     assert demo.returncode == 0
     assert list(folder.iterdir()) == list(scratch.iterdir()) == []
+    with capsys.disabled():
+        print(f"\nthe demo was ready after {ready:.1f} s, and the tour over after {toured:.1f} s")
 
 
 def test_whoever_waits_is_told_when_the_service_ends(tmp_path):

@@ -2,7 +2,7 @@
 
 import asyncio
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -111,11 +111,10 @@ def serve(
             )
             typer.echo(lines, nl=False)
 
-        try:
+        with suppress(KeyboardInterrupt):  # which is not raised where a shell lets a job in the background ignore it
             asyncio.run(server.serve(desk, host=host, port=port, admin_port=admin_port, tls=tls, on_ready=ready))
-        except KeyboardInterrupt:
-            kept = "What was acknowledged is on the disk, and goes on at the next start."
-            typer.echo(f"\nStopped. {'The generated records are removed.' if demo else kept}")
+        kept = "What was acknowledged is on the disk, and goes on at the next start."
+        typer.echo(f"\nStopped. {'The generated records are removed.' if demo else kept}")
 
 
 def make_demo(folder: Path, n: int = 20_000) -> tuple[Path, Path, Path, Path, Path, dict[str, str]]:

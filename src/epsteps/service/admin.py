@@ -48,7 +48,9 @@ class Decisions:
         except KeyError:
             raise Refusal(404, "not-found", "there is no such request.") from None
         if request.state == "waiting":
-            request = await self._desk.stored(lambda store: store.move(request, state, by=by, **answer))
+            request = await self._desk.stored(
+                lambda store: store.move(request, state, by=by, only_from="waiting", **answer)
+            )
         if request.state != state:
             raise Refusal(409, "too-late", "it does not wait any more.", state=request.state)
         return request
@@ -101,6 +103,11 @@ def admin_app(desk: Desk) -> FastAPI:
     return app
 
 
+def label_text(text: str) -> str:
+    """Return text as it stands between the quotes of a label in Prometheus's format."""
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
 class _Metrics:
     """Prometheus metrics, made anew no more often than the clock ticks."""
 
@@ -118,7 +125,7 @@ class _Metrics:
         desk = self._desk
         # The whole ledger is read, which is not for the event loop.
         book, states = await desk.stored(lambda store: (desk.ledger.book(desk.setup.dataset), store.states()))
-        label = f'dataset="{desk.setup.dataset}",unit="{book.unit}"'
+        label = f'dataset="{label_text(desk.setup.dataset)}",unit="{label_text(book.unit)}"'
         lines = [
             "# TYPE epsteps_budget gauge",
             f"epsteps_budget{{{label}}} {book.budget.amount!r}",

@@ -19,7 +19,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from epsteps.budgets.budget import Price
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.data.rows import Rows
 from epsteps.ledger import BudgetExceededError, Entry, Ledger, databases
-from epsteps.ledger.chain import Terms
+from epsteps.ledger.chain import Terms, dump_cost
 from epsteps.noise import Source
 from epsteps.noise.bits import public_generator
 from epsteps.plans import notation
@@ -48,12 +48,13 @@ from epsteps.running.run import Reader, run
 from epsteps.service import wire
 from epsteps.service.policy import Policy, require_room, tally, with_amount
 from epsteps.service.store import KEY_PREFIX, Request, Store, beside
-from epsteps.service.wire import FAILED, Refusal, dumped, invalid
+from epsteps.service.wire import FAILED, PUBLIC_FAULTS, Refusal, dumped, invalid
 from epsteps.tables.model import problem_of
 from epsteps.tables.schema import Schema
 
-# A plan that killed the process so often is not begun again.
-_ATTEMPTS = 25
+# A plan that ended the process so often is not begun again; nor is one, or what else was asked for, that did so before
+# it ran: nothing of that takes long.
+_ATTEMPTS, _EARLY_ATTEMPTS = 25, 5
 # Prepared records that are kept: for so many choices of columns, and so many losses of each.
 _VIEWS, _LOSSES = 4, 8
 # After a new start, the records of so many sessions that came last are prepared anew, if they are open.
@@ -62,7 +63,6 @@ _CALIBRATIONS = 8
 _DAY = 86400.0
 # Seconds without a request after which the store is tidied.
 _QUIET = 1.0
-_PUBLIC_FAULTS = (ValueError, TypeError, KeyError, ArithmeticError, MemoryError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -133,8 +133,8 @@ class View:
         if not isinstance(listed, list) or not all(isinstance(name, str) for name in [*listed, target]):
             raise invalid("columns must be a list of names, and target a name.")
         unknown = [name for name in [*listed, target] if name not in schema.columns]
-        if unknown or target in listed or len(set(listed)) < len(listed):
-            raise invalid("columns must be declared ones, each once, and the target not among them.")
+        if not listed or unknown or target in listed or len(set(listed)) < len(listed):
+            raise invalid("columns must be declared ones, at least one, each once, and the target not among them.")
         return View(tuple(listed), target, intercept)
 
     def schema(self, whole: Schema) -> Schema:
@@ -166,6 +166,8 @@ class Holder:
         self._checkpoints = checkpoints or store.path.with_name(f"{store.path.name}.runs")
         self._views: dict[View, tuple[Rows, set[Any]]] = {}
         self._sessions: dict[str, _Session] = {}
+        # Requests up to this number were there before the process: it may be that one of them ended the last one.
+        self._earlier = store.last_number()
         self._mark_paid()
 
     def _mark_paid(self) -> None:
@@ -186,6 +188,10 @@ class Holder:
         if request.finished or request.state == "waiting":
             return request
         try:
+            if request.state == "arrived" and request.number <= self._earlier:
+                request = self.store.count_attempt(request)
+                if request.attempts > _EARLY_ATTEMPTS:
+                    raise RuntimeError("this request ended the process again and again")
             return steps[request.kind](request)
         except Refusal as refusal:
             return self._finish(request, "refused", refusal.status, refusal.body)
@@ -205,11 +211,15 @@ class Holder:
     def _plan(self, request: Request) -> Request:
         """Certify a plan that has arrived, or execute one that was approved."""
         content = wire.read_object(request.body, ("plan",), ("anyway", "columns", "target"))
-        with _deadline(self.policy.limits.certify):
+        with self._in_time(request):
             plan, view = self._certified(content)
         if request.state == "arrived":
             return self._decided(request, plan)
         return self._executed(request, plan, view)
+
+    def _in_time(self, request: Request) -> AbstractContextManager[None]:
+        """Refuse what takes too long to check by public numbers; what was paid for is answered all the same."""
+        return _deadline(self.policy.limits.certify) if request.paid is None else nullcontext()
 
     def _certified(self, content: dict[str, Any]) -> tuple[Plan, View]:
         """Return the plan and what it is about, or refuse it: by public numbers, before any record is read."""
@@ -230,15 +240,17 @@ class Holder:
                     plan.utility.require_hope()
         except HopelessError as error:
             raise Refusal(422, "hopeless", str(error)) from None
-        except _PUBLIC_FAULTS as error:
+        except PUBLIC_FAULTS as error:
             raise invalid(str(error)) from None
         return plan, view
 
     def _decided(self, request: Request, plan: Plan) -> Request:
-        price = plan.spending()
+        price, promised = plan.spending(), self.store.promised()
         self._require_room(request, price)
-        day = self.store.prices(since=time.time() - _DAY)
-        approved = self.policy.approves(self.terms, price, self.store.prices(analyst=request.analyst), day)
+        day = self.store.prices(since=time.time() - _DAY) + [earlier for _, earlier in promised]
+        own = self.store.prices(analyst=request.analyst)
+        own += [earlier for analyst, earlier in promised if analyst == request.analyst]
+        approved = self.policy.approves(self.terms, price, own, day)
         state, by = ("approved", "policy") if approved else ("waiting", "")
         size, most = wire.run_size(plan), self.policy.limits.stored
         return self.store.move(request, state, by=by, page=str(plan), price=price, size=size, most=most)
@@ -254,19 +266,27 @@ class Holder:
         self._checkpoints.mkdir(mode=0o700, exist_ok=True)
         path = self._checkpoints / f"{request.id}.checkpoint"
         account = _Account(self, request)
-        rows = self._rows(view, plan.problem)
         heard = {"ledger": account, "checkpoint": path, "on_step": lambda _: self.on_step()}
         try:
+            self._require_price(request, plan)
+            rows = self._rows(view, plan.problem)
             result = run(plan, rows, seed=self._seed, arithmetic="exact", anyway=True, **heard)
+            body = dumped(wire.run_to_dict(result) | {"charged": account.price})
         except Refusal as refusal:
             return self._finish(request, "refused", refusal.status, refusal.body, begun)
         except Exception as error:  # on the clock, as everything that a run leads to
             log(request.id, error)
             return self._finish(request, "refused", FAILED.status, FAILED.body, begun)
-        body = dumped(wire.run_to_dict(result) | {"charged": account.price})
         finished = self._finish(request, "published", 200, body, begun)
         path.unlink(missing_ok=True)
         return finished
+
+    def _require_price(self, request: Request, plan: Plan) -> None:
+        """Refuse a plan whose price is not the one that was approved: another version may compute another one."""
+        price = plan.spending()
+        if request.price != dump_cost(price):
+            detail = "its price is not the one that was approved. Post it again."
+            raise Refusal(409, "price-changed", detail, asked=price.to_dict())
 
     def forget_finished(self) -> None:
         """Remove checkpoints of runs that were stored as finished, if the process ended before it could."""
@@ -278,21 +298,23 @@ class Holder:
     # Sessions
 
     def _session(self, request: Request) -> Request:
-        """Decide about a session that has arrived, and prepare its records: its answers find them there."""
+        """Decide about a session that has arrived, and prepare the records of one that is open for its answers."""
         if request.state != "arrived":  # a person has approved it meanwhile
             self._prepare(request)
             return request
-        opened = self._opened(request)
-        self._require_payable(opened.allowance)
+        with self._in_time(request):
+            opened = self._opened(request)
+            self._require_payable(opened.allowance)
         # A bound on what will be asked for, not a charge: what is left then decides about each answer.
         require_room(
             self.policy.allowance(request.analyst, self.terms.budget), self.terms, [], opened.allowance, "analyst"
         )
         by_policy = self.policy.opens(self.terms, opened.allowance)
         state, by = ("approved", "policy") if by_policy else ("waiting", "")
-        page = f"A session: gradients at points of the analyst's choice, for up to {opened.allowance} in all.\n"
-        page += notation.problem_fact(opened.problem, opened.problem.ridge)
-        self._prepare(request)
+        page = f"A session: gradients at points of the analyst's choice, for up to {opened.allowance} in all\n"
+        page += f"  {'Problem':<10} {notation.problem_fact(opened.problem, opened.problem.ridge)}"
+        if by_policy:
+            self._prepare(request)
         return self.store.move(request, state, by=by, page=page, price=opened.allowance)
 
     def _require_payable(self, allowance: Budget) -> None:
@@ -334,7 +356,7 @@ class Holder:
             try:
                 with np.errstate(all="ignore"):
                     problem = notation.problem_from_dict(content["problem"])
-            except _PUBLIC_FAULTS as error:
+            except PUBLIC_FAULTS as error:
                 raise invalid(f"the problem cannot be read: {error}") from None
             view = View.of(content, self.schema, problem.intercept)
             self._require_records(problem, view)
@@ -348,7 +370,8 @@ class Holder:
         if opened.state != "approved" and request.paid is None:
             raise Refusal(409, "session-closed", "the session is not open.", state=opened.state)
         session = self._opened(opened)
-        asked = self._asked(request, session)
+        with self._in_time(request):
+            asked = self._asked(request, session)
         price = wire.price_of(asked.costs[0], self.terms)
         draw = self.store.draw(request)
         reader = self._reader(session)
@@ -374,7 +397,7 @@ class Holder:
         if facts != session.drawable:
             try:
                 asked.draw(Source(0))
-            except _PUBLIC_FAULTS as error:
+            except PUBLIC_FAULTS as error:
                 raise invalid(f"such noise cannot be drawn: {error}") from None
             session.drawable = facts
         return asked
@@ -510,13 +533,15 @@ def _deadline(seconds: float) -> Iterator[None]:
         raise _LateError
 
     before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
-        yield
-    except _LateError:
-        raise Refusal(422, "too-long", f"the plan could not be certified within {seconds:g} s.") from None
+        try:
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    except _LateError:  # perhaps in the last moment, before the timer was stopped
+        raise Refusal(422, "too-long", f"it could not be certified within {seconds:g} s.") from None
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 
 
@@ -596,6 +621,8 @@ class Worker:
         ledger.verify()
         store.verify(ledger)
         table = schema.load(self._path, delimiter=setup.delimiter)
+        if stamp(self._path, contents=True) != contents:
+            raise ChangedError(f"{setup.data} was changed while it was read. Start again when nobody writes to it.")
         n, tick, policy = len(next(iter(table.values()))), setup.tick, Policy.from_dict(setup.policy)
         if tick is None:
             tick = calibrated(schema, n, ledger, setup.dataset, policy)

@@ -23,6 +23,8 @@ from epsteps.service.wire import Refusal
 from epsteps.tables.schema import Schema
 
 PAGE = 50
+# So many columns of a line of a plan's page are for the name of a fact.
+_NAMES = 13
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class Overview:
         found = []
         for book in self._desk.ledger.books():
             served = book.name == self._desk.setup.dataset
-            promised = [price for _, price in self._promised(book)] if served else []
+            promised = [price for _, price in self._promised()] if served else []
             prices = [entry.cost for entry in book.charges]
             facts = {"served": served, "charges": len(prices), "budget": str(book.budget)}
             found.append(facts | {"account": account(book.name, book.budget, book, prices, promised)})
@@ -82,7 +84,7 @@ class Overview:
         """Return the accounts of all who have a token, were named by the policy, or ever asked."""
         book, policy = self._book, self._desk.policy
         asking = {token.analyst for token in self._desk.tokens.listed() if set(token.scopes) & {"plan", "session"}}
-        promised = self._promised(book)
+        promised = self._promised()
         accounts = []
         for name in sorted({*asking, *self._store.analysts(), *policy.allowances} - {"default"}):
             budget = policy.allowance(name, book.budget)
@@ -105,6 +107,7 @@ class Overview:
         request = self._store.request(id)
         told = self._line(request) | {
             "page": request.page,
+            "certified": certified(request.page),
             "asked": _asked(request.body, self._desk.schema) if request.body else None,
             "reason": "",
         }
@@ -142,15 +145,12 @@ class Overview:
         """The dataset that is served, as it was when the page was begun."""
         return self._desk.ledger.book(self._desk.setup.dataset)
 
-    def _promised(self, book: Book) -> list[tuple[str, Price]]:
+    def _promised(self) -> list[tuple[str, Price]]:
         """Return what was approved and not charged yet: whole plans, and what is left of open sessions."""
-        promised: list[tuple[str, Price]] = []
-        for request in self._store.listed(states=("approved", "running"), kinds=("plan", "session"), latest=1000):
-            price = load_cost(request.price or "null")
-            if request.kind == "plan" and request.paid is None:
-                promised.append((request.analyst, price))
-            if request.kind == "session":
-                promised += [(request.analyst, left) for left in self._left_of(request.id, price)]
+        promised = self._store.promised()
+        for request in self._store.listed(states=("approved",), kinds=("session",), latest=1000):
+            left = self._left_of(request.id, load_cost(str(request.price)))
+            promised += [(request.analyst, price) for price in left]
         return promised
 
     def _left_of(self, session: str, allowance: Any) -> list[Price]:
@@ -165,7 +165,7 @@ class Overview:
     def _effect(self, request: Request) -> dict[str, Any]:
         """Return what approving would leave of the dataset's budget, and of the analyst's allowance if there is one."""
         book, price = self._book, load_cost(request.price or "null")
-        promised = self._promised(book)
+        promised = self._promised()
         own = self._desk.policy.allowance(request.analyst, book.budget)
         theirs = [earlier for analyst, earlier in promised if analyst == request.analyst]
         charges = [entry.cost for entry in book.charges]
@@ -200,6 +200,25 @@ class Overview:
             "charged": charged,
             "answers": len(answers),
         }
+
+
+def certified(page: str) -> dict[str, Any]:
+    """Return the page of a plan or session in parts, as a screen of any width can show them.
+
+    They are its title, its facts by their names, and the table of what is released, which follows an empty line. Facts
+    are written in lines of 80 columns there, with their names in the first 13.
+    """
+    head, _, rows = page.partition("\n\n")
+    title, *lines = head.split("\n")
+    facts: list[list[str]] = []
+    for line in lines:
+        end = _NAMES if line[_NAMES - 1 : _NAMES] in ("", " ") else line.find(" ", _NAMES)  # of a longer name
+        name, fact = line[:end].strip(), line[end:].strip()
+        if name or not facts:
+            facts.append([name, fact])
+        else:
+            facts[-1][1] += f" {fact}"
+    return {"title": title, "facts": facts, "table": rows}
 
 
 def tokens(desk: Desk) -> list[dict[str, Any]]:

@@ -53,6 +53,7 @@ class Limits:
     ``rate`` is in requests a second, ``body`` in bytes, ``slow`` in seconds until a request must have arrived,
     ``certify`` in seconds that the check of a plan may take; ``waiting`` is how many requests an analyst may have that
     are not finished, ``queue`` how many there may be in all; ``stored`` how many bytes one may have stored, ever.
+    ``connections`` is how many there may be, of which one token has at most ``at_once`` in use.
     """
 
     queue: int = 64
@@ -63,6 +64,7 @@ class Limits:
     slow: float = 10.0
     certify: float = 30.0
     connections: int = 256
+    at_once: int = 16
 
 
 @dataclass(frozen=True)

@@ -10,16 +10,16 @@ import logging
 import socket
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import uvicorn
-from fastapi import FastAPI
+from fastapi import FastAPI, Query
 from fastapi import Request as Http
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -69,7 +69,7 @@ class Desk:
         self.policy = Policy.from_dict(setup.policy)
         self.schema, self.ledger = Schema.read(setup.schema), Ledger(setup.ledger)
         self.terms = require_filter(self.ledger, setup.dataset)
-        self.longest_gradient = min(self.policy.limits.body, longest_gradient(self.schema))
+        self.longest = longest_bodies(self.schema, self.policy.limits.body)
         self.counts = Counts()
         self.n, self.tick, self.job_tick = 0, 0.0, 0.0
         self.ready, self.stopped = asyncio.Event(), asyncio.Event()
@@ -82,7 +82,7 @@ class Desk:
         self._process: asyncio.subprocess.Process | None = None
         self._watching: asyncio.Task[None] | None = None
         self._changed: dict[str, asyncio.Event] = {}
-        self._busy: dict[str, str] = {}
+        self._busy: dict[str, Counter[str]] = defaultdict(Counter)
         self._buckets: dict[str, tuple[float, float]] = {}
         # Held while tokens are changed and that is written down, so that the row says who it was.
         self._changing_tokens = asyncio.Lock()
@@ -187,12 +187,15 @@ class Desk:
     async def tell(self, id: str) -> None:
         """Let the process know of a request; if it is not there, it finds it when it begins."""
         self.require_running()
-        self._changed.setdefault(id, asyncio.Event())  # what the process tells from now on is heard
         process = self._process
         if self.ready.is_set() and process is not None and process.stdin is not None:
             with suppress(ConnectionError):
                 process.stdin.write(f"{id}\n".encode("ascii"))
                 await process.stdin.drain()
+
+    def expect(self, id: str) -> None:
+        """Hear what the process tells of a request from now on: whoever expects it then waits until it is settled."""
+        self._changed.setdefault(id, asyncio.Event())
 
     async def settled(self, id: str, states: tuple[str, ...], seconds: float) -> Request:
         """Return a request as soon as it is in one of these states, or as it is when the time is over."""
@@ -227,13 +230,16 @@ class Desk:
     @asynccontextmanager
     async def only_job(self, token: Token, key: str):
         """Let a token have one answer computed at a time."""
-        if self._busy.get(token.id, key) != key:
+        busy = self._busy[token.id]
+        if busy.total() > busy[key]:
             raise Refusal(429, "busy", "this token has a request in progress: wait for its answer.")
-        self._busy[token.id] = key
+        busy[key] += 1
         try:
             yield
         finally:
-            self._busy.pop(token.id, None)
+            busy[key] -= 1
+            if not busy[key]:
+                del busy[key]
 
     async def facts(self, analyst: str) -> dict[str, Any]:
         """Return what an analyst may know of the dataset: all of it is public."""
@@ -259,11 +265,17 @@ class Desk:
         }
 
 
-def longest_gradient(schema: Schema) -> int:
-    """Return how many bytes a request for a gradient may have: a point of the largest dimension, and a few numbers."""
+def longest_bodies(schema: Schema, most: int) -> dict[str, int]:
+    """Return how many bytes requests of each kind may have: as many as they need with all columns, and at most so many.
+
+    A gradient is a point of the largest dimension and a few numbers, a session the names of columns and what is
+    declared of them. Plans may be long.
+    """
     width = 1 + sum(column.width for column in schema.columns.values())
     outputs = max(len(column.classes or ()) for column in schema.columns.values())
-    return 4096 + 16 * width * max(outputs, 1)  # base64 has 11 bytes for a number, and JSON may escape some of them
+    gradient = 4096 + 16 * width * max(outputs, 1)  # base64 has 11 bytes for a number, and JSON may escape some of them
+    session = 16384 + 4 * len(dumped(schema.to_dict())) + 128 * width
+    return {"gradient": min(gradient, most), "session": min(session, most), "plan": most}
 
 
 def unfinished(store: Store) -> list[Request]:
@@ -317,10 +329,9 @@ def guarded(app: FastAPI, counts: Counts, name: str) -> None:
         return problem_reply(wire.FAILED)
 
 
-async def whole_body(request: Http, desk: Desk, kind: str = "") -> bytes:
+async def whole_body(request: Http, desk: Desk, kind: str = "plan") -> bytes:
     """Return the body of a request; refuse one that is too long for its kind, or that takes too long to arrive."""
-    limits = desk.policy.limits
-    most = desk.longest_gradient if kind == "gradient" else limits.body
+    limits, most = desk.policy.limits, desk.longest[kind]
     too_long = Refusal(413, "too-large", f"such a request may have {most} bytes.", most=most)
     if int(request.headers.get("content-length") or 0) > most:
         raise too_long
@@ -408,7 +419,9 @@ class Analysts:
         short = [{fact: described(request)[fact] for fact in ("id", "kind", "state", "price")} for request in found]
         return self._counted("requests", json_reply({"requests": short}))
 
-    async def get_request(self, id: str, http: Http, wait: float = 0.0) -> Response:
+    async def get_request(
+        self, id: str, http: Http, wait: Annotated[float, Query(allow_inf_nan=False)] = 0.0
+    ) -> Response:
         """Return what became of a request; waits for a change up to so many seconds."""
         request = await self._own(self._token(http, "read"), id)
         deadline = time.monotonic() + min(max(wait, 0.0), _LONGEST_WAIT)
@@ -463,6 +476,8 @@ class Analysts:
             why = refusal
             await desk.stored(lambda store: store.note_refused(token.analyst, kind, mark, why, most))
             raise
+        if request.state == "arrived":
+            desk.expect(request.id)
         if not request.finished:
             await desk.tell(request.id)
         return request
@@ -518,6 +533,34 @@ def require_own(store: Store, id: str, analyst: str, kinds: tuple[str, ...]) -> 
     return request
 
 
+class Places:
+    """What lets each token have few requests in progress: whoever waits for changes does not keep others out."""
+
+    def __init__(self, app: Any, desk: Desk) -> None:
+        self._app, self._desk = app, desk
+        self._taken: Counter[str] = Counter()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer one request, or refuse it; one without a valid token is refused at once anyway."""
+        most, whose = self._desk.policy.limits.at_once, self._whose(scope)
+        if whose is None:
+            return await self._app(scope, receive, send)
+        if self._taken[whose] >= most:
+            detail = f"a token may have {most} requests in progress: wait for their answers."
+            return await problem_reply(Refusal(429, "too-many-requests", detail, most=most))(scope, receive, send)
+        self._taken[whose] += 1
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._taken[whose] -= 1
+
+    def _whose(self, scope: Any) -> str | None:
+        if scope["type"] == "http":
+            with suppress(Refusal, OSError, ValueError):
+                return self._desk.tokens.of(Http(scope).headers.get("authorization")).id
+        return None
+
+
 def public_app(desk: Desk) -> FastAPI:
     """Return the app that analysts speak to; it starts and ends the process that computes."""
     from epsteps.service.pages import html
@@ -530,6 +573,7 @@ def public_app(desk: Desk) -> FastAPI:
 
     about = "A data holder answers analysts with differential privacy. See docs/two-parties.md of epsteps."
     app = FastAPI(title="epsteps", description=about, version="1", lifespan=life, docs_url=None, redoc_url=None)
+    app.add_middleware(Places, desk=desk)
     guarded(app, desk.counts, "public")
     analysts = Analysts(desk)
     for method, path, name, members in _ROUTES:
@@ -594,7 +638,7 @@ async def serve(
 
     limits = desk.policy.limits
     shared: dict[str, Any] = {
-        "http": patient_protocol(limits.slow),
+        "http": patient_protocol(limits.slow, longest=limits.slow + limits.certify + 2 * _LONGEST_WAIT),
         "ws": "none",
         "log_level": "critical",
         "access_log": False,
@@ -652,17 +696,36 @@ def listening(host: str, port: int) -> socket.socket:
     return bound
 
 
-def patient_protocol(seconds: float) -> type:
-    """Return uvicorn's protocol that closes a connection whose first request does not begin in time."""
+def patient_protocol(seconds: float, *, longest: float) -> type:
+    """Return uvicorn's protocol that closes a connection whose next request does not begin in time, or is never done.
+
+    Bytes that dribble in put off neither: not headers that come one by one, nor a body that nobody wants any more. A
+    request that takes longer than ``longest`` has an asker who does not read its reply.
+    """
 
     class Patient(H11Protocol):
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
-            self.loop.call_later(seconds, self._expire)
+            self.loop.call_later(seconds, self._expire, self.cycle)
 
-        def _expire(self) -> None:
-            if self.cycle is None and not self.transport.is_closing():
+        def handle_events(self) -> None:
+            before = self.cycle
+            super().handle_events()
+            if self.cycle is not before:
+                self.loop.call_later(longest, self._abandon, self.cycle)
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            # An idle connection ends by itself, and not before its asker gives it up.
+            self.loop.call_later(max(seconds, self.timeout_keep_alive), self._expire, self.cycle)
+
+        def _expire(self, last: Any) -> None:
+            if self.cycle is last and not self.transport.is_closing():
                 self.transport.close()
+
+        def _abandon(self, cycle: Any) -> None:
+            if self.cycle is cycle and not cycle.response_complete:
+                self.transport.abort()
 
     return Patient
 

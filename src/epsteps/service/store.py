@@ -146,7 +146,7 @@ def beside(ledger: Path) -> Path:
 class Store:
     """The file, opened by one thread of one process; others open it for themselves.
 
-    Every change is one transaction that ends with a row of the chain, and is on the disk when the call returns.
+    Every decision is one transaction that ends with a row of the chain, and is on the disk when the call returns.
     """
 
     def __init__(self, path: Path) -> None:
@@ -279,6 +279,7 @@ class Store:
         visible: float | None = None,
         size: int = 0,
         most: int | None = None,
+        only_from: str | None = None,
     ) -> Request:
         """Put a request into another state, with its answer if there is one: what was drawn for it is then removed.
 
@@ -286,13 +287,14 @@ class Store:
         refused, or a plan that is withdrawn, the body goes: its digest stays, in the chain. Its bytes are given back
         if it did not run: what becomes of a run is not to be seen before its time.
 
-        Nothing moves that is finished, nothing goes back, and what runs is not withdrawn: the request is returned as it
-        then is.
+        Nothing moves that is finished, nothing goes back, what runs is not withdrawn, and nothing moves from another
+        state than ``only_from``, if that is given: the request is returned as it then is.
         """
         with self._writing():
             now = self.request(request.id)
             back = STATES.index(state) < STATES.index(now.state)
-            if now.finished or back or (state == "withdrawn" and now.state == "running"):
+            stays = state == "withdrawn" and now.state == "running"
+            if now.finished or back or stays or only_from not in (None, now.state):
                 return now
             changes: dict[str, Any] = {"state": state, "attempts": now.attempts + (state == "running")}
             changes |= {} if page is None else {"page": page}
@@ -308,6 +310,12 @@ class Store:
                 self._connection.execute("DELETE FROM draws WHERE request = ?", (request.id,))
             self._update(request.id, changes)
             self._follow(self.request(request.id), f"{state} by {by}" if by else state)
+            return self.request(request.id)
+
+    def count_attempt(self, request: Request) -> Request:
+        """Count one more attempt at a request, before it is made. It decides nothing: the chain has no row of it."""
+        with self._writing():
+            self._update(request.id, {"attempts": self.request(request.id).attempts + 1})
             return self.request(request.id)
 
     def pay(self, request: Request, price: Price, entry: Entry, draw: Draw | None = None) -> None:
@@ -394,6 +402,16 @@ class Store:
             f"SELECT price FROM requests WHERE {' AND '.join(where)} ORDER BY number", values
         )
         return [load_cost(price) for (price,) in rows]
+
+    def promised(self) -> list[tuple[str, Price]]:
+        """Return what plans will cost that were approved and not charged yet, and whose they are."""
+        where = "kind = 'plan' AND state IN ('approved', 'running') AND paid IS NULL"
+        rows = self._connection.execute(f"SELECT analyst, price FROM requests WHERE {where} ORDER BY number")
+        return [(analyst, load_cost(price)) for analyst, price in rows]
+
+    def last_number(self) -> int:
+        """Return the number of the request that came last; 0 if none did."""
+        return self._one("SELECT coalesce(max(number), 0) FROM requests")[0]
 
     def head(self) -> str:
         """Return the hash of the last row of the chain."""

@@ -29,7 +29,11 @@ KEY_HEADER = "Idempotency-Key"
 LONGEST_KEY = 128
 # Points are held at 1e100 by the engines; none may begin beyond it.
 _LARGEST_POINT = 1e100
-_NUMBERS = ("<f8", "<i8", "|b1")
+# Types of what travels, and the kinds of types that become one of them without loss.
+_KINDS = {"<f8": "f", "<i8": "iu", "|b1": "b"}
+_NUMBERS = tuple(_KINDS)
+# What goes wrong with what was sent, before a record is read: it is told.
+PUBLIC_FAULTS = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, MemoryError, RecursionError)
 
 
 class Refusal(Exception):
@@ -159,7 +163,7 @@ def read_gradient(content: dict[str, Any], problem: Problem, noise: Mechanism) -
             if not all(cost.amount > 0 for cost in request.costs):
                 raise ValueError("the cost must be above 0.")
             request.require_drawable()
-    except (ValueError, TypeError, KeyError, ArithmeticError) as error:
+    except PUBLIC_FAULTS as error:
         raise invalid(f"this gradient cannot be asked for: {error}") from None
     return request
 
@@ -219,11 +223,12 @@ def read_run(plan: Plan, content: dict[str, Any]) -> Run:
 
 
 def array_to_dict(array: np.ndarray) -> dict[str, Any]:
-    """Return an array as its type, its shape, and the base64 of its little-endian bytes."""
-    kind = np.asarray(array).dtype.newbyteorder("<").str
-    if kind not in _NUMBERS:
-        raise TypeError(f"arrays of {kind} do not travel.")
-    data = np.ascontiguousarray(array, dtype=kind)
+    """Return an array of numbers as their type, their shape, and the base64 of little-endian bytes of 64 bits."""
+    given = np.asarray(array).dtype
+    kind = next((each for each in _NUMBERS if np.can_cast(given, each, "safe") and given.kind in _KINDS[each]), None)
+    if kind is None:
+        raise TypeError(f"arrays of {given} do not travel.")
+    data = np.asarray(array, dtype=kind)  # of no axis, too
     return {"dtype": kind, "shape": list(data.shape), "data": base64.b64encode(data.tobytes()).decode("ascii")}
 
 
@@ -240,7 +245,7 @@ def read_budget(content: Any) -> Budget:
     """Return the budget that ``Budget.to_dict`` wrote, or refuse."""
     try:
         price = Price.from_dict(content)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except PUBLIC_FAULTS as error:
         raise invalid(f"the allowance is no budget: {error}") from None
     if not price.compositions:
         raise invalid("the allowance must be a budget, such as Pure(epsilon).")
