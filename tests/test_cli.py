@@ -173,7 +173,7 @@ def test_plan_takes_every_kind_of_budget(arguments, budget, mechanism):
         (["--epsilon", "nan"], "epsilon must be finite, got nan"),
         (["--iterations", "some"], "--iterations must be a whole number or auto, got 'some'"),
         (["--iterations", "0"], "iterations must be at least 1, got 0"),
-        (["--batch", "101"], "m must be between 1 and 100, got 101"),
+        (["--batch", "101"], "batch must be between 1 and 100, got 101"),
         (["--radius", "-1"], "radius must be positive, got -1.0"),
         (["--ridge", "0"], "nesterov needs strong convexity"),
         (["--c", "2"], "nesterov needs a step of at most 1/L"),

@@ -60,7 +60,7 @@ def test_no_command_replaces_a_ledger_under_any_name(ledger, tmp_path, force):
 
 def test_no_command_replaces_a_checkpoint_or_its_journal(tmp_path):
     problem = small_problem(n=100)
-    plan = es.plan(problem, es.Pure(1.0), iterations=2)
+    plan = es.plan(problem, es.Pure(1.0), es.nesterov, iterations=2)
     refused = []
 
     def attack(t):

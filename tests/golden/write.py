@@ -556,8 +556,8 @@ def _targets() -> Iterator[tuple[str, Callable[[], Any]]]:
         yield f"required_epsilon | {name}", lambda o=usual: encoded(es.required_epsilon(problem, **o))
         yield f"required_n | {name}", lambda o=usual: encoded(es.required_n(problem, **o))
     for name, options in {
-        "recommended": {"error": 0.01},
-        "useful": {"verdict": "useful", "delta": 1e-6},
+        "recommended": {"error": 0.01, "release": "final"},
+        "useful": {"verdict": "useful", "delta": 1e-6, "release": "final"},
         "iterates": {"error": 0.01, "release": "iterates"},
     }.items():
         yield f"required_epsilon | {name}", lambda o=options: encoded(es.required_epsilon(problem, **o))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import erfcx, gammaln, ndtr
+import scipy
 
 from epsteps.problem import validate
 from epsteps.problem.rounding import down, root_between, up
@@ -63,13 +63,13 @@ def _log_delta(mu: float, epsilon: float) -> tuple[float, float]:
         return -s * s / 2 - _HALF_LOG + math.log(integral), error
     if s < 0:  # Φ(-s) is at least 1/2, and M would overflow
         far = math.exp(-s * s / 2 - _HALF_LOG) * _mills(s + mu)
-        return math.log(max(float(ndtr(-s)) - far, sys.float_info.min)), error
+        return math.log(max(float(scipy.special.ndtr(-s)) - far, sys.float_info.min)), error
     ratio = _mills(s)  # where s is 2^52 times mu, rounding leaves nothing of the difference
     return -s * s / 2 - _HALF_LOG + math.log(max(ratio - _mills(s + mu), 2.0**-52 * ratio)), error
 
 
 def _mills(s: float) -> float:
-    return math.sqrt(math.pi / 2) * float(erfcx(s / math.sqrt(2)))
+    return math.sqrt(math.pi / 2) * float(scipy.special.erfcx(s / math.sqrt(2)))
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
@@ -280,6 +280,7 @@ def _binomial(cost: float, count: int, negligible: float) -> tuple[np.ndarray, n
     """
     pluses = np.arange(count + 1)
     plus = -math.log1p(math.exp(-cost))
+    gammaln = scipy.special.gammaln
     logs = gammaln(count + 1) - gammaln(pluses + 1) - gammaln(count - pluses + 1) + count * plus
     # Logarithms of at most count x (ln count + cost + 1) are rounded a few times each.
     error = 64 * 2.0**-52 * count * (math.log(count) + cost + 1)
