@@ -1,8 +1,10 @@
 """``epsteps ledger``: the privacy budgets of datasets, in a file."""
 
+from __future__ import annotations
+
 import json as json_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
@@ -12,8 +14,9 @@ import epsteps as es
 from epsteps.cli import common
 from epsteps.cli import common as files
 from epsteps.cli.common import make_table, print_json, print_table, shown
-from epsteps.ledger import Book
-from epsteps.service.store import verify_beside
+
+if TYPE_CHECKING:
+    from epsteps.ledger import Book
 
 ledger = common.Commands(
     "ledger", "Keep the privacy budgets of datasets in a file: each run is charged before it draws noise."
@@ -94,6 +97,8 @@ def verify(
 
     Of a ledger that a service charged, the requests beside it are checked as well.
     """
+    from epsteps.service.store import verify_beside
+
     checked = es.Ledger(path)
     last = checked.verify(head)
     content, text = {"valid": True, "head": last}, f"{path} is valid; its head is {last}."

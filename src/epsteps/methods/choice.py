@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import Parameter, signature
-from typing import Any, Literal, Unpack, overload
+from typing import Any, Literal, Unpack, cast, overload
 
 from epsteps.bounds.steps import Method, nesterov
 from epsteps.budgets import Approximate, Budget, Concentrated, Epsilon, Pure, mechanisms
@@ -103,7 +103,7 @@ def plan(
     if budget.amount > _LARGEST_AMOUNT:
         raise ValueError(f"a plan may spend at most {_LARGEST_AMOUNT:g}, got {budget}: so much promises nothing.")
     if callable(method):
-        return plan_steps(problem, budget, method, **options)
+        return plan_steps(problem, budget, method, **cast(StepsOptions, options))
     if method is None or method == "auto":
         return _chosen(problem, budget, release or "final", dict(options))
     return _PLANNERS[method](problem, budget, **options)

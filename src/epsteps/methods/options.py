@@ -43,7 +43,8 @@ _ELSEWHERE = {
     "ledger": "epsteps.run",
 }
 
-MechanismName = Literal["auto", "laplace", "l2", "linf", "blocks", "hull", "gaussian", "ellipsoid"]
+# Texts are checked when they are used: a variable of type str is no error to a type checker.
+MechanismName = Literal["auto", "laplace", "l2", "linf", "blocks", "hull", "gaussian", "ellipsoid"] | str
 
 
 class NoiseOptions(TypedDict, total=False):
@@ -55,12 +56,12 @@ class NoiseOptions(TypedDict, total=False):
 class StepsOptions(NoiseOptions, total=False):
     """What the paper's steps and "descent" take: see ``methods.steps.plan_steps``."""
 
-    allocation: Literal["optimal", "uniform"]
-    iterations: int | Literal["auto"]
+    allocation: Literal["optimal", "uniform"] | str
+    iterations: int | Literal["auto"] | str
     max_iterations: int
     batch: int | None
-    sensitivity: Literal["auto", "global", "state"]
-    objective: Literal["bound", "exact", "typical"]
+    sensitivity: Literal["auto", "global", "state"] | str
+    objective: Literal["bound", "exact", "typical"] | str
     spectrum: "Sequence[float] | np.ndarray | None"
     start_shares: "Sequence[float] | np.ndarray | None"
     start_gap: float
