@@ -11,7 +11,7 @@ import epsteps as es
 from epsteps.cli import app
 
 COMPARE = ("compare", "--n", 30, "--d", 2, "--T", 3, "--repetitions", 2)
-PLAN = ("plan", "--n", 1000, "--d", 3, "--T", 5)
+PLAN = ("plan", "--n", 1000, "--d", 3, "--method", "nesterov", "--T", 5)
 
 
 def call(*arguments):

@@ -47,8 +47,10 @@ def create(
         raise ValueError("declare the budget by either --epsilon or --rho, e.g. --epsilon 1.")
     budget = common.make_budget(0.0 if epsilon is None else epsilon, delta, rho)
     entry = es.Ledger(path).create(name, budget, composition=composition, note=note)
-    text = f"{path}: dataset {shown(name)} may spend {budget}, for one record replaced."
-    common.answer(entry.to_dict(), text, as_json=json)
+    if json:
+        print_json(entry.to_dict())
+    else:
+        common.say(f"{path}: dataset {shown(name)} may spend {budget}, for one record replaced.")
 
 
 @ledger.command()
@@ -124,8 +126,10 @@ def export(
         print_json(document)
         return
     files.write(out, json_module.dumps(document, indent=1) + "\n", force=force, never=path)
-    text = f"Wrote {len(entries)} entries to {out}; the head is {head}."
-    common.answer({"out": str(out), "entries": len(entries), "head": head}, text, as_json=json)
+    if json:
+        print_json({"out": str(out), "entries": len(entries), "head": head})
+    else:
+        common.say(f"Wrote {len(entries)} entries to {out}; the head is {head}.")
 
 
 def _summary(book: Book) -> dict[str, Any]:

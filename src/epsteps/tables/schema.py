@@ -258,7 +258,7 @@ _NUMERIC_SHARE = 0.9
 _MOST_CATEGORIES = 100
 # Values that are all different say little in fewer rows than these, unless the column is named like an identifier.
 _FEWEST_ROWS = 20
-_IDENTIFIER = re.compile(r"(^|[ _.-])(id|uuid|guid|key|index)$|[a-z]I[dD]$", flags=re.IGNORECASE)
+_IDENTIFIER = re.compile(r"(?i:(^|[ _.-])(id|uuid|guid|key|index)$)|[a-z]I[dD]$")
 _DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?")
 # Texts that often stand for a missing value.
 _MISSING = {"", "?", "-", "na", "n/a", "nan", "null", "none", "missing", "."}
@@ -303,15 +303,15 @@ def _drafted(name: str, column: np.ndarray, is_target: bool) -> list[str]:
     keys = _distinct(found)
     if len(keys) < 2:
         return [f"# {heading(name)} left out: it has fewer than two different values."]
-    if not is_target and _tells_rows_apart(name, found, known, len(keys)):
-        return [
-            f"# {heading(name)} left out: all its values are different, as names or numbers of rows are, of which",
-            "# nothing can be learned. If it is a quantity after all, declare it: type, low and high.",
-        ]
     if _has_decimal_commas(found):
         return [
             f"# {heading(name)} left out: its numbers have decimal commas. Write them with points in the table, as 3.5",
             "# (spreadsheets have a setting for that), and draft again.",
+        ]
+    if not is_target and _tells_rows_apart(name, found, known, len(keys)):
+        return [
+            f"# {heading(name)} left out: all its values are different, as names or numbers of rows are, of which",
+            "# nothing can be learned. If it is a quantity after all, declare it: type, low and high.",
         ]
     if len(keys) > 2 and len(known) >= _NUMERIC_SHARE * len(found) and known.min() < known.max():
         missing |= len(known) < len(found) and not is_target
