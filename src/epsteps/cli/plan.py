@@ -197,7 +197,9 @@ def _whole(name: str, text: str) -> int:
 
 
 def audit(
-    plan: Path | None = Argument(None, help="A plan's JSON of any method, as epsteps plan writes it; or use options."),
+    plan: Path | None = Argument(
+        None, metavar="PLAN", help="A plan's JSON of any method, as epsteps plan writes it; or use options."
+    ),
     epsilon: float = Option(1.0, help="Privacy budget: pure epsilon unless --delta."),
     delta: common.Delta = None,
     rho: common.Rho = None,

@@ -5,7 +5,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from epsteps.bounds.steps import Method, gd, heavy_ball, multistage, nesterov, restarted_nesterov
-from epsteps.budgets import Budget, Expense
+from epsteps.budgets import Expense
+from epsteps.budgets.budget import is_budget
 from epsteps.problem.problem import Problem
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def require_inputs(function: str, problem: object, budget: object = None, *, bud
     """Raise unless these are a problem and a budget."""
     if not isinstance(problem, Problem):
         raise TypeError(f"{function} needs a problem first, epsteps.Problem(...), got {_shown(problem)}.")
-    if budgeted and not isinstance(budget, Budget):
+    if budgeted and not is_budget(budget):
         amount = f"({budget!r})" if isinstance(budget, int | float) and not isinstance(budget, bool) else "(1.0)"
         raise TypeError(
             f"{function} needs a budget: epsteps.Pure{amount} for pure epsilon, epsteps.Approximate(epsilon, delta) or "
