@@ -50,7 +50,7 @@ def plan(
 def plan(
     problem: Problem,
     budget: Budget,
-    method: Method | str | None = None,
+    method: str | None = None,
     *,
     release: str | None = None,
     **options: Unpack[PlanOptions],
@@ -440,7 +440,7 @@ class _Goal:
     def distance(self, problem: Problem, budget: Budget) -> float:
         """Return how far a plan is from the goal: none or negative where it is reached."""
         options = self.bought
-        made = plan(problem, budget, self.method, release=self.release, **options)
+        made = plan(problem, budget, cast(Any, self.method), release=self.release, **options)
         if self.limit is None:
             return made.utility.beyond(str(self.verdict))
         if self.width is not None:
