@@ -45,6 +45,8 @@ LossName = Literal[
 ]
 # Those of them with a number of their own, by its name.
 _SHAPED = {"capped-logistic": "cap", "smoothed-hinge": "width", "pseudo-huber": "c"}
+# Labels where none are declared, if they are not -1 and 1.
+_CLASSES = {"softmax": "0,1,2"}
 MethodName = Literal["gd", "heavy-ball", "nesterov", "multistage", "restarted-nesterov"]
 AnyMethod = Literal[
     "nesterov", "gd", "heavy-ball", "multistage", "restarted-nesterov",
@@ -215,9 +217,7 @@ def make_loss(name: LossName, target_bound: float, classes: str | None, shape: f
         if classes is not None:
             raise ValueError(f"--classes are for losses of labels, not for {name}: leave them out, got {classes!r}.")
         return kind(target_bound, **declared)
-    if classes is None:
-        return kind(**declared)
-    labels = _labels(classes)
+    labels = _labels(_CLASSES.get(name, "-1,1") if classes is None else classes)
     if name != "softmax" and len(labels) != 2:
         raise ValueError(f"--classes must be two numbers with a comma, such as 0,1; got {classes!r}.")
     return kind(labels, **declared)

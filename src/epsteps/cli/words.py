@@ -9,6 +9,9 @@ from typer.models import OptionInfo
 
 # What the library says of itself, and what that is on the command line.
 _PHRASES = (
+    (r"\bPure\(epsilon=([^)]*)\)", r"epsilon = \1"),
+    (r"\bConcentrated\(rho=([^)]*)\)", r"rho = \1"),
+    (r"\bApproximate\(epsilon=([^,)]*), delta=([^)]*)\)", r"epsilon = \1 with delta = \2"),
     (r"Ledger\.create", "epsteps ledger create"),
     (r"epsteps\.plan\(problem, budget[^)]*\)", "epsteps plan"),
     (r"epsteps\.(plan|audit)\b", r"epsteps \1"),
@@ -57,7 +60,7 @@ def in_words(message: str, flags: Mapping[str, str]) -> str:
         value: Any = found["quoted"] if found["bare"] is None else found["bare"]
         return flags[found["name"]] if value in ("True", "...") else f"{flags[found['name']]} {value}"
 
-    message = re.sub(rf"(?<![\w.-])(?P<name>{names})={_VALUE}", assigned, message)
+    message = re.sub(rf"(?<![\w.(-])(?P<name>{names})={_VALUE}", assigned, message)
     message = re.sub(rf"(?:^|(?<=[.:;] ))(?P<name>{names})(?= must )", flag, message)
     message = re.sub(rf"(?<=[Ll]eave )(?P<name>{names})(?= out)", flag, message)
     message = re.sub(rf"(?<=option )'(?P<name>{names})'", flag, message)
