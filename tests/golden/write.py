@@ -786,7 +786,8 @@ COMMANDS: dict[str, str] = {
     "plan": "plan --n 10000 --d 4 --method nesterov",
     "plan-delta": "plan --n 10000 --d 4 --epsilon 0.5 --delta 1e-6 --method multistage --T 8",
     "plan-rho-json": "plan --n 5000 --d 3 --method nesterov --rho 0.1 --T 4 --json",
-    "plan-batch": "plan --n 100000 --d 3 --method nesterov --batch 2000 --T 6 --loss squared --target-bound 2 --norm 2 --intercept",
+    "plan-batch": "plan --n 100000 --d 3 --batch 2000 --T 6 --loss squared --target-bound 2 --norm 2 --intercept "
+    "--method nesterov",
     "plan-uniform": "plan --n 10000 --d 4 --allocation uniform --T 5 --method gd --c 0.5",
     "plan-target": "plan --n 100000 --d 4 --release final --target-error 0.2 --max-iterations 100",
     "plan-out": "plan --n 10000 --d 4 --T 3 --method restarted-nesterov --out {f}/plan.json",

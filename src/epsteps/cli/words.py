@@ -64,4 +64,4 @@ def in_words(message: str, flags: Mapping[str, str]) -> str:
     message = re.sub(rf"(?:^|(?<=[.:;] ))(?P<name>{names})(?= must )", flag, message)
     message = re.sub(rf"(?<=[Ll]eave )(?P<name>{names})(?= out)", flag, message)
     message = re.sub(rf"(?<=option )'(?P<name>{names})'", flag, message)
-    return re.sub(rf"(?<=[(,] )?(?<=\()(?P<name>{names})(?=\))", flag, message)
+    return re.sub(rf"(?<=\()(?P<name>{names})(?=\))", flag, message)
