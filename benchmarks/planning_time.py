@@ -15,15 +15,15 @@ LOGISTIC = es.Problem(es.Logistic(), es.Box(0, 1), ridge=0.02, n=100_000, d=20)
 SQUARED = es.Problem(es.Squared(), es.Box(0, 1), ridge=0.02, n=100_000, d=20)
 DELTA = es.Approximate(1.0, 1e-6)
 PLANS: dict[str, Callable[[], object]] = {
-    "nesterov": lambda: es.plan(LOGISTIC, es.Pure(1.0)),
-    "nesterov, exact error": lambda: es.plan(LOGISTIC, es.Pure(1.0), objective="exact"),
-    "nesterov, batch": lambda: es.plan(LOGISTIC, es.Pure(1.0), batch=1000, max_iterations=300),
-    "nesterov, delta": lambda: es.plan(LOGISTIC, DELTA),
+    "nesterov": lambda: es.plan(LOGISTIC, es.Pure(1.0), es.nesterov),
+    "nesterov, exact error": lambda: es.plan(LOGISTIC, es.Pure(1.0), es.nesterov, objective="exact"),
+    "nesterov, batch": lambda: es.plan(LOGISTIC, es.Pure(1.0), es.nesterov, batch=1000, max_iterations=300),
+    "nesterov, delta": lambda: es.plan(LOGISTIC, DELTA, es.nesterov),
     "final": lambda: es.plan(LOGISTIC, es.Pure(1.0), release="final"),
     "final, delta": lambda: es.plan(LOGISTIC, DELTA, release="final"),
     "iterates": lambda: es.plan(LOGISTIC, es.Pure(1.0), release="iterates"),
     "final, squared loss": lambda: es.plan(SQUARED, es.Pure(1.0), release="final"),
-    "200 steps as JSON": lambda: es.plan(LOGISTIC, es.Pure(1.0), iterations=200).to_json(),
+    "200 steps as JSON": lambda: es.plan(LOGISTIC, es.Pure(1.0), es.nesterov, iterations=200).to_json(),
 }
 # Problems whose recommended plan is timed, with either budget: one small, two of the size of real tables, one wide.
 SIZES = {"200 x 3": (200, 3), "20 640 x 8": (20_640, 8), "45 222 x 105": (45_222, 105), "60 000 x 1000": (60_000, 1000)}

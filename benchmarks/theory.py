@@ -191,7 +191,7 @@ def gain_plans(quadratic: Quadratic) -> list[es.Plan]:
     """Return five plans: uniform, the bound's split at its best T and at the bound's T, exact, grid surrogate."""
 
     def planned(**options) -> es.Plan:
-        return es.plan(quadratic.problem, BUDGET, **({"start_gap": quadratic.gap} | options))
+        return es.plan(quadratic.problem, BUDGET, es.nesterov, **({"start_gap": quadratic.gap} | options))
 
     def best(**options) -> es.Plan:
         return min((planned(iterations=T, **options) for T in range(1, 151)), key=quadratic.error)
@@ -217,10 +217,10 @@ def budgets(_: int) -> str:
     for epsilon in (0.1, 1.0, 5.0):
         textbook = es.Concentrated(es.budgets.zcdp_rho(epsilon, 1e-6))
         plans = [
-            es.plan(problem, es.Pure(epsilon), allocation="uniform"),
-            es.plan(problem, es.Pure(epsilon)),
-            es.plan(problem, textbook),
-            es.plan(problem, es.Approximate(epsilon, 1e-6)),
+            es.plan(problem, es.Pure(epsilon), es.nesterov, allocation="uniform"),
+            es.plan(problem, es.Pure(epsilon), es.nesterov),
+            es.plan(problem, textbook, es.nesterov),
+            es.plan(problem, es.Approximate(epsilon, 1e-6), es.nesterov),
         ]
         cells = [f"{number(plan.error)} ({plan.iterations})" for plan in plans]
         rows.append([f"{epsilon:g}", *cells, f"{plans[1].error / plans[3].error:.1f}"])
@@ -297,7 +297,7 @@ def horizon_curves(quadratic: Quadratic, longest: int) -> Iterable[tuple[str, st
 
     def plans(**options) -> list[es.Plan]:
         return [
-            es.plan(quadratic.problem, BUDGET, start_gap=quadratic.gap, iterations=T, **options)
+            es.plan(quadratic.problem, BUDGET, es.nesterov, start_gap=quadratic.gap, iterations=T, **options)
             for T in range(1, longest + 1)
         ]
 

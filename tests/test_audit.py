@@ -477,7 +477,7 @@ def test_the_command_reads_a_plan(tmp_path):
 
 
 def test_the_command_fails_for_wrong_code(weak_noise, tmp_path):
-    result = call("audit", "--iterations", 4, "--out", tmp_path)
+    result = call("audit", "--method", "nesterov", "--iterations", 4, "--out", tmp_path)
     assert result.exit_code == 1
     assert "Error: the audit refutes the plan's claim: the run spends epsilon >= 1." in result.output
     assert json.loads((tmp_path / "report.json").read_text())["consistent"] is False
@@ -488,14 +488,37 @@ def test_the_command_fails_for_wrong_code(weak_noise, tmp_path):
     [
         (["nowhere.json"], 1, "No such file"),
         (["--method", "heavy-ball", *QUICK], 0, "consistent"),
-        (["--confidence", 2, *QUICK], 2, "confidence must lie between 0 and 1, got 2.0"),
-        (["--rho", 1, "--delta", 0.1], 2, "--rho and --delta do not go together"),
+        (["--method", "gd", "--confidence", 2, *QUICK], 2, "confidence must lie between 0 and 1, got 2.0"),
+        (["--release", "final", "--rho", 1, "--delta", 0.1], 2, "--rho and --delta do not go together"),
     ],
 )
 def test_the_command_has_clean_errors(arguments, code, message):
     result = call("audit", *arguments)
     assert result.exit_code == code
     assert message in result.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--method", "objective", "--loss", "smoothed-hinge", "--loss-shape", 0.3],
+        ["--method", "output", "--loss", "pseudo-huber"],
+        ["--method", "curvature", "--loss", "capped-logistic", "--delta", 1e-6],
+        ["--method", "statistics", "--loss", "squared"],
+        ["--method", "descent", "--loss", "half-exponential", "--T", 2],
+        ["--release", "iterates", "--loss", "logistic", "--classes", "0,1"],
+    ],
+    ids=lambda arguments: arguments[1],
+)
+def test_the_command_knows_every_method_and_loss(arguments, tmp_path):
+    """And the plan's file says the same as the options that it was made by."""
+    few = ("--repetitions", 100)
+    result = call("audit", "--n", 2000, "--d", 2, *arguments, *few, "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.output)["consistent"]
+    path = tmp_path / "plan.json"
+    assert call("plan", "--n", 2000, "--d", 2, *arguments, "--out", path, "--quiet").output == ""
+    assert json.loads(call("audit", path, *few, "--json").output) == json.loads(result.output)
 
 
 def test_the_command_refuses_a_text_that_is_no_plan(tmp_path):

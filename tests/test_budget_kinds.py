@@ -201,7 +201,9 @@ def test_costs_beside_expenses_fit_where_only_sums_hold(bought):
 
 def test_expenses_are_added_to_the_composed_epsilon_of_the_steps(paper):
     expense = es.Expense("L", 0.1, "epsilon")
-    plan = es.plan(paper, es.Approximate(1.0, 1e-6), mechanism="laplace", iterations=50, expenses=[expense])
+    plan = es.plan(
+        paper, es.Approximate(1.0, 1e-6), es.nesterov, mechanism="laplace", iterations=50, expenses=[expense]
+    )
     assert plan.spent == pytest.approx(0.1 + plan.spending().epsilon, rel=1e-9)
     assert 1 - 1e-3 < plan.spent <= 1
     assert es.Plan.from_json(plan.to_json()) == plan
@@ -321,7 +323,7 @@ def test_gaussian_noise_follows_its_law_and_no_other():
 
 
 def test_gaussian_scales_certify_by_hand(paper):
-    plan = es.plan(paper, es.Approximate(1.0, 1e-6), iterations=30)
+    plan = es.plan(paper, es.Approximate(1.0, 1e-6), es.nesterov, iterations=30)
     mu = np.sqrt(np.sum((paper.sensitivity(2) / (paper.n * plan.scales)) ** 2))
     assert es.budgets.gaussian_delta(mu, 1.0) <= 1e-6
     assert es.budgets.gaussian_delta(mu, 0.9999) > 1e-6
@@ -331,27 +333,27 @@ def test_gaussian_scales_certify_by_hand(paper):
 def test_laplace_noise_at_positive_delta_spends_more_epsilon_in_sum(batch):
     problem = small_problem(n=1000)
     budget = es.Approximate(1.0, 1e-5)
-    plan = es.plan(problem, budget, iterations=60, mechanism="laplace", batch=batch)
+    plan = es.plan(problem, budget, es.nesterov, iterations=60, mechanism="laplace", batch=batch)
     assert plan.spent <= 1.0
     assert plan.spent > 0.995
     assert plan.costs.sum() > 1.3
-    pure = es.plan(problem, es.Pure(1.0), iterations=60, mechanism="laplace", batch=batch)
+    pure = es.plan(problem, es.Pure(1.0), es.nesterov, iterations=60, mechanism="laplace", batch=batch)
     assert plan.error < pure.error
     assert es.Plan.from_json(plan.to_json()) == plan
 
 
 def test_a_delta_lets_less_noise_in(paper):
     """Most of all where pure noise is independent; shaped like the cube it is smaller, and the gain with it."""
-    approximate = es.plan(paper, es.Approximate(1.0, 1e-6))
-    assert approximate.error < es.plan(paper, es.Pure(1.0), mechanism="laplace").error / 100
-    assert approximate.error < es.plan(paper, es.Pure(1.0)).error / 5
+    approximate = es.plan(paper, es.Approximate(1.0, 1e-6), es.nesterov)
+    assert approximate.error < es.plan(paper, es.Pure(1.0), es.nesterov, mechanism="laplace").error / 100
+    assert approximate.error < es.plan(paper, es.Pure(1.0), es.nesterov).error / 5
 
 
 def test_required_epsilon_takes_a_delta(paper):
     steps = {"method": es.nesterov, "proved": True, "error": 0.01}
     epsilon = es.required_epsilon(paper, delta=1e-6, **steps)
-    assert es.plan(paper, es.Approximate(epsilon, 1e-6)).error <= 0.01
-    assert es.plan(paper, es.Approximate(epsilon * (1 - 1e-5), 1e-6)).error > 0.01
+    assert es.plan(paper, es.Approximate(epsilon, 1e-6), es.nesterov).error <= 0.01
+    assert es.plan(paper, es.Approximate(epsilon * (1 - 1e-5), 1e-6), es.nesterov).error > 0.01
     n = es.required_n(paper, delta=1e-6, **steps)
     assert n < es.required_n(paper, **steps)
 
@@ -363,10 +365,13 @@ def test_required_epsilon_takes_a_delta(paper):
         (lambda p: es.Approximate(1.0, 0), r"delta must lie between 0 and 1, got 0\. For delta = 0 use Pure"),
         (lambda p: es.Approximate(1.0, 1.0), "delta must lie between 0 and 1, got 1.0"),
         (lambda p: es.Approximate(-1.0, 1e-6), "epsilon must be positive, got -1.0"),
-        (lambda p: es.plan(p, es.Pure(1.0), mechanism="gaussian"), "pure epsilon = 1 does not cover gaussian noise"),
-        (lambda p: es.plan(p, es.Concentrated(1.0), mechanism="laplace"), "does not cover laplace noise"),
         (
-            lambda p: es.plan(p, es.Concentrated(1.0), batch=10),
+            lambda p: es.plan(p, es.Pure(1.0), es.nesterov, mechanism="gaussian"),
+            "pure epsilon = 1 does not cover gaussian noise",
+        ),
+        (lambda p: es.plan(p, es.Concentrated(1.0), es.nesterov, mechanism="laplace"), "does not cover laplace noise"),
+        (
+            lambda p: es.plan(p, es.Concentrated(1.0), es.nesterov, batch=10),
             "Gaussian noise reads all n=100000 records, got batch=10",
         ),
     ],
@@ -380,15 +385,15 @@ def test_a_gaussian_plan_with_smaller_scales_is_refused(paper):
     import dataclasses
 
     for budget in (es.Concentrated(0.1), es.Approximate(1.0, 1e-6)):
-        plan = es.plan(paper, budget, iterations=5)
+        plan = es.plan(paper, budget, es.nesterov, iterations=5)
         with pytest.raises(es.OverspentError, match="more than its budget"):
             dataclasses.replace(plan, scales=plan.scales * 0.999)
 
 
 def test_composing_twice_is_twice_the_rho(paper):
-    plan = es.plan(paper, es.Concentrated(0.1), iterations=5)
+    plan = es.plan(paper, es.Concentrated(0.1), es.nesterov, iterations=5)
     assert plan.spending(2).amount == pytest.approx(2 * plan.spent)
-    both = es.plan(paper, es.Approximate(1.0, 1e-6), iterations=5).spending(2)
+    both = es.plan(paper, es.Approximate(1.0, 1e-6), es.nesterov, iterations=5).spending(2)
     assert 1.0 < both.amount < 2.0
     assert Gaussian().costs(2.0, np.array([1.0]), Sampling(1, 1)) == pytest.approx(2.0)
 

@@ -4,6 +4,7 @@ import builtins
 import csv
 import io
 import json
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -12,8 +13,10 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import epsteps as es
+from epsteps import tables
 from epsteps.cli import app, common
 from epsteps.data import chunks
+from epsteps.methods import options
 
 SMALL = ["--n", "500", "--d", "3", "--T", "20", "--repetitions", "3", "--ridge", "0.2"]
 
@@ -119,7 +122,7 @@ def test_bad_files_give_one_line(tmp_path, name, content, options, code, message
 
 
 def test_plan_prints_a_table_and_json(tmp_path):
-    arguments = ["plan", "--n", 100_000, "--d", 20, "--mechanism", "laplace"]
+    arguments = ["plan", "--n", 100_000, "--d", 20, "--method", "nesterov", "--mechanism", "laplace"]
     text = call(*arguments)
     assert text.exit_code == 0
     assert "Plan: nesterov, 120 steps" in text.output
@@ -130,7 +133,7 @@ def test_plan_prints_a_table_and_json(tmp_path):
 
 
 def test_plan_finds_epsilon_for_a_target_error():
-    result = call("plan", "--n", 100_000, "--d", 20, "--target-error", 0.05, "--json")
+    result = call("plan", "--n", 100_000, "--d", 20, "--target-error", 0.05, "--release", "final", "--json")
     plan = es.Plan.from_json(result.output)
     assert plan.method == "adaptive objective perturbation"
     assert plan.utility.expected <= 0.05
@@ -157,7 +160,7 @@ def test_plan_finds_what_a_target_asks_for():
     ],
 )
 def test_plan_takes_every_kind_of_budget(arguments, budget, mechanism):
-    result = call("plan", "--n", 1000, "--d", 3, *arguments, "--objective", "exact", "--json")
+    result = call("plan", "--n", 1000, "--d", 3, "--method", "nesterov", *arguments, "--objective", "exact", "--json")
     plan = es.Plan.from_json(result.output)
     assert (plan.budget, plan.mechanism.name, plan.objective) == (budget, mechanism, "exact")
 
@@ -166,31 +169,129 @@ def test_plan_takes_every_kind_of_budget(arguments, budget, mechanism):
     ("arguments", "message"),
     [
         (["--rho", "1", "--delta", "1e-6"], "--rho and --delta do not go together"),
-        (["--target-error", "0.1", "--target-verdict", "useful"], "verdict='useful' or width=..., and one of them"),
+        (
+            ["--target-error", "0.1", "--target-verdict", "useful"],
+            "--target-error and --target-verdict do not go together",
+        ),
         (["--mechanism", "gaussian"], "does not cover gaussian noise"),
         (["--delta", "2"], "delta must lie between 0 and 1, got 2.0"),
-        (["--epsilon", "0"], "epsilon must be positive, got 0.0"),
-        (["--epsilon", "nan"], "epsilon must be finite, got nan"),
+        (["--epsilon", "0"], "--epsilon must be positive, got 0.0"),
+        (["--epsilon", "nan"], "--epsilon must be finite, got nan"),
         (["--iterations", "some"], "--iterations must be a whole number or auto, got 'some'"),
-        (["--iterations", "0"], "iterations must be at least 1, got 0"),
-        (["--batch", "101"], "m must be between 1 and 100, got 101"),
-        (["--radius", "-1"], "radius must be positive, got -1.0"),
+        (["--iterations", "0"], "--iterations must be at least 1, got 0"),
+        (["--batch", "101"], "--batch must be between 1 and 100, got 101"),
+        (["--radius", "-1"], "--radius must be positive, got -1.0"),
         (["--ridge", "0"], "nesterov needs strong convexity"),
         (["--c", "2"], "nesterov needs a step of at most 1/L"),
-        (["--method", "heavy-ball"], "or iterations=<a number> and allocation='uniform'"),
+        (["--method", "heavy-ball"], "pass --objective exact, or --iterations <a number> and --allocation uniform"),
         (
             ["--target-error", "1e-12", "--max-iterations", "9", "--method", "nesterov", "--proved"],
             "no epsilon promises an error of 1e-12",
         ),
-        (["--target-error", "0.1", "--max-iterations", "9"], "method 'adaptive' has no option 'max_iterations'"),
+        (
+            ["--target-error", "0.1", "--max-iterations", "9", "--method", "auto"],
+            "--release final has no option --max-iterations, which is for --method descent and the paper's steps",
+        ),
+        (["--method", "gd", "--release", "final"], "--release final does not go with --method gd"),
+        (["--method", "output", "--release", "iterates"], "--method output publishes the final model alone"),
+        (["--method", "objective", "--robust"], "--robust is for intervals: pass --intervals 0.95 with it"),
+        (["--loss", "logistic", "--loss-shape", "2"], "--loss-shape is for capped-logistic, smoothed-hinge"),
+        (["--loss", "squared", "--classes", "0,1"], "--classes are for losses of labels, not for squared"),
+        (["--classes", "0,1,2"], "--classes must be two numbers with a comma, such as 0,1; got '0,1,2'"),
+        (["--classes", "a,b"], "--classes must be numbers with commas, such as 0,1; got 'a,b'"),
+        (["--target", "y"], "--target is a column of a schema: add --schema"),
     ],
 )
 def test_bad_arguments_give_one_line(arguments, message):
-    result = call("plan", "--n", 100, "--d", 2, *arguments)
+    result = call("plan", "--n", 100, "--d", 2, "--method", "nesterov", *arguments)
     assert result.exit_code == 2
     assert result.output.startswith("Error: ")
     assert len(result.output.strip().splitlines()) == 1
     assert message in result.output
+
+
+def test_a_plan_asks_what_is_published():
+    for command in (["plan", "--n", 100, "--d", 2], ["audit", "--d", 2], ["plan", "--n", 100, "--d", 2, "--T", 3]):
+        result = call(*command)
+        assert result.exit_code == 2
+        for way in ("--release final", "--release iterates", "--method nesterov"):
+            assert way in result.output
+
+
+SCHEMA = """\
+[columns.age]
+type = "numeric"
+low = 0
+high = 120
+
+[columns.job]
+type = "category"
+values = ["clerk", "nurse", "other"]
+
+[columns.y]
+type = "category"
+values = ["well", "ill"]
+"""
+
+
+def test_a_plan_of_a_schema_needs_no_data(tmp_path):
+    """And is the plan that epsteps fit makes for so many rows."""
+    path = tmp_path / "s.toml"
+    path.write_text(SCHEMA)
+    options = ["--schema", path, "--target", "y", "--epsilon", 1]
+    plan = es.Plan.from_json(call("plan", *options, "--n", 39_073, "--release", "final", "--json").output)
+    schema = es.Schema.read(path).with_target("y")
+    assert plan.problem == tables.problem_of(schema, 39_073, 1e-4)
+    assert "Plan: adaptive" in call("plan", *options, "--n", 39_073, "--release", "final").output
+    rows = "".join(f"{20 + i},{'clerk' if i % 2 else 'nurse'},{'ill' if i % 3 else 'well'}\n" for i in range(60))
+    (tmp_path / "data.csv").write_text("age,job,y\n" + rows)
+    fitted = call("fit", tmp_path / "data.csv", *options, "--yes", "--anyway", "--out", tmp_path / "model", "--quiet")
+    assert (fitted.exit_code, fitted.output) == (0, "")
+    again = call("plan", *options, "--n", 60, "--release", "final", "--json").output
+    assert es.Plan.from_json(again) == tables.load_model(tmp_path / "model").plan
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--d", 3], "the schema declares what --d would say"),
+        (["--loss", "squared"], "the schema declares what --loss would say"),
+        (["--radius", 2], "the schema declares what --radius would say"),
+        (["--target", "z"], "target 'z' is not among the columns"),
+        ([], "no target: name the column to predict with --target"),
+    ],
+)
+def test_what_a_schema_declares_is_not_declared_again(tmp_path, arguments, message):
+    (tmp_path / "s.toml").write_text(SCHEMA)
+    target = [] if not arguments or arguments[0] == "--target" else ["--target", "y"]
+    result = call("plan", "--schema", tmp_path / "s.toml", "--n", 100, "--release", "final", *target, *arguments)
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+def test_the_command_line_knows_every_method_and_loss_of_the_library():
+    assert set(get_args(common.LossName)) == set(common.LOSSES)
+    losses = [getattr(es, name) for name in es.__all__]
+    losses = {loss.__name__ for loss in losses if isinstance(loss, type) and issubclass(loss, es.Loss)} - {"Loss"}
+    assert set(common.LOSSES.values()) == losses
+    methods = {name.replace("-", "_") for name in get_args(common.AnyMethod)}
+    assert methods == {"auto", *options.METHODS, *options.PAPER}
+
+
+@pytest.mark.parametrize("loss", common.LOSSES)
+def test_every_loss_is_planned(loss):
+    result = call("plan", "--n", 500, "--d", 2, "--loss", loss, "--method", "gd", "--T", 2, "--c", 0.5, "--json")
+    assert type(es.Plan.from_json(result.output).problem.loss).__name__ == common.LOSSES[loss]
+
+
+@pytest.mark.parametrize("method", get_args(common.AnyMethod))
+def test_every_method_is_planned_or_refused_in_one_line(method):
+    loss = "squared" if method == "statistics" else "logistic"
+    result = call("plan", "--n", 500, "--d", 2, "--loss", loss, "--method", method, "--json")
+    if method == "heavy-ball":  # no theorem chooses its steps
+        assert (result.exit_code, len(result.output.strip().splitlines())) == (2, 1)
+    else:
+        assert es.Plan.from_json(result.output).problem.n == 500
 
 
 BIG = 10**400
@@ -208,10 +309,10 @@ BIG = 10**400
         (["plan", "--n", 100, "--d", 2, "--max-iterations", 10**9], "iterations must be at most 1000000"),
         (
             ["plan", "--n", 100, "--d", 2, "--max-iterations", 10**6, "--objective", "exact"],
-            "max_iterations must be at most 10000 with objective='exact' or a batch, got 1000000",
+            "--max-iterations must be at most 10000 with --objective exact or a batch, got 1000000",
         ),
         (["plan", "--n", 100, "--d", 10**6, "--T", 10**5], "numbers that a run may publish"),
-        (["plan", "--n", 100, "--d", 2, "--epsilon", "1e400"], "epsilon must be finite"),
+        (["plan", "--n", 100, "--d", 2, "--epsilon", "1e400"], "--epsilon must be finite"),
         (["audit", "--n", BIG, "--d", 2], "n must be at most 2**53"),
         (["audit", "--d", 10**9], "at most 4000000 coordinates"),
         (["audit", "--d", 2, "--T", 10**9], "iterations must be at most 1000000"),
@@ -223,7 +324,7 @@ BIG = 10**400
     ],
 )
 def test_what_no_memory_holds_is_refused_at_once(arguments, message, tmp_path):
-    more = ["--out", tmp_path / "out"] if arguments[0] == "compare" else []
+    more = ["--out", tmp_path / "out"] if arguments[0] == "compare" else ["--method", "nesterov"]
     result = call(*arguments, *more)
     assert isinstance(result.exception, SystemExit), repr(result.exception)
     assert result.exit_code == 2
@@ -237,8 +338,8 @@ def test_what_no_memory_holds_is_refused_at_once(arguments, message, tmp_path):
 @pytest.mark.parametrize(
     "command",
     [
-        ["plan", "--n", "100", "--d", "2", "--T", "4"],
-        ["audit", "--d", "2", "--T", "2", "--repetitions", "3"],
+        ["plan", "--n", "100", "--d", "2", "--method", "nesterov", "--T", "4"],
+        ["audit", "--d", "2", "--method", "nesterov", "--T", "2", "--repetitions", "3"],
         ["ledger", "create", "ledger.db", "people"],
     ],
     ids=["plan", "audit", "ledger"],

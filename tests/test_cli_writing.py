@@ -11,7 +11,7 @@ import epsteps as es
 from epsteps.cli import app
 
 COMPARE = ("compare", "--n", 30, "--d", 2, "--T", 3, "--repetitions", 2)
-PLAN = ("plan", "--n", 1000, "--d", 3, "--T", 5)
+PLAN = ("plan", "--n", 1000, "--d", 3, "--method", "nesterov", "--T", 5)
 
 
 def call(*arguments):
@@ -60,7 +60,7 @@ def test_no_command_replaces_a_ledger_under_any_name(ledger, tmp_path, force):
 
 def test_no_command_replaces_a_checkpoint_or_its_journal(tmp_path):
     problem = small_problem(n=100)
-    plan = es.plan(problem, es.Pure(1.0), iterations=2)
+    plan = es.plan(problem, es.Pure(1.0), es.nesterov, iterations=2)
     refused = []
 
     def attack(t):

@@ -422,7 +422,7 @@ def test_what_workers_have_read_is_heard_of_as_they_answer(client, monkeypatch):
     monkeypatch.setattr(chunks, "_SECONDS", 0)
     problem = small_problem(n=1000)
     X, y = records(problem)
-    plan, options = es.plan(problem, es.Pure(1.0), iterations=2), {"seed": 3, "arithmetic": "exact"}
+    plan, options = es.plan(problem, es.Pure(1.0), es.nesterov, iterations=2), {"seed": 3, "arithmetic": "exact"}
     features, heard = da.from_array(X, chunks=((100, 200, 300, 400), 3)), []
     rows = es.Rows(problem, features, y, engine="dask", scheduler=client)
     run = es.run(plan, rows, **options, on_read=heard.append, anyway=True)

@@ -37,6 +37,7 @@ def test_known_quadratics_are_planned_exactly(spectrum, distance, s, T, error):
     plan = es.plan(
         quadratic(spectrum[0], len(spectrum), s),
         es.Pure(1.0),
+        es.nesterov,
         objective="exact",
         spectrum=spectrum,
         start_shares=gaps,
@@ -55,10 +56,16 @@ def test_exact_planning_beats_the_bounds_choice_of_steps_and_split(kappa, gain):
     gaps = spectrum / 2
     problem = quadratic(1 / kappa, 20, 1e-4)
     exact = es.plan(
-        problem, es.Pure(1.0), objective="exact", spectrum=spectrum, start_shares=gaps, start_gap=gaps.sum()
+        problem,
+        es.Pure(1.0),
+        es.nesterov,
+        objective="exact",
+        spectrum=spectrum,
+        start_shares=gaps,
+        start_gap=gaps.sum(),
     )
     # The bound is given the true Lyapunov value of the start, half of which is its start_gap.
-    by_bound = es.plan(problem, es.Pure(1.0), start_gap=(gaps.sum() + 20 / kappa / 2) / 2)
+    by_bound = es.plan(problem, es.Pure(1.0), es.nesterov, start_gap=(gaps.sum() + 20 / kappa / 2) / 2)
     transfer, weights = es.bounds.exact_quadratic(by_bound.steps, spectrum)
     error = np.sum(transfer**2 * gaps) + np.sum(weights * by_bound.scales**2)
     assert error / exact.error > gain
@@ -76,7 +83,7 @@ def test_exact_planning_beats_the_bounds_choice_of_steps_and_split(kappa, gain):
 )
 def test_bad_guesses_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        es.plan(quadratic(0.1, 2, 1e-4), es.Pure(1.0), **({"objective": "exact"} | options))
+        es.plan(quadratic(0.1, 2, 1e-4), es.Pure(1.0), es.nesterov, **({"objective": "exact"} | options))
 
 
 def test_the_default_spectrum_needs_strong_convexity():

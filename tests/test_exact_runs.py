@@ -88,7 +88,7 @@ def test_a_private_run_is_the_same_in_every_engine(loss, batch):
 
 def test_floats_are_refused_without_a_seed():
     problem = small_problem()
-    plan, rows = es.plan(problem, es.Pure(1.0), iterations=2), es.Rows(problem, *records(problem))
+    plan, rows = es.plan(problem, es.Pure(1.0), es.nesterov, iterations=2), es.Rows(problem, *records(problem))
     with pytest.raises(ValueError, match="arithmetic='float' is not private, and takes a seed"):
         es.run(plan, rows, arithmetic="float", anyway=True)
     with pytest.raises(ValueError, match="arithmetic must be one of 'auto', 'exact', 'float', got 'fixed'"):
@@ -140,5 +140,5 @@ def test_rounding_costs_little_accuracy_on_a_cube(epsilon, d):
 
 def test_tiny_budgets_run():
     problem = small_problem()
-    plan = es.plan(problem, es.Pure(1e-9), iterations=30)
+    plan = es.plan(problem, es.Pure(1e-9), es.nesterov, iterations=30)
     assert np.all(np.isfinite(es.run(plan, es.Rows(problem, *records(problem)), anyway=True).path))

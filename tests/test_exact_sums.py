@@ -276,7 +276,7 @@ def test_a_loss_that_does_not_hold_its_slope_moves_a_sum_by_no_more_than_declare
     moved = sums(X) - sums(other)
     assert moved.dtype == np.int64
     assert np.max(np.abs(moved)) <= 2 * STEPS * levels.STEPS
-    plan = es.plan(problem, es.Pure(1.0), iterations=3, mechanism="laplace")
+    plan = es.plan(problem, es.Pure(1.0), es.nesterov, iterations=3, mechanism="laplace")
     replay(
         lambda Z, account: es.run(plan, es.Rows(problem, Z, y), ledger=account, anyway=True).x,
         X,

@@ -360,7 +360,7 @@ def test_what_compiled_steps_do_not_serve_goes_through_the_loop():
     rng = np.random.default_rng(0)
     X, y = rng.uniform(-1, 1, (50, 4)), rng.choice([-1, 1], 50)
     for which, batch, options in ((problem, None, {}), (squared, 9, {}), (problem, 9, {"sensitivity": "state"})):
-        plan = es.plan(which, es.Pure(1.0), iterations=20, batch=batch, **options)
+        plan = es.plan(which, es.Pure(1.0), es.nesterov, iterations=20, batch=batch, **options)
         runs = [es.Rows(which, X, y, engine=name) for name in ("fast", "numpy")]
         assert floats.compiled_engine(plan, runs[0]) is None
         np.testing.assert_allclose(*(es.run(plan, data, seed=1).path for data in runs), **CLOSE)
@@ -388,7 +388,7 @@ def test_repetitions_of_a_compiled_run_do_not_depend_on_the_number_of_threads(mo
     problem = es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.1, n=5000, d=20)
     rng = np.random.default_rng(1)
     data = es.Rows(problem, rng.uniform(-1, 1, (5000, 20)), rng.choice([-1, 1], 5000), engine="fast")
-    plan = es.plan(problem, es.Pure(1.0), iterations=100, batch=300)
+    plan = es.plan(problem, es.Pure(1.0), es.nesterov, iterations=100, batch=300)
     expected = es.run(plan, data, seed=1, repetitions=11).path
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     np.testing.assert_array_equal(es.run(plan, data, seed=1, repetitions=11).path, expected)

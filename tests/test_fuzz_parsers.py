@@ -356,8 +356,8 @@ OPTIONS = {
     "ledger export": {"--json": st.just("")},
 }
 REQUIRED = {
-    "plan": ["--n", "100", "--d", "2", "--T", "4"],
-    "audit": ["--d", "2", "--T", "2", "--repetitions", "3"],
+    "plan": ["--n", "100", "--d", "2", "--method", "nesterov", "--T", "4"],
+    "audit": ["--d", "2", "--method", "nesterov", "--T", "2", "--repetitions", "3"],
     "compare": ["--n", "30", "--d", "2", "--T", "3", "--repetitions", "2", "--out", "OUT"],
     "ledger create": ["LEDGER", "people"],
     "ledger show": ["LEDGER"],

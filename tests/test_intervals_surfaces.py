@@ -321,7 +321,7 @@ def test_the_command_line_buys_and_prints_intervals(tmp_path, monkeypatch):
     assert "buys no intervals" in said(*fit, "--intervals", "0.9", "--method", "output", "--out", "none", code=2)
     planned = said("plan", "--n", "100000", "--d", "5", "--intervals", "0.95", "--intercept")
     assert "objective perturbation with intervals" in planned
-    assert "intervals=0.95" in said("plan", "--n", "100000", "--d", "5", "--method", "objective", "--robust", code=2)
+    assert "--intervals 0.95" in said("plan", "--n", "100000", "--d", "5", "--method", "objective", "--robust", code=2)
 
 
 # ---------------------------------------------------------------------------------------------------- planned backwards

@@ -103,7 +103,7 @@ def test_a_charge_is_on_the_disk_before_it_returns(ledger, monkeypatch):
 
 def test_an_account_is_charged_before_a_run(ledger):
     problem = small_problem()
-    plan = es.plan(problem, es.Pure(0.75), iterations=5)
+    plan = es.plan(problem, es.Pure(0.75), es.nesterov, iterations=5)
     data = es.Rows(problem, *records(problem))
     account = ledger.account("people")
     es.run(plan, data, ledger=account, anyway=True)

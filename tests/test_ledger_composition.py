@@ -89,7 +89,7 @@ def test_equal_parts_of_a_budget_fit_it_exactly(parts, unit):
 
 @pytest.mark.parametrize("budget", [es.Pure(1.0), es.Concentrated(1.0)])
 def test_ten_plans_for_a_tenth_fit_the_whole(tmp_path, budget):
-    plan = es.plan(small_problem(), type(budget)(0.1), iterations=5)
+    plan = es.plan(small_problem(), type(budget)(0.1), es.nesterov, iterations=5)
     ledger = es.Ledger(tmp_path / "budget.db")
     ledger.create("people", budget)
     for _ in range(10):
@@ -120,7 +120,7 @@ def test_concentrated_sums_never_exceed_the_budget(costs, budget):
 
 def test_one_plan_may_take_a_whole_approximate_budget(tmp_path):
     ledger = es.Ledger(tmp_path / "budget.db")
-    plan = es.plan(small_problem(), BUDGET, iterations=5)
+    plan = es.plan(small_problem(), BUDGET, es.nesterov, iterations=5)
     for composition in ("adaptive", "numerical"):
         ledger.create(composition, BUDGET, composition=composition)
         ledger.charge(composition, plan.spending())

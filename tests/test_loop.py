@@ -268,7 +268,7 @@ TINY = {"laplace": es.Pure(1e-20), "l2": es.Pure(1e-20), "hull": es.Pure(1e-20),
 @pytest.mark.parametrize("mechanism", TINY)
 def test_noise_that_cannot_be_drawn_is_refused_before_the_charge(mechanism):
     problem = es.Problem(es.Logistic(), es.Box(0, 1), ridge=0.1, n=60, d=30)
-    plan = es.plan(problem, TINY[mechanism], mechanism=mechanism, iterations=3, allocation="uniform")
+    plan = es.plan(problem, TINY[mechanism], es.nesterov, mechanism=mechanism, iterations=3, allocation="uniform")
     account = runs.Account()
     with pytest.raises(ValueError, match="does not fit the integers of a gradient"):
         es.run(plan, examples.rows_for(plan), ledger=account, anyway=True)
@@ -277,7 +277,7 @@ def test_noise_that_cannot_be_drawn_is_refused_before_the_charge(mechanism):
 
 @pytest.mark.parametrize("budget", [es.Pure(1e-14), es.Concentrated(1e-26)])
 def test_an_eigenvalue_whose_noise_cannot_be_drawn_is_refused_before_the_charge(budget):
-    plan = es.plan(examples.LOGISTIC, es.Pure(1.0), iterations=1)
+    plan = es.plan(examples.LOGISTIC, es.Pure(1.0), es.nesterov, iterations=1)
     account = runs.Account()
     with pytest.raises(ValueError, match="does not fit the integers of an eigenvalue"):
         es.estimate_smoothness(examples.rows_for(plan), budget, ledger=account)
@@ -287,7 +287,7 @@ def test_an_eigenvalue_whose_noise_cannot_be_drawn_is_refused_before_the_charge(
 def test_the_smallest_noise_of_a_body_is_drawn():
     """Samplers of bodies take no scale near 1 in many dimensions: a huge budget gets more noise, and no error."""
     problem = es.Problem(es.Logistic(), es.Box(0, 1, one_hot=[(0, 150), (150, 300)]), ridge=0.1, n=20, d=300)
-    plan = es.plan(problem, es.Pure(9e13), mechanism="hull", iterations=1, allocation="uniform")
+    plan = es.plan(problem, es.Pure(9e13), es.nesterov, mechanism="hull", iterations=1, allocation="uniform")
     assert np.all(np.isfinite(es.run(plan, examples.rows_for(plan), anyway=True).x))
 
 

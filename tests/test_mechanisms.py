@@ -209,7 +209,10 @@ def test_an_ellipsoid_holds_its_body_and_touches_it(domain):
 
 @pytest.mark.parametrize("name", mechanisms.NAMES)
 def test_costs_and_scales_are_inverse_and_costs_rise_as_scales_fall(name):
-    noise, sampling = mechanisms.named(name), es.plan(problem_of("cube"), es.Pure(1.0), iterations=1).sampling
+    noise, sampling = (
+        mechanisms.named(name),
+        es.plan(problem_of("cube"), es.Pure(1.0), es.nesterov, iterations=1).sampling,
+    )
     costs = np.array([1e-4, 0.1, 3.0])
     scales = noise.scales(2.5, costs, sampling)
     np.testing.assert_allclose(noise.costs(2.5, scales, sampling), costs)
@@ -220,7 +223,7 @@ def test_costs_and_scales_are_inverse_and_costs_rise_as_scales_fall(name):
 
 def test_a_mechanism_that_does_not_fit_is_refused():
     ball = problem_of("ball")
-    plan = es.plan(ball, es.Pure(1.0), iterations=2, mechanism="linf")
+    plan = es.plan(ball, es.Pure(1.0), es.nesterov, iterations=2, mechanism="linf")
     for name in ("hull", "blocks", "ellipsoid"):
         with pytest.raises(ValueError, match=f"mechanism '{name}' does not fit the L2 ball of radius 1.3: use 'auto'"):
             dataclasses.replace(plan, mechanism=mechanisms.named(name), budget=es.Approximate(9.0, 0.1))

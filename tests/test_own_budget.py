@@ -67,21 +67,21 @@ class GaussianDP(Budget):
 
 @pytest.fixture(scope="module")
 def plan():
-    return es.plan(small_problem(), GaussianDP(0.8), iterations=4)
+    return es.plan(small_problem(), GaussianDP(0.8), es.nesterov, iterations=4)
 
 
 def test_it_plans_with_gaussian_noise_and_spends_it_all(plan):
     assert plan.mechanism.name == "gaussian"
     assert plan.spending() == GaussianDP(plan.spent)
     assert 0.8 * (1 - 1e-9) < plan.spent <= 0.8
-    same = es.plan(small_problem(), es.Concentrated(0.32), iterations=4, mechanism="gaussian")
+    same = es.plan(small_problem(), es.Concentrated(0.32), es.nesterov, iterations=4, mechanism="gaussian")
     assert plan.scales == pytest.approx(same.scales, rel=1e-9)
     assert "mu = 0.8 (Gaussian)" in str(plan)
 
 
 def test_it_does_not_cover_pure_noise():
     with pytest.raises(ValueError, match="does not cover laplace noise"):
-        es.plan(small_problem(), GaussianDP(0.8), iterations=4, mechanism="laplace")
+        es.plan(small_problem(), GaussianDP(0.8), es.nesterov, iterations=4, mechanism="laplace")
 
 
 def test_a_plan_of_it_is_read_back(plan):

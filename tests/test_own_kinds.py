@@ -239,7 +239,7 @@ def test_what_is_derived_from_a_loss_or_a_domain_is_another_one():
     for kind in (Shifted(), Shorter(1)):
         loss, ball = (kind, es.Ball(1)) if isinstance(kind, Loss) else (es.Logistic(), kind)
         with pytest.raises(TypeError, match="cannot be written"):
-            es.plan(problem_of(loss, ball), es.Pure(1.0), iterations=2).to_json()
+            es.plan(problem_of(loss, ball), es.Pure(1.0), es.nesterov, iterations=2).to_json()
 
 
 def test_names_belong_to_one_class():

@@ -104,7 +104,7 @@ def edited(plan, edit):
     ],
 )
 def test_an_edited_plan_is_refused(paper, edit, message):
-    plan = es.plan(paper, es.Pure(1.0), iterations=7, mechanism="laplace")
+    plan = es.plan(paper, es.Pure(1.0), es.nesterov, iterations=7, mechanism="laplace")
     assert es.Plan.from_json(plan.to_json()) == plan
     with pytest.raises(es.PlanFormatError, match=message):
         es.Plan.from_json(edited(plan, edit))
@@ -122,14 +122,14 @@ def test_an_edited_plan_is_refused(paper, edit, message):
     ],
 )
 def test_an_edited_plan_with_shaped_noise_is_refused(paper, mechanism, edit, message):
-    plan = es.plan(paper, es.Pure(1.0), iterations=7, mechanism=mechanism)
+    plan = es.plan(paper, es.Pure(1.0), es.nesterov, iterations=7, mechanism=mechanism)
     with pytest.raises(ValueError, match=message):
         es.Plan.from_json(edited(plan, edit))
 
 
 def test_shaped_noise_grows_with_the_domain(paper):
     """Its scales are in units of the domain: records twice as large get twice the noise, at the same cost."""
-    plan = es.plan(paper, es.Pure(1.0), iterations=7, mechanism="linf")
+    plan = es.plan(paper, es.Pure(1.0), es.nesterov, iterations=7, mechanism="linf")
     wider = dataclasses.replace(paper, domain=es.Ball(2, norm=np.inf))
     power = plan.mechanism.half_power(plan.scales, wider)
     np.testing.assert_allclose(power, 4 * plan.mechanism.half_power(plan.scales, paper))
@@ -151,13 +151,13 @@ def test_a_mechanism_cannot_claim_another_norm(paper):
     class Pretended(KNorm):
         norm: float = np.inf  # type: ignore[assignment]
 
-    plan = es.plan(paper, es.Pure(1.0), iterations=3, mechanism="laplace")
+    plan = es.plan(paper, es.Pure(1.0), es.nesterov, iterations=3, mechanism="laplace")
     with pytest.raises(ValueError, match="mechanism must be the library's own"):
         dataclasses.replace(plan, mechanism=Pretended("laplace"), scales=plan.scales / 20)
 
 
 def test_scales_cannot_be_changed_in_place(paper):
-    plan = es.plan(paper, es.Pure(1.0), iterations=3)
+    plan = es.plan(paper, es.Pure(1.0), es.nesterov, iterations=3)
     with pytest.raises(ValueError, match="read-only"):
         plan.scales[0] = 0.0
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -178,15 +178,15 @@ def test_the_chosen_horizon_has_the_smallest_error(method, allocation, batch):
 def test_the_optimal_split_promises_less_error_than_the_uniform_one(paper):
     for mechanism, gain in (("laplace", 0.6), ("auto", 0.95)):
         options = {"iterations": 100, "mechanism": mechanism}
-        optimal = es.plan(paper, es.Pure(1.0), **options)
-        uniform = es.plan(paper, es.Pure(1.0), **options, allocation="uniform")
+        optimal = es.plan(paper, es.Pure(1.0), es.nesterov, **options)
+        uniform = es.plan(paper, es.Pure(1.0), es.nesterov, **options, allocation="uniform")
         assert optimal.error < gain * uniform.error
 
 
 def test_sampling_fewer_records_never_reduces_the_noise(paper):
     """Amplification does not make up for the smaller mean under pure epsilon."""
-    full = es.plan(paper, es.Pure(1.0), iterations=50)
-    sampled = es.plan(paper, es.Pure(1.0), iterations=50, batch=1000)
+    full = es.plan(paper, es.Pure(1.0), es.nesterov, iterations=50)
+    sampled = es.plan(paper, es.Pure(1.0), es.nesterov, iterations=50, batch=1000)
     assert np.all(sampled.scales > full.scales)
     assert sampled.error > full.error
 
@@ -206,15 +206,15 @@ def test_a_plan_reads_as_text(paper):
         es.plan(paper, es.Pure(1.0), es.heavy_ball, iterations=5, allocation="uniform")
     )
     squared = es.Problem(es.Squared(), es.Ball(1), ridge=0.1, n=100, d=2)
-    assert "declared range of the target" in page(es.plan(squared, es.Pure(1.0)))
+    assert "declared range of the target" in page(es.plan(squared, es.Pure(1.0), es.nesterov))
 
 
 def test_state_dependent_noise_is_never_larger_than_global_noise(paper):
-    plan = es.plan(paper, es.Pure(1.0), iterations=5, sensitivity="state")
+    plan = es.plan(paper, es.Pure(1.0), es.nesterov, iterations=5, sensitivity="state")
     far, zero = np.full(20, 10.0), np.zeros(20)
     assert plan.scale_at(2, zero) == pytest.approx(plan.scales[2] / 2)
     assert plan.scale_at(2, far) <= plan.scales[2]
-    assert plan.spent == es.plan(paper, es.Pure(1.0), iterations=5).spent
+    assert plan.spent == es.plan(paper, es.Pure(1.0), es.nesterov, iterations=5).spent
 
 
 @pytest.mark.parametrize(
@@ -224,8 +224,8 @@ def test_state_dependent_noise_is_never_larger_than_global_noise(paper):
         ({"iterations": "many"}, ValueError, "iterations must be a whole number or 'auto', got 'many'"),
         ({"iterations": 2.5}, TypeError, "iterations must be a whole number, got 2.5"),
         ({"max_iterations": 0}, ValueError, "max_iterations must be at least 1, got 0"),
-        ({"batch": 0}, ValueError, "m must be between 1 and 100000, got 0"),
-        ({"batch": 100_001}, ValueError, "m must be between 1 and 100000, got 100001. The batch cannot exceed"),
+        ({"batch": 0}, ValueError, "batch must be between 1 and 100000, got 0"),
+        ({"batch": 100_001}, ValueError, "batch must be between 1 and 100000, got 100001. The batch cannot exceed"),
         ({"allocation": "best"}, ValueError, "allocation must be one of 'optimal', 'uniform', got 'best'"),
         (
             {"mechanism": "staircase"},
@@ -240,13 +240,13 @@ def test_state_dependent_noise_is_never_larger_than_global_noise(paper):
 )
 def test_bad_options_are_refused(paper, options, error, message):
     with pytest.raises(error, match=message):
-        es.plan(paper, es.Pure(1.0), **options)
+        es.plan(paper, es.Pure(1.0), es.nesterov, **options)
 
 
 def test_global_sensitivity_is_refused_where_it_is_infinite():
     problem = es.Problem(es.Squared(), es.Ball(1), ridge=0.1, n=100, d=2)
     with pytest.raises(ValueError, match="Squared has no bounded gradient: use sensitivity='state'"):
-        es.plan(problem, es.Pure(1.0), sensitivity="global")
+        es.plan(problem, es.Pure(1.0), es.nesterov, sensitivity="global")
 
 
 def test_without_a_theorem_the_remedy_is_named(paper):
@@ -299,7 +299,7 @@ def test_a_finite_slope_is_never_replaced_by_a_typical_one():
 
     problem = es.Problem(Modest(), es.Ball(1), ridge=0.1, n=100, d=2)
     for mechanism, norm in (("laplace", 1), ("l2", 2), ("linf", "body")):
-        plan = es.plan(problem, es.Pure(1.0), iterations=3, mechanism=mechanism)
+        plan = es.plan(problem, es.Pure(1.0), es.nesterov, iterations=3, mechanism=mechanism)
         assert plan.sensitivity_bound == problem.sensitivity(norm)
 
 
@@ -311,7 +311,7 @@ def test_an_unreachable_error_is_refused(paper):
     with pytest.raises(es.UnreachableError, match="nothing is proved of heavy_ball"):
         es.required_epsilon(paper, error=0.1, method=es.heavy_ball, proved=True, iterations=5, allocation="uniform")
     with pytest.raises(ValueError, match="error must be positive, got 0"):
-        es.required_epsilon(paper, error=0)
+        es.required_epsilon(paper, error=0, release="final")
 
 
 def test_descent_clips_squared_loss_by_its_declared_numbers():

@@ -136,7 +136,7 @@ def test_private_subsets_are_not_drawn_as_those_of_experiments(monkeypatch):
     monkeypatch.setattr(Source, "subsets", no_subsets)
     problem = small_problem()
     rows = es.Rows(problem, *records(problem))
-    plan = es.plan(problem, es.Pure(1.0), iterations=3, batch=20)
+    plan = es.plan(problem, es.Pure(1.0), es.nesterov, iterations=3, batch=20)
     for options in ({}, {"seed": 1, "arithmetic": "exact"}):
         es.run(plan, rows, **options, anyway=True)
     with pytest.raises(AssertionError, match="drawn for an experiment"):
@@ -165,7 +165,7 @@ def test_a_run_reads_a_fresh_uniform_subset_at_each_step():
 def test_seeded_runs_repeat_and_unseeded_ones_do_not(batch):
     problem = small_problem()
     rows = es.Rows(problem, *records(problem))
-    plan = es.plan(problem, es.Pure(1.0), iterations=10, batch=batch)
+    plan = es.plan(problem, es.Pure(1.0), es.nesterov, iterations=10, batch=batch)
     first, again, other = (es.run(plan, rows, seed=seed, anyway=True) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first.path, again.path)
     assert not np.any(first.path[1:] == other.path[1:])
@@ -211,7 +211,7 @@ def test_the_whole_loop_stays_below_its_bound():
     """Simulated mean error against the theorem, on the plan that it chose (400 runs: three standard errors)."""
     problem = small_problem(n=2000, d=3, ridge=0.2)
     rows = es.Rows(problem, *records(problem))
-    lowest = float(rows.value(es.run(es.plan(problem, es.Pure(1e14), iterations=300), rows, seed=0).x))
+    lowest = float(rows.value(es.run(es.plan(problem, es.Pure(1e14), es.nesterov, iterations=300), rows, seed=0).x))
     for method in (es.gd, es.nesterov, es.multistage):
         plan = es.plan(problem, es.Pure(1.0), method, start_gap=problem.start_gap)
         gaps = rows.value(es.run(plan, rows, seed=1, repetitions=400).x) - lowest
@@ -232,7 +232,7 @@ class Account:
 def test_the_account_is_charged_before_noise_is_drawn(monkeypatch):
     problem = small_problem()
     rows = es.Rows(problem, *records(problem))
-    plan = es.plan(problem, es.Pure(1.0), iterations=5)
+    plan = es.plan(problem, es.Pure(1.0), es.nesterov, iterations=5)
     account = Account(limit=3.0)
     es.run(plan, rows, ledger=account, repetitions=2, anyway=True)
     assert account.charges[0][0] == pytest.approx(2.0)
@@ -253,7 +253,7 @@ def test_the_account_is_charged_before_noise_is_drawn(monkeypatch):
 @pytest.mark.parametrize("batch", [20, None])
 def test_progress_hears_of_every_step(seed, batch):
     problem = small_problem()
-    plan, heard = es.plan(problem, es.Pure(1.0), iterations=4, batch=batch), []
+    plan, heard = es.plan(problem, es.Pure(1.0), es.nesterov, iterations=4, batch=batch), []
     es.run(plan, es.Rows(problem, *records(problem)), seed=seed, on_step=heard.append, anyway=True)
     assert heard == [1, 2, 3, 4]
 
@@ -310,9 +310,11 @@ def test_every_block_of_a_streamed_pass_is_heard_of(at_once, streamed, tmp_path,
     rows = streamed(problem, engine=kind, cache=tmp_path if kept else None)
     first = [*np.arange(20, 205, 20) / 205, 1.0]
     later = [*np.arange(80, 205, 80) / 205, 1.0] if kept else first
-    plan = es.plan(problem, es.Pure(1.0), iterations=3)
+    plan = es.plan(problem, es.Pure(1.0), es.nesterov, iterations=3)
     assert same_run_heard(plan, rows, arithmetic="exact") == [first, later, later, later]
-    batches = same_run_heard(es.plan(problem, es.Pure(1.0), iterations=3, batch=50), rows, arithmetic="exact")
+    batches = same_run_heard(
+        es.plan(problem, es.Pure(1.0), es.nesterov, iterations=3, batch=50), rows, arithmetic="exact"
+    )
     assert len(batches) == 3  # what is prepared stays so
     floats = same_run_heard(plan, rows, arithmetic="float")
     assert floats == [first] * 3
@@ -393,7 +395,7 @@ def test_runs_in_threads_hear_of_their_own_passes(at_once):
 
     def run(n):
         problem = small_problem(n=n)
-        rows, plan = es.Rows(problem, *records(problem)), es.plan(problem, es.Pure(1.0), iterations=20)
+        rows, plan = es.Rows(problem, *records(problem)), es.plan(problem, es.Pure(1.0), es.nesterov, iterations=20)
         return len(same_run_heard(plan, rows, arithmetic="exact"))
 
     with ThreadPoolExecutor(4) as threads:
@@ -404,7 +406,7 @@ def test_runs_in_threads_hear_of_their_own_passes(at_once):
 def test_what_a_watcher_raises_ends_the_run_as_it_is(at_once, streamed, at):
     """In the eleven blocks that are prepared nothing is charged; afterwards what was charged stays charged."""
     problem, heard, account = small_problem(n=205), [], Account(limit=3.0)
-    rows, plan = streamed(problem), es.plan(problem, es.Pure(1.0), iterations=3)
+    rows, plan = streamed(problem), es.plan(problem, es.Pure(1.0), es.nesterov, iterations=3)
     own = OSError("no more")
     own.__cause__ = KeyError("why")
 
@@ -441,7 +443,7 @@ def test_parts_in_threads_are_let_go_of_when_a_watcher_raises(at_once):
 def test_draws_do_not_miss_or_repeat_a_step_between_blocks(monkeypatch, batch):
     """Blocks of one, seven and all steps: each follows the law, and no noise or subset comes twice."""
     problem = small_problem()
-    plan = es.plan(problem, es.Pure(1.0), iterations=40, batch=batch, mechanism="laplace")
+    plan = es.plan(problem, es.Pure(1.0), es.nesterov, iterations=40, batch=batch, mechanism="laplace")
     for steps in (1, 7, 100):
         monkeypatch.setattr(floats, "_BLOCK_BYTES", steps * 8 * 2 * (3 + (batch or 0)))
         draws = floats.FloatDraws(plan, Source(5), 2)
@@ -471,7 +473,7 @@ def test_bad_runs_are_refused(options, error, message):
     problem = small_problem()
     rows = es.Rows(problem, *records(problem))
     with pytest.raises(error, match=message):
-        es.run(es.plan(problem, es.Pure(1.0), iterations=2), rows, **options, anyway=True)
+        es.run(es.plan(problem, es.Pure(1.0), es.nesterov, iterations=2), rows, **options, anyway=True)
 
 
 def test_a_plan_for_other_records_is_refused():
@@ -479,7 +481,7 @@ def test_a_plan_for_other_records_is_refused():
     for other in (small_problem(n=201), es.Problem(es.Logistic(), es.Ball(2, norm=np.inf), ridge=0.1, n=200, d=3)):
         rows = es.Rows(other, *records(other))
         with pytest.raises(ValueError, match=r"the plan is for Problem.* but the records are for Problem"):
-            es.run(es.plan(problem, es.Pure(1.0), iterations=2), rows, anyway=True)
+            es.run(es.plan(problem, es.Pure(1.0), es.nesterov, iterations=2), rows, anyway=True)
 
 
 @pytest.mark.parametrize("arithmetic", ["exact", "float"])
@@ -487,12 +489,12 @@ def test_a_plan_with_another_ridge_runs_with_its_own(arithmetic):
     """The ridge is public and no part of a record: the plan's is used, whatever the records were opened with."""
     problem, other = small_problem(), small_problem(ridge=0.3)
     X, y = records(problem)
-    plan = es.plan(problem, es.Pure(1.0), iterations=20)
+    plan = es.plan(problem, es.Pure(1.0), es.nesterov, iterations=20)
     paths = [es.run(plan, es.Rows(p, X, y), seed=1, arithmetic=arithmetic).path for p in (problem, other)]
     np.testing.assert_allclose(*paths, rtol=1e-9, atol=1e-12)
 
 
 def test_a_plan_with_another_smoothness_runs_on_the_same_records():
     problem = small_problem()
-    plan = es.plan(small_problem(smoothness=0.5), es.Pure(1.0), iterations=2)
+    plan = es.plan(small_problem(smoothness=0.5), es.Pure(1.0), es.nesterov, iterations=2)
     assert es.run(plan, es.Rows(problem, *records(problem)), seed=1).path.shape == (3, 3)

@@ -664,8 +664,97 @@ def test_a_draft_is_refused_until_a_person_has_accepted_it(tmp_path):
     }
     assert "values = [false, true]" in text
     assert accepted.target == "ill"
-    assert "id] left out: it has 300 different values" in text
+    assert "id] left out: all its values are different" in text
     assert "same] left out: it has fewer than two" in text
+
+
+def drafted_line(column, name="x"):
+    """Return what a draft says of a column first."""
+    lines = draft({name: column, "other": [0, 1] * (len(column) // 2)}).split("\n\n")
+    return next(line for line in lines if f"[columns.{name}]" in line)
+
+
+@pytest.mark.parametrize(
+    ("column", "name", "is_left_out"),
+    [
+        ([f"P{i}" for i in range(40)], "x", True),
+        (list(range(1000, 1040)), "x", True),
+        ([str(i) for i in range(40)], "x", True),
+        ([None, *range(39)], "x", True),
+        ([i + 0.5 for i in range(40)], "x", False),  # measured
+        ([*range(39), 0], "x", False),
+        (list(range(6)), "x", False),  # too few to tell
+        (list(range(6)), "patient_id", True),
+        (list(range(6)), "ID", True),
+        (list(range(6)), "humid", False),
+    ],
+)
+def test_a_draft_leaves_out_what_tells_rows_apart(column, name, is_left_out):
+    line = drafted_line(column, name)
+    assert line.startswith("# ") == is_left_out
+    assert ("all its values are different" in line) == is_left_out
+    if is_left_out:  # of the target a person has said what it is
+        table = {name: column, "other": [0, 1] * (len(column) // 2)}
+        assert f"# [columns.{name}]" not in draft(table, target=name) or isinstance(column[0], str)
+
+
+def test_a_draft_names_decimal_commas():
+    numbers = [f"{i},5" for i in range(40)]
+    for column in (numbers, [f"1.{i:03},25" for i in range(40)], ["1,5"] * 20 + ["2,5"] * 20):
+        assert "its numbers have decimal commas" in drafted_line(column)
+    for column in (["1.5"] * 20 + ["2.5"] * 20, ["a,5"] * 20 + ["b,6"] * 20, [str(i % 7) for i in range(40)]):
+        assert "decimal commas" not in drafted_line(column)
+
+
+@pytest.mark.parametrize("arrow", [True, False])
+def test_files_in_another_encoding_are_named_with_the_line_or_read_as_declared(arrow, tmp_path, monkeypatch):
+    if not arrow:
+        without_pyarrow(monkeypatch)
+    path, text = tmp_path / "people.csv", "age,town\n1,Bern\n2,Zürich\n3,Genève – €\n"
+    path.write_bytes(text.encode("cp1252"))
+    with pytest.raises(
+        ValueError, match=r"people\.csv, line 3: this is no UTF-8 text: .* declare encoding='latin-1'"
+    ) as why:
+        read_columns(path)
+    assert "rich" not in str(why.value)
+    declared = read_columns(path, encoding="latin-1")
+    path.write_text(text, encoding="utf-8")
+    usual = read_columns(path)
+    path.write_text(text, encoding="utf-8-sig")
+    for found in (declared, read_columns(path)):
+        same(usual, found)
+    assert usual["town"][1] == "Zürich"
+    path.write_text(text, encoding="utf-16")
+    with pytest.raises(ValueError, match="is UTF-16 text: save it as UTF-8"):
+        read_columns(path)
+    path.write_bytes(b"age,town\n1,\x81\n")
+    with pytest.raises(ValueError, match="line 2: this is no LATIN-1 text: save it as UTF-8"):
+        read_columns(path, encoding="latin-1")
+    with pytest.raises(ValueError, match="encoding must be one of 'utf-8', 'latin-1', got 'ebcdic'"):
+        read_columns(path, encoding="ebcdic")
+
+
+@pytest.mark.parametrize("arrow", [True, False])
+@pytest.mark.parametrize(
+    ("rows", "line"),
+    [
+        (['1,"a', "2,b", "3,c"], 2),
+        (["1,a", "2,b", '3,"c'], 4),
+        (['1,"a', 'b"', '2,"c', "3,d"], 4),
+        (['1,5" pipe', "2,b"], None),
+        (['1,"a ""quoted"" word"', "2,b"], None),
+    ],
+)
+def test_a_quote_that_is_never_closed_is_named_with_its_line(arrow, rows, line, tmp_path, monkeypatch):
+    if not arrow:
+        without_pyarrow(monkeypatch)
+    path = tmp_path / "people.csv"
+    path.write_text("\n".join(["x,t", *rows]) + "\n")
+    if line is None:
+        assert len(read_columns(path)["x"]) == 2
+        return
+    with pytest.raises(ValueError, match=f"people\\.csv, line {line}: a quote is opened here and never closed"):
+        read_columns(path)
 
 
 def test_drafts_of_frames_and_files_are_the_same(tmp_path):
@@ -786,7 +875,7 @@ def test_wrong_arguments_are_one_line(files, tmp_path, monkeypatch):
     data, _, schema, *_ = files
     (tmp_path / "empty.csv").write_text("")
     for arguments, code, message in (
-        (("check", data, "--schema", schema), 2, "declare that the delimiter is ';'"),
+        (("check", data, "--schema", schema), 2, "add --delimiter semicolon"),
         (("check", tmp_path / "none.csv", "--schema", schema), 1, "there is no file"),
         (("check", data, "--schema", tmp_path / "none.toml"), 1, "there is no schema"),
         (("check", tmp_path / "empty.csv", "--schema", schema), 2, "is empty"),

@@ -51,7 +51,7 @@ PLANS = {
 
 
 def steps(problem, iterations=5, budget=None, **options):
-    return es.plan(problem, budget or es.Pure(3.0), iterations=iterations, **options)
+    return es.plan(problem, budget or es.Pure(3.0), es.nesterov, iterations=iterations, **options)
 
 
 @pytest.mark.parametrize("options", PLANS.values(), ids=list(PLANS))

@@ -126,7 +126,7 @@ def edited(text, **changes):
 
 
 def test_edited_plans_are_refused_and_nothing_is_charged(site, problem):
-    plan = es.plan(problem, es.Pure(0.5), iterations=3)
+    plan = es.plan(problem, es.Pure(0.5), es.nesterov, iterations=3)
     text, spent = plan.to_json(), site.ledger.spent("people")
     content = json.loads(text)
     scales = [scale / 10 for scale in content["scales"]]
@@ -142,7 +142,7 @@ def test_edited_plans_are_refused_and_nothing_is_charged(site, problem):
     ):
         assert kind_of(post(site, "/v1/datasets/people/plans", {"plan": changed})) == "plan-refused"
     elsewhere = es.plan(
-        es.Problem(problem.loss, problem.domain, ridge=0.1, n=problem.n * 100, d=problem.d), es.Pure(0.5)
+        es.Problem(problem.loss, problem.domain, ridge=0.1, n=problem.n * 100, d=problem.d), es.Pure(0.5), es.nesterov
     )
     assert kind_of(post(site, "/v1/datasets/people/plans", {"plan": elsewhere.to_json()})) == "invalid-request"
     assert kind_of(post(site, "/v1/datasets/people/plans", {"plan": 3})) == "invalid-request"
@@ -150,7 +150,9 @@ def test_edited_plans_are_refused_and_nothing_is_charged(site, problem):
 
 
 def test_what_the_policy_does_not_allow_is_refused(site, problem):
-    plan = es.plan(es.Problem(es.SmoothedHinge(classes=(0, 1)), problem.domain, **facts_of(problem)), es.Pure(0.5))
+    plan = es.plan(
+        es.Problem(es.SmoothedHinge(classes=(0, 1)), problem.domain, **facts_of(problem)), es.Pure(0.5), es.nesterov
+    )
     assert kind_of(post(site, "/v1/datasets/people/plans", {"plan": plan.to_json()})) == "not-allowed"
     people = site.people().select(["bought", "region"], target="age")
     plan = es.plan(people.problem(0.1), es.Pure(0.5), method="statistics")
@@ -181,7 +183,7 @@ def test_a_plan_that_takes_too_long_to_certify_is_refused(tmp_path, monkeypatch)
 
 def test_a_person_approves_refuses_and_an_analyst_withdraws(site, problem):
     people = site.people()
-    plan = es.plan(problem, es.Pure(2.0), iterations=3)  # above what the policy approves by itself
+    plan = es.plan(problem, es.Pure(2.0), es.nesterov, iterations=3)  # above what the policy approves by itself
     admin = httpx.Client(base_url=site.admin_url, headers={"Authorization": f"Bearer {site.secrets['admin']}"})
     with admin:
         posted = people.submit(plan, anyway=True)
@@ -209,7 +211,7 @@ def test_an_analysts_allowance_is_kept_below_the_datasets(site, problem):
     with pytest.raises(es.BudgetExceededError, match="allowance of the analyst"):
         people.session(problem, es.Pure(1.0)).gradient(np.zeros(problem.dimension), 0.4)
     with pytest.raises(es.BudgetExceededError, match="allowance of the analyst"):
-        people.submit(es.plan(problem, es.Pure(0.9), iterations=3), anyway=True)
+        people.submit(es.plan(problem, es.Pure(0.9), es.nesterov, iterations=3), anyway=True)
     assert people.facts()["allowance"]["spent"] == pytest.approx(0.8)
 
 
@@ -320,12 +322,12 @@ def test_what_an_analyst_may_have_stored_is_bounded(tmp_path):
     most = 120_000
     holder = holder_of(tmp_path, es.Pure(5.0), policy=OPEN | {"limits": {"stored": most}})
     store, problem = holder.store, problem_of(holder)
-    plan = wire.dumped({"plan": es.plan(problem, es.Pure(0.1), iterations=2).to_json(), "anyway": True})
+    plan = wire.dumped({"plan": es.plan(problem, es.Pure(0.1), es.nesterov, iterations=2).to_json(), "anyway": True})
     first, _ = store.ask("eve", "first", "plan", "d", plan, most=most)
     asked = holder.handle(first.id)
     assert len(holder.handle(asked.id).answer) + len(plan) < asked.size == store.held("eve")
     # A plan whose answer would be too long is refused before anything is charged, by public numbers.
-    long = wire.dumped({"plan": es.plan(problem, es.Pure(0.1), iterations=700).to_json(), "anyway": True})
+    long = wire.dumped({"plan": es.plan(problem, es.Pure(0.1), es.nesterov, iterations=700).to_json(), "anyway": True})
     assert len(long) < 100_000
     refused = holder.handle(store.ask("eve", "long", "plan", "l", long, most=most)[0].id)
     content = json.loads(refused.answer)
@@ -371,7 +373,7 @@ def test_the_room_of_a_run_that_failed_is_not_given_back_before_its_time(tmp_pat
     from epsteps.running import taps
 
     holder = holder_of(tmp_path, es.Pure(5.0), job_tick=50.0)
-    plan = es.plan(problem_of(holder), es.Pure(1.0), iterations=2).to_json()
+    plan = es.plan(problem_of(holder), es.Pure(1.0), es.nesterov, iterations=2).to_json()
     body = wire.dumped({"plan": plan, "anyway": True})
     posted = holder.handle(holder.store.ask("eve", "3", "plan", "", body)[0].id)
     held = holder.store.held("eve")
@@ -385,7 +387,9 @@ def test_the_room_of_a_run_that_failed_is_not_given_back_before_its_time(tmp_pat
 def test_the_size_of_what_a_plan_publishes_is_known_beforehand(method):
     declared = schema() if method != "statistics" else es.Schema(schema().columns, "age")
     problem = model_problem(declared, 500, 0.1)
-    options = {"steps": {"iterations": 40}, "final": {"release": "final"}}.get(method, {"method": method})
+    options = {"steps": {"method": es.nesterov, "iterations": 40}, "final": {"release": "final"}}.get(
+        method, {"method": method}
+    )
     plan = es.plan(problem, es.Pure(20.0), **options)
     rows = es.Rows(problem, declared.encode(table()), declared.encode_target(table()))
     answer = wire.dumped(wire.run_to_dict(es.run(plan, rows, seed=0, anyway=True)))
@@ -422,7 +426,7 @@ def test_a_token_has_a_rate_of_its_own(tmp_path, monkeypatch):
 
 
 def test_an_analyst_has_a_place_in_the_queue(site, problem):
-    plan = es.plan(problem, es.Pure(2.0), iterations=3).to_json()
+    plan = es.plan(problem, es.Pure(2.0), es.nesterov, iterations=3).to_json()
     kinds = [post(site, "/v1/datasets/people/plans", {"plan": plan, "anyway": True}, "planner") for _ in range(4)]
     assert [reply.status_code for reply in kinds] == [201, 201, 201, 503]
     assert kind_of(kinds[-1]) == "queue-full"
@@ -532,8 +536,8 @@ def refusals(holder, problem):
     seen.pop(-2)  # the answer itself, which is noisy
     ask("gradient", good, opened.id)
     ask("session", {"problem": problem_to_dict(problem), "allowance": es.Pure(1e6).to_dict()})
-    ask("plan", {"plan": es.plan(problem, es.Pure(100.0), iterations=2).to_json(), "anyway": True})
-    ask("plan", {"plan": es.plan(problem, es.Pure(1e-4), iterations=2).to_json()})
+    ask("plan", {"plan": es.plan(problem, es.Pure(100.0), es.nesterov, iterations=2).to_json(), "anyway": True})
+    ask("plan", {"plan": es.plan(problem, es.Pure(1e-4), es.nesterov, iterations=2).to_json()})
     ask("plan", {"plan": "{}"})
     return seen
 
@@ -570,7 +574,7 @@ def test_whatever_goes_wrong_after_data_was_touched_is_one_constant_body(tmp_pat
     opened = holder.handle(holder.store.ask("eve", "1", "session", "", body)[0].id)
     asked = wire.dumped({"x": wire.point_text(np.zeros(problem.dimension)), "cost": 0.1})
     gradient = holder.handle(holder.store.ask("eve", "2", "gradient", "", asked, session=opened.id)[0].id)
-    plan = wire.dumped({"plan": es.plan(problem, es.Pure(1.0), iterations=2).to_json(), "anyway": True})
+    plan = wire.dumped({"plan": es.plan(problem, es.Pure(1.0), es.nesterov, iterations=2).to_json(), "anyway": True})
     posted = holder.handle(holder.store.ask("eve", "3", "plan", "", plan)[0].id)
     executed = holder.handle(posted.id)
     for failed in (gradient, executed):

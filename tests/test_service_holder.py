@@ -482,7 +482,7 @@ def test_a_process_killed_at_any_moment_goes_on_with_one_charge_and_one_noise(tm
         return original(self, records, draw)
 
     monkeypatch.setattr(Gradient, "read", reading)
-    plan = es.plan(problem(), es.Pure(1.0), iterations=2)
+    plan = es.plan(problem(), es.Pure(1.0), es.nesterov, iterations=2)
     for moment in range(1, 40):
         folder = tmp_path / str(moment)
         holder = holder_of(folder, es.Pure(3.0))
@@ -523,7 +523,7 @@ def test_a_result_is_shown_on_the_clock_of_jobs(tmp_path):
     from epsteps.service.server import described
 
     holder = holder_of(tmp_path, es.Pure(3.0), job_tick=50.0)
-    plan = es.plan(problem(), es.Pure(1.0), iterations=2)
+    plan = es.plan(problem(), es.Pure(1.0), es.nesterov, iterations=2)
     body = wire.dumped({"plan": plan.to_json(), "anyway": True})
     posted = holder.store.ask("alice", "plan", "plan", "", body)[0].id
     begun = time.time()
@@ -544,7 +544,7 @@ def test_answers_are_given_between_those_of_a_plan(tmp_path):
     worker = Worker(site.setup, told.append)
     store = worker.holder.store
     session = opened(worker.holder, es.Pure(1.0))
-    plan = es.plan(problem(), es.Pure(1.0), iterations=3)
+    plan = es.plan(problem(), es.Pure(1.0), es.nesterov, iterations=3)
     posted = store.ask("alice", "plan", "plan", "", wire.dumped({"plan": plan.to_json(), "anyway": True}))[0].id
     worker._handle(posted, jobs=True)
     step = wire.dumped({"x": wire.point_text(np.zeros(problem().dimension)), "cost": 0.1})

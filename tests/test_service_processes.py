@@ -43,7 +43,7 @@ class Analyst(threading.Thread):
             try:
                 if self.number == 0 and count % 5 == 0:
                     run = people.submit(
-                        es.plan(problem, es.Pure(COST), iterations=2), anyway=True, key=f"plan {count}"
+                        es.plan(problem, es.Pure(COST), es.nesterov, iterations=2), anyway=True, key=f"plan {count}"
                     ).result()
                     self.kept[f"plan {count}"] = run.path.tobytes()
                 else:

@@ -503,7 +503,7 @@ def test_the_paper_states_nesterovs_recursion_for_the_error_which_fails_on_logis
     """Simulated: the mean, less 4 standard errors, is above the printed bound and below the corrected one."""
     problem = es.Problem(es.Logistic(), es.Ball(1), ridge=0.01, n=1000, d=1)
     rows = es.Rows(problem, np.full((1000, 1), 1e-3), np.tile([-1, 1], 500))
-    plan = es.plan(problem, es.Pure(2000.0), iterations=6, allocation="uniform")
+    plan = es.plan(problem, es.Pure(2000.0), es.nesterov, iterations=6, allocation="uniform")
     start, lowest = 20.0, lowest_value(rows)
     gap = float(rows.value(np.array([start]))) - lowest
     gaps = rows.value(es.run(plan, rows, seed=2, repetitions=REPETITIONS, start=start).x) - lowest
@@ -564,7 +564,7 @@ def test_without_the_restart_nesterovs_lyapunov_value_grows_by_nearly_the_ratio_
 def test_the_paper_calls_the_weights_decreasing_and_nesterovs_are_increasing():
     weights = es.bounds.nesterov(es.nesterov(1, 20, 50), 1, 20).weights
     assert np.all(np.diff(weights) > 0)
-    plan = es.plan(small_problem(), es.Pure(1.0), iterations=50)
+    plan = es.plan(small_problem(), es.Pure(1.0), es.nesterov, iterations=50)
     assert np.all(np.diff(plan.scales) < 0)
 
 
@@ -670,7 +670,7 @@ def gaussian_problem(mu: float, L: float, d: int, sensitivity: float, n: int) ->
 
 
 def test_the_split_of_rho_reproduces_the_test_vector():
-    plan = es.plan(gaussian_problem(1, 20, 3, 2, 1000), es.Concentrated(0.05), iterations=5)
+    plan = es.plan(gaussian_problem(1, 20, 3, 2, 1000), es.Concentrated(0.05), es.nesterov, iterations=5)
     expected = [0.0002617455251, 0.0002306322987, 0.0002032174464, 0.000179061349, 0.000157776644]
     np.testing.assert_allclose(plan.scales**2, expected, rtol=1e-9)
     weights = es.bounds.nesterov(es.nesterov(1, 20, 5), 1, 20).weights
@@ -688,11 +688,13 @@ def test_closed_form_of_nesterovs_best_horizon_under_gaussian_noise():
     assert pytest.approx(0.01773425874, rel=1e-9) == K
     assert horizon == pytest.approx(215.1671546, rel=1e-9)
     assert best == pytest.approx(0.01771854747, rel=1e-9)
-    plan = es.plan(gaussian_problem(mu, L, d, S, n), es.Concentrated(rho), start_gap=V0 / 2)
+    plan = es.plan(gaussian_problem(mu, L, d, S, n), es.Concentrated(rho), es.nesterov, start_gap=V0 / 2)
     assert plan.iterations == 215
     assert plan.error == pytest.approx(0.01771854794, rel=1e-9)
     for T in (100, 215, 400):
-        fixed = es.plan(gaussian_problem(mu, L, d, S, n), es.Concentrated(rho), iterations=T, start_gap=V0 / 2)
+        fixed = es.plan(
+            gaussian_problem(mu, L, d, S, n), es.Concentrated(rho), es.nesterov, iterations=T, start_gap=V0 / 2
+        )
         assert fixed.error == pytest.approx(q**T * V0 + (1 - q ** (T / 2)) ** 2 * K, rel=1e-9)
 
 

@@ -68,15 +68,15 @@ def test_the_estimate_is_a_line_of_expense_in_the_plan():
     rows = es.Rows(problem, X, y)
     estimate = es.estimate_smoothness(rows, es.Pure(0.05), seed=1)
     assert estimate.seeded
-    plan = es.plan(estimate.problem, es.Pure(1.0), expenses=[estimate.expense])
+    plan = es.plan(estimate.problem, es.Pure(1.0), es.nesterov, expenses=[estimate.expense])
     assert plan.spent <= 1.0
     assert plan.costs.sum() == pytest.approx(0.95)
     assert "smoothness constant L" in str(plan)
     assert es.Plan.from_json(plan.to_json()) == plan
-    assert plan.error < es.plan(problem, es.Pure(1.0)).error
+    assert plan.error < es.plan(problem, es.Pure(1.0), es.nesterov).error
     run = es.run(plan, rows, seed=2)
     assert run.spent == pytest.approx(0.95)
-    without = es.plan(estimate.problem, es.Pure(1.0))
+    without = es.plan(estimate.problem, es.Pure(1.0), es.nesterov)
     with pytest.raises(es.OverspentError, match="more than its budget"):
         replace(without, expenses=plan.expenses)
 
@@ -86,19 +86,23 @@ def test_a_gaussian_plan_takes_an_expense_in_rho():
     rows = es.Rows(problem, *records(problem))
     estimate = es.estimate_smoothness(rows, es.Concentrated(1e-3), seed=1)
     for budget in (es.Approximate(1.0, 1e-6), es.Concentrated(0.03)):
-        plan = es.plan(estimate.problem, budget, expenses=[estimate.expense])
+        plan = es.plan(estimate.problem, budget, es.nesterov, expenses=[estimate.expense])
         assert plan.spent <= budget.amount
         assert plan.spent > budget.amount * (1 - 1e-6)
     with pytest.raises(ValueError, match="was paid in rho, but the steps cost epsilon"):
-        es.plan(estimate.problem, es.Pure(1.0), expenses=[estimate.expense])
+        es.plan(estimate.problem, es.Pure(1.0), es.nesterov, expenses=[estimate.expense])
 
 
 def test_expenses_cannot_take_everything(paper):
     with pytest.raises(ValueError, match="nothing is left for the steps"):
-        es.plan(paper, es.Pure(1.0), expenses=[es.Expense("too much", 1.0, "epsilon")])
+        es.plan(paper, es.Pure(1.0), es.nesterov, expenses=[es.Expense("too much", 1.0, "epsilon")])
     with pytest.raises(ValueError, match="nothing is left for the steps"):
         es.plan(
-            paper, es.Approximate(1.0, 1e-6), mechanism="laplace", expenses=[es.Expense("too much", 2.0, "epsilon")]
+            paper,
+            es.Approximate(1.0, 1e-6),
+            es.nesterov,
+            mechanism="laplace",
+            expenses=[es.Expense("too much", 2.0, "epsilon")],
         )
 
 

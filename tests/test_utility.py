@@ -1,5 +1,6 @@
 """What plans say their models are worth: laws over methods, losses, domains and budgets; and what follows from them."""
 
+import functools
 import json
 import math
 from dataclasses import replace
@@ -179,7 +180,7 @@ def test_noise_that_feeds_itself_is_foreseen():
     data = es.Rows(problem, X, X @ rng.uniform(-0.2, 0.2, 8))
     zero = float(data.value(np.zeros(9)))
     for epsilon, iterations in ((0.5, 2), (30.0, 10), (4.0, 100), (1.0, 400)):
-        plan = es.plan(problem, es.Pure(epsilon), iterations=iterations)
+        plan = es.plan(problem, es.Pure(epsilon), es.nesterov, iterations=iterations)
         measured = float(np.mean(data.value(es.run(plan, data, seed=1, repetitions=40).x)))
         assert (plan.utility.expected > 10 * plan.utility.trivial) == (measured > 10 * zero), (epsilon, iterations)
     assert plan.utility.verdict == "noise"
@@ -191,7 +192,7 @@ def test_auto_is_the_best_of_what_covers_the_problem():
             names = choice._candidates(problem, release)
             for make in BUDGETS.values():
                 best = es.plan(problem, make(0.7), release=release).utility.expected
-                others = [planned(problem, make(0.7), name, release) for name in names]
+                others = [planned(problem, make(0.7), name, None) for name in names]
                 assert best == min(plan.utility.expected for plan in others if plan is not None)
 
 
@@ -238,7 +239,7 @@ def test_noise_has_the_same_power_in_all_entries_together():
 @pytest.mark.parametrize("method", [es.gd, es.nesterov], ids=lambda method: method.__name__)
 def test_errors_of_all_numbers_of_steps_are_those_of_each(method):
     problem = es.Problem(es.Logistic(), es.Box(0, 1), ridge=0.05, n=1000, d=12)
-    noise = es.plan(problem, es.Pure(1.0)).mechanism
+    noise = es.plan(problem, es.Pure(1.0), es.nesterov).mechanism
     for ridge in (0.05, 0.4):
         other = replace(problem, ridge=ridge)
         whole = TypicalError(method(ridge, other.L, 40), Typical(problem), noise, ridge, other.L)
@@ -439,7 +440,7 @@ def test_the_required_number_of_records_is_the_smallest(monkeypatch):
         ({"rho": 0.1}, es.Concentrated(0.1)),
     ):
         made.clear()
-        found = es.required_n(QUESTION, error=0.02, **options)
+        found = es.required_n(QUESTION, error=0.02, release="final", **options)
         assert len(made) <= 40
         at, below = (es.plan(replace(QUESTION, n=n), budget, release="final").utility for n in (found, found - 1))
         assert at.expected <= 0.02 < below.expected
@@ -447,25 +448,26 @@ def test_the_required_number_of_records_is_the_smallest(monkeypatch):
 
 def test_a_margin_asks_for_less():
     for required in (es.required_epsilon, es.required_n):
-        assert required(QUESTION, error=0.05, margin=2.0) == required(QUESTION, error=0.025)
+        asked = functools.partial(required, QUESTION, release="final")
+        assert asked(error=0.05, margin=2.0) == asked(error=0.025)
     for wrong in ({"verdict": "useful"}, {"error": 0.05, "proved": True}, {"width": 0.1}):
         with pytest.raises(ValueError, match="a margin is for an error that is expected"):
-            es.required_epsilon(QUESTION, margin=2.0, **wrong)
+            es.required_epsilon(QUESTION, margin=2.0, release="final", **wrong)
     with pytest.raises(ValueError, match="margin must be"):
-        es.required_n(QUESTION, error=0.05, margin=0.0)
+        es.required_n(QUESTION, error=0.05, margin=0.0, release="final")
 
 
 def test_a_verdict_and_a_proof_are_required_too():
-    epsilon = es.required_epsilon(QUESTION, verdict="useful")
+    epsilon = es.required_epsilon(QUESTION, verdict="useful", release="final")
     assert es.plan(QUESTION, es.Pure(epsilon), release="final").utility.verdict == "useful"
     assert es.plan(QUESTION, es.Pure(0.99 * epsilon), release="final").utility.verdict == "marginal"
-    assert es.required_epsilon(QUESTION, verdict="marginal") < epsilon
-    proved = es.required_epsilon(QUESTION, error=0.05, proved=True)
+    assert es.required_epsilon(QUESTION, verdict="marginal", release="final") < epsilon
+    proved = es.required_epsilon(QUESTION, error=0.05, proved=True, release="final")
     assert es.plan(QUESTION, es.Pure(proved), "objective").utility.bound <= 0.05
-    assert proved > es.required_epsilon(QUESTION, error=0.05)
+    assert proved > es.required_epsilon(QUESTION, error=0.05, release="final")
     steps = es.required_epsilon(QUESTION, error=0.11, proved=True, method=es.nesterov)
-    assert es.plan(QUESTION, es.Pure(steps)).error <= 0.11
-    assert es.required_n(QUESTION, verdict="useful") < QUESTION.n
+    assert es.plan(QUESTION, es.Pure(steps), es.nesterov).error <= 0.11
+    assert es.required_n(QUESTION, verdict="useful", release="final") < QUESTION.n
 
 
 def test_what_cannot_be_reached_is_said():
@@ -475,9 +477,9 @@ def test_what_cannot_be_reached_is_said():
         es.required_epsilon(replace(QUESTION, loss=es.Squared()), error=1e-12, method="objective")
     for wrong in ({}, {"error": 0.1, "verdict": "useful"}, {"verdict": "noise"}, {"verdict": "useful", "proved": True}):
         with pytest.raises(ValueError, match=r"error|verdict"):
-            es.required_epsilon(QUESTION, **wrong)
+            es.required_epsilon(QUESTION, release="final", **wrong)
     with pytest.raises(ValueError, match="has no delta"):
-        es.required_epsilon(QUESTION, error=0.1, rho=True, delta=1e-6)
+        es.required_epsilon(QUESTION, error=0.1, rho=True, delta=1e-6, release="final")
 
 
 @pytest.mark.parametrize("kind", BUDGETS)

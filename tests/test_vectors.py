@@ -202,7 +202,7 @@ def test_closed_form_of_nesterovs_best_horizon(facts, V0, horizon, best, floor):
     assert 3 * np.log(y) / np.log(q) == close(horizon)
     assert V0 * K / (np.sqrt(V0) + np.sqrt(K)) ** 2 == close(best)
     assert close(floor) == K
-    plan = es.plan(square_problem(*facts), es.Pure(1.0), start_gap=V0 / 2)
+    plan = es.plan(square_problem(*facts), es.Pure(1.0), es.nesterov, start_gap=V0 / 2)
     assert abs(plan.iterations - horizon) < 1
     assert best <= plan.error < best * 1.0001
 

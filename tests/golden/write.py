@@ -556,8 +556,8 @@ def _targets() -> Iterator[tuple[str, Callable[[], Any]]]:
         yield f"required_epsilon | {name}", lambda o=usual: encoded(es.required_epsilon(problem, **o))
         yield f"required_n | {name}", lambda o=usual: encoded(es.required_n(problem, **o))
     for name, options in {
-        "recommended": {"error": 0.01},
-        "useful": {"verdict": "useful", "delta": 1e-6},
+        "recommended": {"error": 0.01, "release": "final"},
+        "useful": {"verdict": "useful", "delta": 1e-6, "release": "final"},
         "iterates": {"error": 0.01, "release": "iterates"},
     }.items():
         yield f"required_epsilon | {name}", lambda o=options: encoded(es.required_epsilon(problem, **o))
@@ -783,12 +783,13 @@ COMMANDS: dict[str, str] = {
     "help": "--help",
     **{f"help-{name}": f"{name} --help" for name in _COMMANDS},
     **{f"help-{a}-{b}": f"{a} {b} --help" for a, b in _SUBCOMMANDS},
-    "plan": "plan --n 10000 --d 4",
+    "plan": "plan --n 10000 --d 4 --method nesterov",
     "plan-delta": "plan --n 10000 --d 4 --epsilon 0.5 --delta 1e-6 --method multistage --T 8",
-    "plan-rho-json": "plan --n 5000 --d 3 --rho 0.1 --T 4 --json",
-    "plan-batch": "plan --n 100000 --d 3 --batch 2000 --T 6 --loss squared --target-bound 2 --norm 2 --intercept",
+    "plan-rho-json": "plan --n 5000 --d 3 --method nesterov --rho 0.1 --T 4 --json",
+    "plan-batch": "plan --n 100000 --d 3 --batch 2000 --T 6 --loss squared --target-bound 2 --norm 2 --intercept "
+    "--method nesterov",
     "plan-uniform": "plan --n 10000 --d 4 --allocation uniform --T 5 --method gd --c 0.5",
-    "plan-target": "plan --n 100000 --d 4 --target-error 0.2 --max-iterations 100",
+    "plan-target": "plan --n 100000 --d 4 --release final --target-error 0.2 --max-iterations 100",
     "plan-out": "plan --n 10000 --d 4 --T 3 --method restarted-nesterov --out {f}/plan.json",
     "fit-same-table": _FIT % ("two", "two", "same") + " --test {f}/two.csv",
     "plan-refused": "plan --n 0 --d 4",
@@ -814,7 +815,7 @@ COMMANDS: dict[str, str] = {
     "ledger-history": "ledger history {f}/budget.db people",
     "ledger-verify": "ledger verify {f}/budget.db",
     "ledger-export": "ledger export {f}/budget.db",
-    "audit-json": "audit --d 2 --T 2 --delta 1e-5 --repetitions 60 --json",
+    "audit-json": "audit --d 2 --method nesterov --T 2 --delta 1e-5 --repetitions 60 --json",
     "audit-plan": "audit {f}/plan.json --repetitions 60",
 }
 # Files that these commands leave behind, of which digests are kept; of the first model, the whole.

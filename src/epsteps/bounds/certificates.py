@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy import sparse
+import scipy
 
 from epsteps.bounds.prediction import Bound, NoBoundError
 from epsteps.bounds.quadratics import MethodLike, method_name, rate
@@ -277,7 +277,7 @@ def _minimise(setting: Setting, rho: float, cost, equal, left: np.ndarray, quadr
     options = clarabel.DefaultSettings()
     options.verbose = False
     options.tol_gap_abs = options.tol_gap_rel = options.tol_feas = _MARGIN
-    nothing, conic = sparse.csc_matrix((6, 6)), sparse.csc_matrix(np.concatenate(rows))
+    nothing, conic = scipy.sparse.csc_matrix((6, 6)), scipy.sparse.csc_matrix(np.concatenate(rows))
     solver = clarabel.DefaultSolver(nothing, np.array(cost, float), conic, np.concatenate(rhs), cones, options)
     p11, p12, p22, c, c0, _ = solver.solve().x
     proof = Certificate(rho, setting.L * np.array([[p11, p12], [p12, p22]]), c, c0 / setting.L, *setting)

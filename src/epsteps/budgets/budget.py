@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from epsteps.bounds import Prediction
 from epsteps.budgets.costs import BY_UNIT, Cost
-from epsteps.budgets.mechanisms import Mechanism
 from epsteps.problem import validate
 from epsteps.problem.rounding import up
 from epsteps.problem.sampling import Sampling
 from epsteps.problem.validate import Kinds
 
 if TYPE_CHECKING:
+    from epsteps.bounds import Prediction
     from epsteps.budgets.corners import Corners
+    from epsteps.budgets.mechanisms import Mechanism
 
 AMOUNTS = ("decimal", "binary")
 
@@ -180,7 +180,7 @@ class Budget(Price):
         raise NotImplementedError
 
     def allocate(
-        self, weights: np.ndarray | None, T: int, mechanism: Mechanism, sampling: Sampling, reserved: float = 0.0
+        self, weights: np.ndarray | None, T: int, mechanism: "Mechanism", sampling: Sampling, reserved: float = 0.0
     ) -> np.ndarray:
         """Return the costs of T steps: best for these error weights, or even ones if None; less what is reserved."""
         self.require(mechanism)
@@ -188,14 +188,19 @@ class Budget(Price):
         return np.full(T, available / T) if weights is None else mechanism.split(weights, available, sampling)
 
     def noise_by_horizon(
-        self, prediction: Prediction, allocation: str, mechanism: Mechanism, sampling: Sampling, reserved: float = 0.0
+        self,
+        prediction: "Prediction",
+        allocation: str,
+        mechanism: "Mechanism",
+        sampling: Sampling,
+        reserved: float = 0.0,
     ) -> np.ndarray:
         """Return ``sum weights_t scale_t²`` after T steps, for every T; sensitivity 1."""
         self.require(mechanism)
         available = _left(self.capacity(mechanism.kind) - reserved, mechanism)
         return mechanism.noise_by_horizon(prediction, available, allocation, sampling)
 
-    def require(self, mechanism: Mechanism) -> None:
+    def require(self, mechanism: "Mechanism") -> None:
         """Refuse steps of a mechanism whose costs are in no currency that the budget is made for."""
         if mechanism.kind not in self.kinds:
             raise ValueError(
@@ -203,7 +208,12 @@ class Budget(Price):
             )
 
 
-def _left(available: float, mechanism: Mechanism) -> float:
+def is_budget(value: object) -> bool:
+    """Return whether this is a budget, of any kind."""
+    return isinstance(value, Budget)
+
+
+def _left(available: float, mechanism: "Mechanism") -> float:
     if available <= 0:
         raise ValueError(f"nothing is left for the steps: the expenses leave {mechanism.unit} = {available:.6g}.")
     return available

@@ -10,10 +10,10 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
-from scipy.special import erfcx, gammaln, ndtr
+import scipy
 
 from epsteps.problem import validate
 from epsteps.problem.rounding import down, root_between, up
@@ -21,9 +21,6 @@ from epsteps.problem.rounding import down, root_between, up
 _SMALL_MU = 0.5
 _FAR = 1e100  # from there on ln δ < -s²/2 is below that of any float
 _HALF_LOG = math.log(2 * math.pi) / 2
-# Gauss and Legendre on [0, 1]: 64 nodes integrate e^(-su - u²/2) (1 - e^(-mu u)) to rounding error.
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
-_NODES, _WEIGHTS = (_NODES + 1) / 2, _WEIGHTS / 2
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
@@ -57,19 +54,27 @@ def _log_delta(mu: float, epsilon: float) -> tuple[float, float]:
     error = 1e-11 + 2.0**-50 * (1 + abs(s)) * (1 + terms)
     if mu < _SMALL_MU:
         end = math.sqrt(s * s + 84) - s if s < 0 else 84 / (math.sqrt(s * s + 84) + s)
-        u = end * _NODES
+        nodes, weights = _legendre()
+        u = end * nodes
         # The sum as a ufunc's, which starts sooner than NumPy's: planning takes hundreds of them.
-        integral = end * float(np.add.reduce(_WEIGHTS * np.exp(-u * (s + u / 2)) * -np.expm1(-mu * u)))
+        integral = end * float(np.add.reduce(weights * np.exp(-u * (s + u / 2)) * -np.expm1(-mu * u)))
         return -s * s / 2 - _HALF_LOG + math.log(integral), error
     if s < 0:  # Φ(-s) is at least 1/2, and M would overflow
         far = math.exp(-s * s / 2 - _HALF_LOG) * _mills(s + mu)
-        return math.log(max(float(ndtr(-s)) - far, sys.float_info.min)), error
+        return math.log(max(float(scipy.special.ndtr(-s)) - far, sys.float_info.min)), error
     ratio = _mills(s)  # where s is 2^52 times mu, rounding leaves nothing of the difference
     return -s * s / 2 - _HALF_LOG + math.log(max(ratio - _mills(s + mu), 2.0**-52 * ratio)), error
 
 
+@cache
+def _legendre() -> tuple[np.ndarray, np.ndarray]:
+    """Return nodes and weights on [0, 1]: 64 integrate e^(-su - u²/2) (1 - e^(-mu u)) to rounding error."""
+    nodes, weights = np.polynomial.legendre.leggauss(64)
+    return (nodes + 1) / 2, weights / 2
+
+
 def _mills(s: float) -> float:
-    return math.sqrt(math.pi / 2) * float(erfcx(s / math.sqrt(2)))
+    return math.sqrt(math.pi / 2) * float(scipy.special.erfcx(s / math.sqrt(2)))
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
@@ -280,6 +285,7 @@ def _binomial(cost: float, count: int, negligible: float) -> tuple[np.ndarray, n
     """
     pluses = np.arange(count + 1)
     plus = -math.log1p(math.exp(-cost))
+    gammaln = scipy.special.gammaln
     logs = gammaln(count + 1) - gammaln(pluses + 1) - gammaln(count - pluses + 1) + count * plus
     # Logarithms of at most count x (ln count + cost + 1) are rounded a few times each.
     error = 64 * 2.0**-52 * count * (math.log(count) + cost + 1)

@@ -15,7 +15,7 @@ from functools import cache
 from typing import Protocol, cast
 
 import numpy as np
-from scipy.special import logsumexp, ndtr
+import scipy
 
 from epsteps.budgets.budget import Parts, Price
 from epsteps.budgets.conversions import checked_delta, gaussian_delta, gaussian_mu
@@ -83,7 +83,7 @@ class Corners(Price):
         weights = counts * _chances(shifts + (a - 0.5) * mus**2 - level, mus)
         exponents = np.concatenate([exponents, (a - 1) * level], axis=-1)
         weights = np.concatenate([weights, np.full_like(a, chance_below)], axis=-1)
-        moments = cast(np.ndarray, logsumexp(exponents, axis=-1, b=weights))
+        moments = cast(np.ndarray, scipy.special.logsumexp(exponents, axis=-1, b=weights))
         return up(np.maximum(moments, 0.0) / (orders - 1))
 
     def mu(self, epsilon: float, delta: float) -> float:
@@ -227,7 +227,7 @@ def _level(counts: np.ndarray, shifts: np.ndarray, mus: np.ndarray) -> float:
 def _chances(excess: np.ndarray, mus: np.ndarray) -> np.ndarray:
     """Return the chance that a Gaussian with these standard deviations, possibly 0, stays below its excess."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(mus > 0, ndtr(excess / mus), excess > 0)
+        return np.where(mus > 0, scipy.special.ndtr(excess / mus), excess > 0)
 
 
 def _delta_up(mu: float, epsilon: float, shift: float) -> float:

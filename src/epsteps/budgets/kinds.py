@@ -9,20 +9,36 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from epsteps.bounds import Prediction
 from epsteps.budgets import filters
 from epsteps.budgets.budget import Budget, Parts, Price, Tally, exact, exact_total, require_parts, total
 from epsteps.budgets.conversions import checked_delta, composed_epsilon, gaussian_epsilon, gaussian_mu
 from epsteps.budgets.costs import Cost, Epsilon, Rho
-from epsteps.budgets.mechanisms import Gaussian, KNorm, Mechanism
 from epsteps.problem import validate
 from epsteps.problem.rounding import root_between, up
 from epsteps.problem.sampling import FULL, Sampling
 
-LAPLACE = KNorm("laplace")
+# Laws of noise are imported where they are used: who opens a ledger does not wait for them.
+if TYPE_CHECKING:
+    from epsteps.bounds import Prediction
+    from epsteps.budgets.mechanisms import KNorm, Mechanism
+
+
+def _gaussian() -> "Mechanism":
+    """Return Gaussian noise."""
+    from epsteps.budgets.mechanisms import Gaussian
+
+    return Gaussian()
+
+
+def _laplace() -> "KNorm":
+    """Return Laplace noise."""
+    from epsteps.budgets.mechanisms import LAPLACE
+
+    return LAPLACE
 
 
 @dataclass(frozen=True)
@@ -70,7 +86,7 @@ class Pure(Budget):
         if (n is None) != (m is None):
             raise ValueError(f"n and m go together: got n={n!r}, m={m!r}.")
         sampling = FULL if n is None or m is None else Sampling(n, m)
-        return LAPLACE.split(weights, self.epsilon, sampling)
+        return _laplace().split(weights, self.epsilon, sampling)
 
     @property
     def parts(self) -> Parts:
@@ -93,7 +109,7 @@ def epsilon_of(sensitivity: float, scale: float, n: int, m: int) -> float:
     """
     validate.positive("sensitivity", sensitivity)
     validate.positive("scale", scale)
-    return float(LAPLACE.costs(sensitivity, np.array(scale), Sampling(n, m)))
+    return float(_laplace().costs(sensitivity, np.array(scale), Sampling(n, m)))
 
 
 def base_epsilon(epsilon: float, n: int, m: int) -> float:
@@ -105,7 +121,7 @@ def required_scale(sensitivity: float, epsilon: float, n: int, m: int) -> float:
     """Return the Laplace scale with which one step costs ``epsilon``."""
     validate.positive("sensitivity", sensitivity)
     validate.positive("epsilon", epsilon)
-    return float(LAPLACE.scales(sensitivity, np.array(epsilon), Sampling(n, m)))
+    return float(_laplace().scales(sensitivity, np.array(epsilon), Sampling(n, m)))
 
 
 # What the best of a geometric number of trials costs, in trials.
@@ -216,7 +232,7 @@ class Concentrated(Budget):
 
     def split(self, weights: np.ndarray) -> np.ndarray:
         """Return the rhos, one per step, that make ``sum weights_t variance_t`` smallest."""
-        return Gaussian().split(weights, self.rho, FULL)
+        return _gaussian().split(weights, self.rho, FULL)
 
     @property
     def parts(self) -> Parts:
@@ -297,16 +313,16 @@ class Approximate(Budget):
 
     def split(self, weights: np.ndarray) -> np.ndarray:
         """Return the rhos of Gaussian steps, one per step, that make ``sum weights_t variance_t`` smallest."""
-        return Gaussian().split(weights, self.rho, FULL)
+        return _gaussian().split(weights, self.rho, FULL)
 
     def allocate(
-        self, weights: np.ndarray | None, T: int, mechanism: Mechanism, sampling: Sampling, reserved: float = 0.0
+        self, weights: np.ndarray | None, T: int, mechanism: "Mechanism", sampling: Sampling, reserved: float = 0.0
     ) -> np.ndarray:
         """Return the costs of T steps, in the mechanism's unit."""
         if mechanism.kind is Rho:
             return Concentrated(self.rho * _INWARD).allocate(weights, T, mechanism, sampling, reserved)
         # Composed many times, a step of pure epsilon_t counts nearly as rho_t = epsilon_t²/2: so it is split as that.
-        shape = np.ones(T) if weights is None else np.sqrt(Gaussian().split(weights, 1.0, FULL))
+        shape = np.ones(T) if weights is None else np.sqrt(_gaussian().split(weights, 1.0, FULL))
         return shape * self._without(reserved)._stretch(shape)
 
     def _without(self, reserved: float) -> "Approximate":
@@ -333,7 +349,12 @@ class Approximate(Budget):
         return math.exp(root) * _INWARD
 
     def noise_by_horizon(
-        self, prediction: Prediction, allocation: str, mechanism: Mechanism, sampling: Sampling, reserved: float = 0.0
+        self,
+        prediction: "Prediction",
+        allocation: str,
+        mechanism: "Mechanism",
+        sampling: Sampling,
+        reserved: float = 0.0,
     ) -> np.ndarray:
         """Return the noise of the split, for every number of steps: exact for Gaussian noise.
 
@@ -343,7 +364,7 @@ class Approximate(Budget):
         if mechanism.kind is Rho:
             return Concentrated(self.rho).noise_by_horizon(prediction, allocation, mechanism, sampling, reserved)
         left = Concentrated(self._without(reserved).rho)
-        return left.noise_by_horizon(prediction, allocation, Gaussian(), Sampling(sampling.n, sampling.n))
+        return left.noise_by_horizon(prediction, allocation, _gaussian(), Sampling(sampling.n, sampling.n))
 
     def spending(
         self, costs: np.ndarray, kind: type[Cost], expenses: Sequence[float] | np.ndarray = ()

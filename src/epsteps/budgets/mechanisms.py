@@ -205,6 +205,7 @@ class Gaussian(Mechanism):
 
 
 # Those of sums of gradients, and those of tilts.
+LAPLACE = KNorm("laplace")
 NAMES = tuple(name for name, rule in RULES.items() if rule.fit and not rule.tilts)
 TILTS = tuple(name for name, rule in RULES.items() if rule.fit)
 _BALANCED = "balanced "

@@ -11,11 +11,11 @@ from epsteps.cli.paper import compare, reproduce
 from epsteps.cli.plan import audit, plan
 from epsteps.cli.schema import schema
 from epsteps.cli.serve import serve, tokens
+from epsteps.cli.verify import verify
 
 app = Commands(
     "epsteps",
     "Differentially private convex optimisation: how much epsilon each step gets.",
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 for command in (audit, compare, fit, intervals):
@@ -26,6 +26,7 @@ for command in (plan, predict, reproduce):
 app.add_typer(schema)
 app.command()(serve)
 app.add_typer(tokens)
+app.command()(verify)
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,30 +1,57 @@
 """What the commands share: options, how these turn into public objects, clean errors, and how results are printed."""
 
+from __future__ import annotations
+
 import functools
+import inspect
 import json
 import math
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from time import monotonic
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from typer import Argument, Option
 
 import epsteps as es
-from epsteps.bounds.steps import Method
-from epsteps.budgets import Budget
-from epsteps.data.chunks import watching
-from epsteps.ledger import databases
+from epsteps.cli.words import flags_of, in_words
 
-LossName = Literal["logistic", "squared"]
+# Here and in every file of commands the library is imported where it is used: help and completion do not wait for it.
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from epsteps.bounds.steps import Method
+    from epsteps.budgets import Budget
+
+# Losses by their names on the command line, and in the library.
+LOSSES = {
+    "logistic": "Logistic",
+    "capped-logistic": "CappedLogistic",
+    "half-exponential": "HalfExponential",
+    "smoothed-hinge": "SmoothedHinge",
+    "softmax": "Softmax",
+    "squared": "Squared",
+    "pseudo-huber": "PseudoHuber",
+}
+LossName = Literal[
+    "logistic", "capped-logistic", "half-exponential", "smoothed-hinge", "softmax", "squared", "pseudo-huber"
+]
+# Those of them with a number of their own, by its name.
+_SHAPED = {"capped-logistic": "cap", "smoothed-hinge": "width", "pseudo-huber": "c"}
+# Labels where none are declared, if they are not -1 and 1.
+_CLASSES = {"softmax": "0,1,2"}
 MethodName = Literal["gd", "heavy-ball", "nesterov", "multistage", "restarted-nesterov"]
+AnyMethod = Literal[
+    "nesterov", "gd", "heavy-ball", "multistage", "restarted-nesterov",
+    "auto", "adaptive", "objective", "output", "statistics", "sequential", "curvature", "descent",
+]  # fmt: skip
 NormName = Literal["1", "2", "inf"]
 
 # Options that several commands have, with the same words; what is not here belongs to one command.
@@ -32,11 +59,31 @@ Delta = Annotated[float | None, Option(help="Makes the budget (epsilon, delta), 
 Rho = Annotated[float | None, Option(help="A budget of rho (zero-concentrated privacy) instead of epsilon.")]
 Features = Annotated[int, Option(help="Number of features.")]
 Loss = Annotated[LossName, Option(help="Loss of the linear model.")]
-TargetBound = Annotated[float, Option(help="Squared loss: targets lie within this bound of 0.")]
+LossShape = Annotated[
+    float | None,
+    Option(help="Cap of capped-logistic, width of smoothed-hinge, c of pseudo-huber; the loss's own by default."),
+]
+Classes = Annotated[
+    str | None,
+    Option(help="Declared labels of the target, with commas.  [default: -1,1; of softmax 0,1,2]", show_default=False),
+]
+TargetBound = Annotated[float, Option(help="Squared loss and pseudo-huber: targets lie within this bound of 0.")]
 Norm = Annotated[NormName, Option(help="Norm of that bound.")]
 Ridge = Annotated[float, Option(help="Ridge: F = mean loss + ridge/2 |x|^2.")]
 Intercept = Annotated[bool, Option("--intercept", help="Add an intercept.")]
-MethodOption = Annotated[MethodName, Option(help="Optimisation method.")]
+Method_ = Annotated[
+    AnyMethod | None,
+    Option(
+        "--method",
+        help="Steps of the paper, or a method that makes its own choices; auto is the most accurate one for the "
+        "release, and meant where none is named.",
+        show_default=False,
+    ),
+]
+Release = Annotated[
+    Literal["final", "iterates"] | None,
+    Option("--release", help="Publish the model alone, or every point on the way.", show_default=False),
+]
 Batch = Annotated[int | None, Option("--batch", "--m", help="Records per step; all by default.")]
 StepFactor = Annotated[float, Option(help="The step size is c/L.")]
 Intervals = Annotated[
@@ -48,52 +95,92 @@ Robust = Annotated[
 ]
 TableFile = Annotated[Path, Argument(metavar="DATA", help="The table: a .csv or .parquet file.", show_default=False)]
 Delimiter = Annotated[Literal["comma", "semicolon", "tab"], Option(help="What stands between the fields of a .csv.")]
+Encoding = Annotated[
+    Literal["utf-8", "latin-1"], Option(help="How a .csv writes letters: latin-1 is that of older spreadsheets.")
+]
 InsteadOfScreen = Annotated[Path | None, Option(help="Write to this file instead of the screen.")]
 Force = Annotated[
     bool, Option("--force", help="Replace files that are there already (never a ledger or a checkpoint).")
 ]
 
-# Files of these kinds hold spent budget, secret noise or answers that were paid for.
-_STATES = (databases.LEDGER, databases.CHECKPOINT, databases.SERVICE)
 # Seconds that a pass over the records takes before there is a line for it.
 _LONG = 1.0
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t"}
 
 
+_QUIET: ContextVar[bool] = ContextVar("quiet", default=False)
+Quiet = Annotated[bool, Option("--quiet", "-q", help="No remarks and no progress: results and errors only.")]
+
+
 class Commands(typer.Typer):
-    """Commands whose expected errors are one line and an exit code.
+    """Commands whose expected errors are one line and an exit code, with -h and --quiet.
 
     2 is for a wrong argument; 1 for a missing thing, or a budget that does not cover what was asked for.
     """
 
     def __init__(self, name: str, help: str, **options: Any) -> None:
-        super().__init__(name=name, help=help, no_args_is_help=True, rich_markup_mode=None, **options)
+        super().__init__(
+            name=name,
+            help=help,
+            short_help=help,  # which is not cut off in a list of commands
+            no_args_is_help=True,
+            rich_markup_mode=None,
+            context_settings={"help_option_names": ["-h", "--help"]},
+            **options,
+        )
 
     def command(self, name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Return what makes a function a command of this name, or of its own."""
-        register = super().command(name)
-        return lambda function: register(_with_clean_errors(function))
+        register = super().command
+
+        def registered(function: Callable[..., None]) -> Callable[..., None]:
+            summary = (inspect.getdoc(function) or "").split("\n")[0]
+            return register(name, short_help=summary)(_as_command(function))
+
+        return registered
 
 
-def _with_clean_errors(command: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(command)
-    def wrapped(*args: Any, **kwargs: Any) -> None:
+def _as_command(function: Callable[..., None]) -> Callable[..., None]:
+    """Return the function with ``--quiet``, and with errors in the words of its own options."""
+    signature = inspect.signature(function, eval_str=True)
+    quiet = inspect.Parameter("quiet", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Quiet)
+    flags = flags_of(signature)
+
+    @functools.wraps(function)
+    def command(*args: Any, quiet: bool = False, **kwargs: Any) -> None:
+        token = _QUIET.set(quiet)
         try:
-            command(*args, **kwargs)
+            function(*args, **kwargs)
         except (OSError, es.MissingExtraError, es.BudgetExceededError) as error:
-            raise _ended(str(error), 1) from None
+            raise _ended(str(error), 1, flags) from None
         except (ValueError, TypeError) as error:
-            raise _ended(str(error), 2) from None
+            raise _ended(str(error), 2, flags) from None
         except (ArithmeticError, MemoryError, RecursionError) as error:
-            raise _ended(f"the numbers are too large or too small to compute with ({error!r}).", 2) from None
+            raise _ended(f"the numbers are too large or too small to compute with ({error!r}).", 2, flags) from None
+        finally:
+            _QUIET.reset(token)
 
-    return wrapped
+    parameters = [*signature.parameters.values(), quiet]
+    command.__signature__ = signature.replace(parameters=parameters)  # pyright: ignore[reportAttributeAccessIssue]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return command
 
 
-def _ended(message: str, code: int) -> typer.Exit:
+def _ended(message: str, code: int, flags: dict[str, str]) -> typer.Exit:
     """Say on one line what is wrong, and return what ends the command."""
-    typer.echo(f"Error: {' '.join(message.split())}", err=True)
+    typer.echo(f"Error: {' '.join(in_words(message, flags).split())}", err=True)
     return typer.Exit(code)
+
+
+def is_quiet() -> bool:
+    """Return whether remarks are unwanted."""
+    return _QUIET.get()
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print a remark, which is not what a command was called for."""
+    if not is_quiet():
+        typer.echo(text, err=err)
 
 
 def make_budget(epsilon: float, delta: float | None, rho: float | None) -> Budget:
@@ -106,16 +193,41 @@ def make_budget(epsilon: float, delta: float | None, rho: float | None) -> Budge
 
 
 def make_problem(
-    loss: LossName, target_bound: float, radius: float, norm: NormName, *, classes: str = "-1,1", **facts: Any
+    loss: LossName,
+    target_bound: float,
+    radius: float,
+    norm: NormName,
+    *,
+    classes: str | None = None,
+    loss_shape: float | None = None,
+    **facts: Any,
 ) -> es.Problem:
     """Return the problem that the options declare; ``facts`` are those of ``Problem`` itself."""
     domain = es.Ball(radius, norm=math.inf if norm == "inf" else int(norm))
-    if loss == "squared":
-        return es.Problem(es.Squared(target_bound), domain, **facts)
-    labels = [float(label) for label in classes.split(",")]
-    if len(labels) != 2:
+    return es.Problem(make_loss(loss, target_bound, classes, loss_shape), domain, **facts)
+
+
+def make_loss(name: LossName, target_bound: float, classes: str | None, shape: float | None) -> es.Loss:
+    """Return the loss that the options declare."""
+    kind = getattr(es, LOSSES[name])
+    if shape is not None and name not in _SHAPED:
+        raise ValueError(f"--loss-shape is for {', '.join(_SHAPED)}, not for {name}: leave it out, got {shape!r}.")
+    declared = {} if shape is None else {_SHAPED[name]: shape}
+    if name in ("squared", "pseudo-huber"):
+        if classes is not None:
+            raise ValueError(f"--classes are for losses of labels, not for {name}: leave them out, got {classes!r}.")
+        return kind(target_bound, **declared)
+    labels = _labels(_CLASSES.get(name, "-1,1") if classes is None else classes)
+    if name != "softmax" and len(labels) != 2:
         raise ValueError(f"--classes must be two numbers with a comma, such as 0,1; got {classes!r}.")
-    return es.Problem(es.Logistic((labels[0], labels[1])), domain, **facts)
+    return kind(labels, **declared)
+
+
+def _labels(classes: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(label) for label in classes.split(","))
+    except ValueError:
+        raise ValueError(f"--classes must be numbers with commas, such as 0,1; got {classes!r}.") from None
 
 
 def inference(intervals: float | None, robust: bool) -> dict[str, Any]:
@@ -123,9 +235,20 @@ def inference(intervals: float | None, robust: bool) -> dict[str, Any]:
     return ({} if intervals is None else {"intervals": intervals}) | ({"robust": True} if robust else {})
 
 
-def method_named(name: MethodName) -> Method:
-    """Return the method of this name on the command line."""
-    return getattr(es, name.replace("-", "_"))
+def method_named(name: AnyMethod | None) -> Method | str | None:
+    """Return the method of this name on the command line: a function of the paper's, or a name that planning knows."""
+    from epsteps.methods.options import PAPER
+
+    return None if name is None else PAPER.get(name.replace("-", "_"), name)
+
+
+def require_published(method: AnyMethod | None, release: str | None, *, is_said: bool) -> None:
+    """Raise unless a method or a release is named, or something else says what is published."""
+    if method is None and release is None and not is_said:
+        raise ValueError(
+            "what is published? Add --release final (the last model alone, which is the most accurate), --release "
+            "iterates (every point on the way), or a method, such as --method nesterov for the paper's steps."
+        )
 
 
 @contextmanager
@@ -134,13 +257,18 @@ def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]
 
     While a pass over the records takes long, a second line shows how much of them it has read; it does not stay.
     """
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from epsteps.data.chunks import watching
+
     console = Console(stderr=True)
+    shown = console.is_terminal and not is_quiet()
     columns = (TextColumn("{task.description:<15}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
-    with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as progress:
+    with Progress(*columns, TimeRemainingColumn(), console=console, disable=not shown) as progress:
         task = progress.add_task(description, total=total)
         reading = progress.add_task("reading records", total=1.0, visible=False)
         try:
-            with watching(_shows(progress, reading) if console.is_terminal else None):
+            with watching(_shows(progress, reading) if shown else None):
                 yield lambda steps: progress.advance(task, steps)
         finally:
             progress.remove_task(reading)
@@ -205,6 +333,8 @@ class Output:
     """
 
     def __init__(self, path: Path) -> None:
+        from epsteps.ledger import databases
+
         self.path = databases.real_path(path)
         self._part = self.path.with_name(f".{self.path.name}.part")
         if _is_device(self.path):
@@ -264,6 +394,8 @@ def _is_device(path: Path) -> bool:
 
 def _holds_state(path: Path, never: Path | None) -> bool:
     """Whether this is a ledger, a checkpoint or a file beside one."""
+    from epsteps.ledger import databases
+
     file = databases.real_path(path)
     if never is not None and file.exists() and never.exists() and os.path.samefile(file, never):
         return True
@@ -272,8 +404,12 @@ def _holds_state(path: Path, never: Path | None) -> bool:
 
 
 def _is_state(path: Path) -> bool:
+    """Whether this holds spent budget, secret noise or answers that were paid for."""
+    from epsteps.ledger import databases
+
+    states = (databases.LEDGER, databases.CHECKPOINT, databases.SERVICE)
     try:
-        return path.stat().st_size > 0 and databases.application_id(path) in _STATES
+        return path.stat().st_size > 0 and databases.application_id(path) in states
     except sqlite3.Error:
         return False
 

@@ -1,5 +1,7 @@
 """``epsteps fit`` and ``epsteps predict``: from a table and its schema to a private model and its report, and on."""
 
+from __future__ import annotations
+
 import csv
 import io
 import json as json_module
@@ -8,18 +10,22 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
 import typer
 from typer import Argument, Option
 
 import epsteps as es
-from epsteps import tables
-from epsteps.budgets.budget import Price
 from epsteps.cli import common
 from epsteps.cli import common as files
-from epsteps.tables import Schema, SchemaCheck
+from epsteps.cli.plan import with_target
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from epsteps import tables
+    from epsteps.budgets.budget import Price
+    from epsteps.tables import Schema, SchemaCheck
 
 MODEL, REPORT = "model.json", "report.html"
 _MOST_COLUMNS = 12
@@ -32,16 +38,19 @@ def fit(
     target: str | None = Option(None, help="The column to predict, if the schema does not name it."),
     delta: float | None = Option(None, help="Makes the budget (epsilon, delta) instead of pure epsilon."),
     ridge: float = Option(1e-4, help="Ridge: mean loss + ridge/2 |x|^2, for features scaled to [0, 1]."),
-    release: Literal["final", "iterates"] = Option("final", help="Publish the model alone, or every point on the way."),
-    method: Literal[
-        "auto", "adaptive", "objective", "output", "statistics", "sequential", "curvature", "descent"
-    ] = Option("auto", help="auto is the most accurate one for the release."),
+    release: Literal["final", "iterates"] | None = Option(
+        None,
+        help="Publish the model alone, or every point on the way.  [default: final, unless the method says otherwise]",
+        show_default=False,
+    ),
+    method: common.AnyMethod = Option("auto", help="auto is the most accurate one for the release."),
     intervals: common.Intervals = None,
     robust: common.Robust = False,
     ledger: Path | None = Option(None, help="Charge this ledger before noise is drawn; see epsteps ledger."),
     dataset: str | None = Option(None, help="The ledger's name for these records; goes with --ledger."),
     test: Path | None = Option(None, help="Score on this table of other records, which it does not protect."),
     delimiter: common.Delimiter = "comma",
+    encoding: common.Encoding = "utf-8",
     seed: int | None = Option(None, help="Makes the fit repeatable and NOT private: for experiments."),
     yes: bool = Option(False, "--yes", help="Run the plan without asking."),
     anyway: bool = Option(False, "--anyway", help="Run it even if its model is expected to be nothing but noise."),
@@ -54,20 +63,24 @@ def fit(
     The plan is printed first. It says what is guaranteed and spent, and uses the number of rows (public) but none of
     their values. Values outside the schema never stop a fit: they are moved inside.
     """
-    declared = _with_target(Schema.read(schema), target)
+    from epsteps import tables
+
+    declared = with_target(es.Schema.read(schema), target)
     budget = es.Pure(epsilon) if delta is None else es.Approximate(epsilon, delta)
     account = _account(ledger, dataset)
     paths = [out / name for name in (MODEL, REPORT)]
     files.require_free(paths, force)
-    table, tested = _tables(declared, data, test, common.DELIMITERS[delimiter])
-    say = partial(typer.echo, err=json)
+    table, tested = _tables(declared, data, test, {"delimiter": common.DELIMITERS[delimiter], "encoding": encoding})
+    say = partial(common.say, err=json)
     problem = tables.problem_of(declared, len(next(iter(table.values()))), ridge)
-    replan = partial(es.plan, problem, method=method, release=release, **common.inference(intervals, robust))
+    asked = {"method": common.method_named(method), "release": release, **common.inference(intervals, robust)}
+    replan = partial(es.plan, problem, **asked)
     planned = replan(budget)
     say(f"{planned}\n")
     if seed is not None:
-        say("NOT PRIVATE: a seed makes the noise repeatable. The model must be kept as secret as the records.\n")
-    if sys.stdout.isatty() and not json:
+        warning = "NOT PRIVATE: a seed makes the noise repeatable. The model must be kept as secret as the records.\n"
+        typer.echo(warning, err=json or common.is_quiet())
+    if sys.stdout.isatty() and not json and not common.is_quiet():
         typer.echo(_projected(declared.check(table)))
     if seed is None and not anyway:
         _require_hope(planned)
@@ -80,13 +93,18 @@ def fit(
         content = described(model, None if account is None else account.described)
         text = json_module.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
         _save(outputs, text, content)
-    typer.echo(text if json else _summary(content, out))
+    if json:
+        typer.echo(text)
+    else:
+        common.say(_summary(content, out))
 
 
 def _described(
     curve: list[tuple[float, float]], tested: Any, model: tables.Model, ledger: dict[str, Any] | None
 ) -> dict[str, Any]:
     """Return the content of model.json."""
+    from epsteps import tables
+
     return tables.model_to_dict(
         model,
         curve=curve,
@@ -101,6 +119,8 @@ def _save(outputs: list[files.Output], text: str, content: dict[str, Any]) -> No
 
     If the model cannot be written after all, on a disk that is full, it is printed. A report is made anew from it.
     """
+    from epsteps import tables
+
     model, report = outputs
     try:
         model.write(text + "\n")
@@ -136,28 +156,15 @@ def _account(path: Path | None, dataset: str | None) -> _Account | None:
     return None if path is None or dataset is None else _Account(path, dataset)
 
 
-def _with_target(declared: Schema, target: str | None) -> Schema:
-    if target is None:
-        if declared.target is None:
-            raise ValueError("no target: name the column to predict with --target, or in the schema, target = ...")
-        return declared
-    if declared.target not in (None, target):
-        raise ValueError(
-            f"--target is {target!r}, but the schema's target is {declared.target!r}: leave --target out, or remove "
-            "the target from the schema, which makes that column a feature."
-        )
-    return declared.with_target(target)
-
-
-def _tables(declared: Schema, data: Path, test: Path | None, delimiter: str) -> tuple[Any, Any]:
+def _tables(declared: Schema, data: Path, test: Path | None, how: dict[str, str]) -> tuple[Any, Any]:
     """Read the table, and that of the test, before anything is spent."""
     if test is not None and data.exists() and test.exists() and data.samefile(test):
         raise ValueError(
             f"--test is the table of the fit, {data}: scores of its records would be unprotected, and too good. "
             "Hold some records out, in another file."
         )
-    table = declared.load(data, delimiter=delimiter)
-    return table, None if test is None else declared.load(test, delimiter=delimiter)
+    table = declared.load(data, **how)
+    return table, None if test is None else declared.load(test, **how)
 
 
 def _require_consent(yes: bool, quiet: bool) -> None:
@@ -198,6 +205,8 @@ def _run(
     planned: es.Plan, declared: Schema, table: Any, seed: int | None, account: _Account | None, anyway: bool
 ) -> tables.Model:
     """Run behind a progress bar that counts the answers of the plan, which are public."""
+    from epsteps import tables
+
     with common.progress_bar("fit", planned.requests) as advance:
         options = {"seed": seed, "ledger": account, "on_step": _counted(advance), "anyway": anyway}
         return tables.fit_model(planned, declared, table, **options)
@@ -242,9 +251,7 @@ def intervals(
     json: bool = Option(False, "--json", help="Print them as JSON instead of a table."),
 ) -> None:
     """Print intervals for the effects of a model, of any level: from what was published, at no price."""
-    fitted = tables.load_model(model)
-    if fitted.seeded:
-        typer.echo("NOT PRIVATE: the model was fitted with a seed.", err=True)
+    fitted = _loaded(model)
     found = fitted.intervals(level, target, contrasts)
     common.answer(found.to_dict(), common.shown_lines(str(found)), as_json=json)
 
@@ -253,7 +260,11 @@ def predict(
     model: ModelFile,
     data: common.TableFile,
     proba: bool = Option(False, "--proba", help="Add the probability of each class."),
+    id: str | None = Option(
+        None, "--id", help="A column of the table that names its rows: it stands first in the output."
+    ),
     delimiter: common.Delimiter = "comma",
+    encoding: common.Encoding = "utf-8",
     out: Path | None = Option(None, help="Write to this .csv file instead of the screen."),
     force: common.Force = False,
 ) -> None:
@@ -261,13 +272,16 @@ def predict(
 
     Predictions for private records tell about those records, whatever the model's guarantee.
     """
+    from epsteps import tables
+
     files.require_free([out], force)
-    fitted = tables.load_model(model)
-    if fitted.seeded:
-        typer.echo("NOT PRIVATE: the model was fitted with a seed.", err=True)
-    schema = fitted.schema
-    table = schema.load_features(data, delimiter=common.DELIMITERS[delimiter])
+    fitted = _loaded(model)
+    schema, how = fitted.schema, {"delimiter": common.DELIMITERS[delimiter], "encoding": encoding}
+    table = schema.load_features(data, **how)
     header, columns = [str(schema.target)], [fitted.predict(table)]
+    if id is not None:
+        header.insert(0, id)
+        columns.insert(0, tables.read_columns(data, [id], **how)[id])
     if proba:
         columns += list(fitted.probabilities(table).T)
         header += [f"{schema.target}={label}" for label in fitted.classes or ()]
@@ -276,7 +290,17 @@ def predict(
         typer.echo(text, nl=False)
         return
     files.write(out, text, force=force)
-    typer.echo(f"Wrote {len(columns[0])} predictions to {out}.")
+    common.say(f"Wrote {len(columns[0])} predictions to {out}.")
+
+
+def _loaded(path: Path) -> tables.Model:
+    """Return a model, and say if it is not private."""
+    from epsteps import tables
+
+    fitted = tables.load_model(path)
+    if fitted.seeded:
+        typer.echo("NOT PRIVATE: the model was fitted with a seed.", err=True)
+    return fitted
 
 
 def _csv(header: list[str], columns: list[np.ndarray]) -> str:

@@ -1,8 +1,10 @@
 """``epsteps ledger``: the privacy budgets of datasets, in a file."""
 
+from __future__ import annotations
+
 import json as json_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
@@ -12,8 +14,9 @@ import epsteps as es
 from epsteps.cli import common
 from epsteps.cli import common as files
 from epsteps.cli.common import make_table, print_json, print_table, shown
-from epsteps.ledger import Book
-from epsteps.service.store import verify_beside
+
+if TYPE_CHECKING:
+    from epsteps.ledger import Book
 
 ledger = common.Commands(
     "ledger", "Keep the privacy budgets of datasets in a file: each run is charged before it draws noise."
@@ -44,8 +47,10 @@ def create(
         raise ValueError("declare the budget by either --epsilon or --rho, e.g. --epsilon 1.")
     budget = common.make_budget(0.0 if epsilon is None else epsilon, delta, rho)
     entry = es.Ledger(path).create(name, budget, composition=composition, note=note)
-    text = f"{path}: dataset {shown(name)} may spend {budget}, for one record replaced."
-    common.answer(entry.to_dict(), text, as_json=json)
+    if json:
+        print_json(entry.to_dict())
+    else:
+        common.say(f"{path}: dataset {shown(name)} may spend {budget}, for one record replaced.")
 
 
 @ledger.command()
@@ -94,6 +99,8 @@ def verify(
 
     Of a ledger that a service charged, the requests beside it are checked as well.
     """
+    from epsteps.service.store import verify_beside
+
     checked = es.Ledger(path)
     last = checked.verify(head)
     content, text = {"valid": True, "head": last}, f"{path} is valid; its head is {last}."
@@ -119,8 +126,10 @@ def export(
         print_json(document)
         return
     files.write(out, json_module.dumps(document, indent=1) + "\n", force=force, never=path)
-    text = f"Wrote {len(entries)} entries to {out}; the head is {head}."
-    common.answer({"out": str(out), "entries": len(entries), "head": head}, text, as_json=json)
+    if json:
+        print_json({"out": str(out), "entries": len(entries), "head": head})
+    else:
+        common.say(f"Wrote {len(entries)} entries to {out}; the head is {head}.")
 
 
 def _summary(book: Book) -> dict[str, Any]:

@@ -1,9 +1,11 @@
 """``epsteps compare`` and ``epsteps reproduce``: the paper's six algorithms side by side, and its four figures."""
 
+from __future__ import annotations
+
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 from rich.console import Console
@@ -13,13 +15,10 @@ from typer import Argument, Option
 import epsteps as es
 from epsteps.cli import common
 from epsteps.cli import common as files
-from epsteps.data.parquet import ParquetReader
-from epsteps.data.sources import read_table
-from epsteps.paper import compare as experiment
-from epsteps.paper import quadratic_demo, report
-from epsteps.paper.published import paper_smoothness, published_data, true_smoothness
-from epsteps.paper.sweep import PAPER_L, PUBLISHED, RIGHT_L, Curve, Sweep, csv_files, draw_all, planned, run_sweep
-from epsteps.problem import limits
+
+if TYPE_CHECKING:
+    from epsteps.paper.compare import Outcome
+    from epsteps.paper.sweep import Curve, Sweep
 
 EngineName = Literal["auto", "numpy", "fast", "gpu", "dask"]
 
@@ -45,7 +44,8 @@ def compare(
     data: Path | None = Option(None, help="Records from a .npz, .csv or .parquet file instead of synthetic ones."),
     target: str | None = Option(None, help="Column of the target in the file; the last one by default."),
     loss: common.LossName = Option("logistic", help="Loss, for a file."),
-    classes: str = Option("-1,1", help="The two declared labels of the target, for a file."),
+    loss_shape: common.LossShape = None,
+    classes: common.Classes = None,
     target_bound: common.TargetBound = 1.0,
     radius: float | None = Option(None, help="Public bound on a record's norm; required with --data."),
     norm: common.Norm = "inf",
@@ -59,6 +59,9 @@ def compare(
 
     An experiment: seeded, and measured on the records. Nothing that it prints is private.
     """
+    from epsteps.paper import compare as experiment
+    from epsteps.problem import limits
+
     _require_own(out, force)
     if data is None:
         if engine == "dask":
@@ -72,7 +75,9 @@ def compare(
                 "--radius is required with --data: declare a public bound on the records, e.g. --radius 1."
             )
         features, targets, (rows, columns) = _table_or_path(data, target, engine)
-        problem = common.make_problem(loss, target_bound, radius, norm, classes=classes, ridge=ridge, n=rows, d=columns)
+        problem = common.make_problem(
+            loss, target_bound, radius, norm, classes=classes, loss_shape=loss_shape, ridge=ridge, n=rows, d=columns
+        )
     x0 = _start(start)
     gap = start_gap if start_gap is not None else (problem.start_gap if x0 == 0 else 10.0)
     settings = experiment.Settings(
@@ -98,11 +103,13 @@ def compare(
     Console().print(_table(outcomes))
     typer.echo("Expected: from public numbers, for a start at 0 on typical records.")
     typer.echo("A seeded experiment, measured on the records: nothing here is private.")
-    typer.echo(f"Wrote {', '.join(map(str, paths))}")
+    common.say(f"Wrote {', '.join(map(str, paths))}")
 
 
 def _require_own(out: Path, force: bool) -> None:
     """Refuse to replace files, except those of an earlier comparison."""
+    from epsteps.paper import compare as experiment
+
     if out.exists() and not out.is_dir():
         raise NotADirectoryError(f"--out must be a folder, got the file {out}.")
     for path in experiment.paths(out):
@@ -111,6 +118,9 @@ def _require_own(out: Path, force: bool) -> None:
 
 def _table_or_path(path: Path, target: str | None, engine: EngineName) -> tuple[Any, Any, tuple[int, int]]:
     """Return features, target and shape; for dask only the file's name, since its workers read it."""
+    from epsteps.data.parquet import ParquetReader
+    from epsteps.data.sources import read_table
+
     if engine != "dask":
         features, targets = read_table(path, target)
         return features, targets, features.shape
@@ -119,7 +129,7 @@ def _table_or_path(path: Path, target: str | None, engine: EngineName) -> tuple[
     return path, target, ParquetReader(path, target).shape
 
 
-def _table(outcomes: list[experiment.Outcome]) -> Table:
+def _table(outcomes: list[Outcome]) -> Table:
     headings = (">T used", ">ε certified", ">gap F(x_T) - F*", ">± standard error", ">expected")
     table = common.make_table("algorithm", *headings)
     for outcome in outcomes:
@@ -159,6 +169,9 @@ def reproduce(
     Without --as-published: correct noise and formulas, with the paper's L and with the right one. An experiment:
     nothing that it prints is private.
     """
+    from epsteps.paper import quadratic_demo, report
+    from epsteps.paper.sweep import PAPER_L, PUBLISHED, RIGHT_L, Sweep, draw_all
+
     begin = time.perf_counter()
     wanted = _wanted(figures)
     files.require_free([out / name for name in ("report.md", "report.html")], force)
@@ -192,6 +205,10 @@ def reproduce(
 
 def _sweep(sweep: Sweep, n: int, out: Path) -> list[Curve]:
     """Run the sweep behind a progress bar, writing each curve as it comes."""
+    from epsteps.paper import compare as experiment
+    from epsteps.paper.published import paper_smoothness, published_data, true_smoothness
+    from epsteps.paper.sweep import PAPER_L, PUBLISHED, RIGHT_L, csv_files, planned, run_sweep
+
     problem = experiment.paper_problem(n, _FEATURES, _RIDGE)
     X, y = published_data(n, _FEATURES)
     paper_L = replace(problem, smoothness=paper_smoothness(X, _RIDGE))

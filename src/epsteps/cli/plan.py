@@ -1,46 +1,42 @@
 """``epsteps plan`` and ``epsteps audit``: what a run would do and spend, and whether it really spends no more."""
 
-import functools
+from __future__ import annotations
+
 import json as json_module
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.console import Console
-from rich.table import Table
 from typer import Argument, Option
 
 import epsteps as es
-from epsteps import auditing
-from epsteps.budgets import Budget
 from epsteps.cli import common
 from epsteps.cli import common as files
 from epsteps.cli.common import make_budget, make_problem, method_named
-from epsteps.methods.choice import METHODS
 
-PlanMethod = Literal[
-    "nesterov", "gd", "heavy-ball", "multistage", "restarted-nesterov",
-    "auto", "adaptive", "objective", "output", "statistics", "sequential", "curvature", "descent",
-]  # fmt: skip
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from epsteps.budgets import Budget
+
 # What the options of steps say where nothing is asked of them.
-_DEFAULTS = {
-    "allocation": "optimal",
-    "iterations": "auto",
-    "max_iterations": 1000,
-    "batch": None,
-    "mechanism": "auto",
-    "objective": "bound",
-    "c": 1.0,
-    "start_gap": 10.0,
-}
+_AUTO = "auto"
+# Ridges where none is declared: of the paper, and of epsteps fit, whose features are scaled to [0, 1].
+_RIDGE, _SCALED_RIDGE = 0.02, 1e-4
 # Longer plans are shown by as many of their steps, evenly spread.
 _SHOWN = 20
 _REPORT, _PICTURE = "report.json", "audit.png"
+# Steps of an audited plan that has steps, where nothing else is asked for.
+_AUDITED = 30
 
 
 def plan(
     n: Annotated[int, Option(help="Number of records (public).")],
-    d: common.Features,
+    schema: Path | None = Option(
+        None, help="A table's schema, a .toml file: it declares loss, domain and features, as for epsteps fit."
+    ),
+    target: str | None = Option(None, help="With --schema: the column to predict, if the schema does not name it."),
+    d: int | None = Option(None, help="Number of features, where there is no --schema."),
     epsilon: float = Option(1.0, help="Privacy budget, for one record replaced: pure epsilon unless --delta."),
     delta: common.Delta = None,
     rho: common.Rho = None,
@@ -54,47 +50,90 @@ def plan(
         None, help="Find the smallest one whose intervals are guessed to be within this of each coefficient."
     ),
     proved: bool = Option(False, "--proved", help="With --target-error: ask for the error that is proved."),
-    loss: common.Loss = "logistic",
-    target_bound: common.TargetBound = 1.0,
-    radius: float = Option(1.0, help="Public bound on a record's norm; records are projected."),
-    norm: common.Norm = "inf",
-    ridge: common.Ridge = 0.02,
-    intercept: common.Intercept = False,
-    smoothness: float | None = Option(None, help="A publicly known smoothness constant L."),
-    method: PlanMethod | None = Option(
-        None,
-        help="Steps of the paper, or a method that makes its own choices; auto is the most accurate one.  "
-        "[default: nesterov, or auto with --release, --intervals or a target]",
-        show_default=False,
-    ),
-    release: Literal["final", "iterates"] | None = Option(
-        None, help="Publish the model alone, or every point on the way."
-    ),
-    allocation: Literal["optimal", "uniform"] = Option("optimal", help="How epsilon is split over the steps."),
-    iterations: str = Option("auto", "--iterations", "--T", help="Number of steps, or auto: the best bound."),
-    max_iterations: int = Option(1000, help="Largest number of steps that auto may choose."),
-    batch: common.Batch = None,
-    mechanism: Literal["auto", "laplace", "l2", "linf", "blocks", "hull", "gaussian", "ellipsoid"] = Option(
-        "auto", help="Noise; auto is what the budget is made for."
-    ),
-    objective: Literal["bound", "exact", "typical"] = Option(
-        "bound", help="Predict the error by the proven bound, or exactly on an assumed quadratic or a typical problem."
-    ),
+    release: common.Release = None,
+    method: common.Method_ = None,
     intervals: common.Intervals = None,
     robust: common.Robust = False,
-    c: common.StepFactor = 1.0,
-    start_gap: float = Option(10.0, help="Public guess of F(x_0) - F*; never affects privacy."),
+    loss: common.LossName | None = Option(
+        None, help="Loss of the linear model.  [default: logistic, or that of the schema]", show_default=False
+    ),
+    loss_shape: common.LossShape = None,
+    classes: common.Classes = None,
+    target_bound: float | None = Option(
+        None,
+        help="Squared loss and pseudo-huber: targets lie within this bound of 0.  [default: 1]",
+        show_default=False,
+    ),
+    radius: float | None = Option(
+        None, help="Public bound on a record's norm; records are projected.  [default: 1]", show_default=False
+    ),
+    norm: common.NormName | None = Option(None, help="Norm of that bound.  [default: inf]", show_default=False),
+    ridge: float | None = Option(
+        None,
+        help="Ridge: F = mean loss + ridge/2 |x|^2.  "
+        f"[default: {_RIDGE}; with --schema {_SCALED_RIDGE}, as for epsteps fit]",
+        show_default=False,
+    ),
+    intercept: common.Intercept = False,
+    smoothness: float | None = Option(None, help="A publicly known smoothness constant L."),
+    allocation: Literal["optimal", "uniform"] | None = Option(
+        None, help="How epsilon is split over the steps.  [default: optimal]", show_default=False
+    ),
+    iterations: str | None = Option(
+        None,
+        "--iterations",
+        "--T",
+        help="Number of steps, or auto: the best bound.  [default: auto]",
+        show_default=False,
+    ),
+    max_iterations: int | None = Option(
+        None, help="Largest number of steps that auto may choose.  [default: 1000]", show_default=False
+    ),
+    batch: common.Batch = None,
+    mechanism: Literal["auto", "laplace", "l2", "linf", "blocks", "hull", "gaussian", "ellipsoid"] | None = Option(
+        None, help="Noise; auto is what the budget is made for.  [default: auto]", show_default=False
+    ),
+    objective: Literal["bound", "exact", "typical"] | None = Option(
+        None,
+        help="Predict the error by the proven bound, or exactly on an assumed quadratic or a typical problem.  "
+        "[default: bound]",
+        show_default=False,
+    ),
+    c: float | None = Option(None, help="The step size is c/L.  [default: 1]", show_default=False),
+    start_gap: float | None = Option(
+        None, help="Public guess of F(x_0) - F*; never affects privacy.  [default: 10]", show_default=False
+    ),
     json: bool = Option(False, "--json", help="Print the plan as JSON instead of a table."),
     out: Path | None = Option(None, help="Also write the plan's JSON to this file."),
     force: common.Force = False,
 ) -> None:
-    """Print what a private run would do and spend, from public numbers alone: no data is read."""
+    """Print what a private run would do and spend, from public numbers alone: no data is read.
+
+    With --schema the plan is that of epsteps fit for a table of so many rows.
+    """
     files.require_free([out], force)
-    facts = {"ridge": ridge, "n": n, "d": d, "intercept": intercept, "smoothness": smoothness}
-    problem = make_problem(loss, target_bound, radius, norm, **facts)
+    of_schema = {"--loss": loss, "--loss-shape": loss_shape, "--classes": classes, "--target-bound": target_bound}
+    of_schema |= {"--radius": radius, "--norm": norm, "--d": d, "--intercept": intercept or None}
+    if schema is not None:
+        problem = _problem_of(schema, target, n, ridge, smoothness, of_schema)
+    elif d is None:
+        raise ValueError("the features are not declared: add --schema (a .toml file) or --d (their number).")
+    elif target is not None:
+        raise ValueError(f"--target is a column of a schema: add --schema, or leave it out, got {target!r}.")
+    else:
+        facts = {"ridge": _RIDGE if ridge is None else ridge, "n": n, "d": d, "intercept": intercept}
+        declared = (loss or "logistic", 1.0 if target_bound is None else target_bound)
+        ball = (1.0 if radius is None else radius, norm or "inf")
+        shape: dict[str, Any] = {"classes": classes, "loss_shape": loss_shape}
+        problem = make_problem(*declared, *ball, **shape, **facts, smoothness=smoothness)
+    wanted: dict[str, Any] = {"error": target_error, "verdict": target_verdict, "width": target_width}
+    wanted = {name: value for name, value in wanted.items() if value is not None}
+    if len(wanted) > 1:
+        raise ValueError(f"{' and '.join(f'--target-{name}' for name in wanted)} do not go together: name one of them.")
+    common.require_published(method, release, is_said=intervals is not None or target_width is not None)
     options = {
         "allocation": allocation,
-        "iterations": iterations if iterations == "auto" else _whole("iterations", iterations),
+        "iterations": iterations if iterations in (None, _AUTO) else _whole("iterations", iterations),
         "max_iterations": max_iterations,
         "batch": batch,
         "mechanism": mechanism,
@@ -102,32 +141,52 @@ def plan(
         "c": c,
         "start_gap": start_gap,
     }
-    target: dict[str, Any] = {"error": target_error, "verdict": target_verdict, "width": target_width}
-    is_target = any(wanted is not None for wanted in target.values())
-    if method is None:
-        method = "auto" if is_target or release is not None or intervals is not None else "nesterov"
-    chosen = _chosen(method, release, options) | common.inference(intervals, robust)
+    asked: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    asked |= {"method": method_named(method), "release": release, **common.inference(intervals, robust)}
     if target_width is not None:
-        target["level"] = chosen.setdefault("intervals", 0.95)
-    if is_target:
-        amount = es.required_epsilon(problem, **target, proved=proved, delta=delta, rho=rho is not None, **chosen)
+        wanted["level"] = asked.setdefault("intervals", 0.95)
+    if wanted:
+        amount = es.required_epsilon(problem, **wanted, proved=proved, delta=delta, rho=rho is not None, **asked)
         epsilon, rho = (amount, None) if rho is None else (epsilon, amount)
     elif proved:
         raise ValueError("--proved goes with --target-error: add it, or leave --proved out.")
-    planned = es.plan(problem, make_budget(epsilon, delta, rho), **chosen)
+    planned = es.plan(problem, make_budget(epsilon, delta, rho), **asked)
     if out is not None:
         files.write(out, planned.to_json() + "\n", force=force)
-    typer.echo(planned.to_json() if json else str(planned))
+    if json:
+        typer.echo(planned.to_json())
+    elif out is None or not common.is_quiet():
+        typer.echo(str(planned))
 
 
-def _chosen(method: str, release: str | None, options: dict[str, Any]) -> dict[str, Any]:
-    """Return a method and its options as ``epsteps.plan`` takes them; methods of their own get what was asked for."""
-    if method in METHODS or method == "auto":
-        asked = {name: value for name, value in options.items() if value != _DEFAULTS[name]}
-        return {"method": method, "release": release, **asked}
-    if release == "final":
-        raise ValueError(f"--method {method} publishes every step: leave --release out, or use --method auto.")
-    return {"method": method_named(cast(Any, method)), **options}
+def _problem_of(
+    path: Path, target: str | None, n: int, ridge: float | None, smoothness: float | None, others: dict[str, Any]
+) -> es.Problem:
+    """Return the problem of a schema's target, as ``epsteps fit`` would: a file of the schema is all that is read."""
+    from dataclasses import replace
+
+    from epsteps import tables
+
+    declared = [option for option, value in others.items() if value is not None]
+    if declared:
+        raise ValueError(f"the schema declares what {declared[0]} would say: leave one of them out.")
+    schema = with_target(tables.Schema.read(path), target)
+    problem = tables.problem_of(schema, n, _SCALED_RIDGE if ridge is None else ridge)
+    return problem if smoothness is None else replace(problem, smoothness=smoothness)
+
+
+def with_target(declared: es.Schema, target: str | None) -> es.Schema:
+    """Return the schema with its target, or raise if none is named, or two."""
+    if target is None:
+        if declared.target is None:
+            raise ValueError("no target: name the column to predict with --target, or in the schema, target = ...")
+        return declared
+    if declared.target not in (None, target):
+        raise ValueError(
+            f"--target is {target!r}, but the schema's target is {declared.target!r}: leave --target out, or remove "
+            "the target from the schema, which makes that column a feature."
+        )
+    return declared.with_target(target)
 
 
 def _whole(name: str, text: str) -> int:
@@ -138,20 +197,33 @@ def _whole(name: str, text: str) -> int:
 
 
 def audit(
-    plan: Path | None = Argument(None, help="A plan's JSON, as epsteps plan writes it; or use the options."),
+    plan: Path | None = Argument(
+        None, metavar="PLAN", help="A plan's JSON of any method, as epsteps plan writes it; or use options."
+    ),
     epsilon: float = Option(1.0, help="Privacy budget: pure epsilon unless --delta."),
     delta: common.Delta = None,
     rho: common.Rho = None,
     n: int = Option(100_000, help="Number of records that the plan is for; the audit itself needs few."),
     d: common.Features = 5,
+    release: common.Release = None,
+    method: common.Method_ = None,
+    intervals: common.Intervals = None,
+    robust: common.Robust = False,
     loss: common.Loss = "logistic",
+    loss_shape: common.LossShape = None,
+    classes: common.Classes = None,
     target_bound: common.TargetBound = 1.0,
     radius: float = Option(1.0, help="Public bound on a record's norm."),
     norm: common.Norm = "inf",
     ridge: common.Ridge = 0.02,
     intercept: common.Intercept = False,
-    method: common.MethodOption = "nesterov",
-    iterations: int = Option(30, "--iterations", "--T", help="Number of steps."),
+    iterations: int | None = Option(
+        None,
+        "--iterations",
+        "--T",
+        help="Number of steps.  [default: 30, of methods that have steps]",
+        show_default=False,
+    ),
     batch: common.Batch = None,
     repetitions: int | None = Option(None, help="Runs on each dataset; by default enough for a close bound."),
     confidence: float = Option(0.95, help="Probability that right code is not accused."),
@@ -164,13 +236,21 @@ def audit(
 
     The plan is run on records made up for the audit: no data is read.
     """
+    from epsteps import auditing
+
     paths = [] if out is None else [out / _REPORT, out / _PICTURE]
     files.require_free(paths, force)
     if plan is not None:
-        planned = es.StepsPlan.from_json(plan.read_text())
+        planned = es.Plan.from_json(plan.read_text(encoding="utf-8"))
     else:
-        problem = make_problem(loss, target_bound, radius, norm, ridge=ridge, n=n, d=d, intercept=intercept)
-        planned = _audited_plan(problem, make_budget(epsilon, delta, rho), method, iterations, batch)
+        common.require_published(method, release, is_said=intervals is not None)
+        facts: dict[str, Any] = {"ridge": ridge, "n": n, "d": d, "intercept": intercept}
+        problem = make_problem(loss, target_bound, radius, norm, classes=classes, loss_shape=loss_shape, **facts)
+        asked: dict[str, Any] = {"release": release, **common.inference(intervals, robust)}
+        asked |= {
+            name: value for name, value in {"iterations": iterations, "batch": batch}.items() if value is not None
+        }
+        planned = _audited_plan(problem, make_budget(epsilon, delta, rho), method, asked)
     with common.progress_bar("audit", auditing.work(planned)) as advance:
         result = es.audit(planned, repetitions=repetitions, confidence=confidence, seed=seed, on_step=advance)
     if paths:
@@ -179,24 +259,26 @@ def audit(
     if json:
         common.print_json(result.to_dict())
     else:
-        Console().print(_steps_table(result))
+        common.print_table(_steps_table(result))
         typer.echo(str(result))
         if paths:
-            typer.echo(f"Wrote {', '.join(map(str, paths))}")
+            common.say(f"Wrote {', '.join(map(str, paths))}")
     if not result.consistent:
         typer.echo(f"Error: the audit refutes the plan's claim: {'; '.join(result.violations)}.", err=True)
         raise typer.Exit(1)
 
 
 def _audited_plan(
-    problem: es.Problem, budget: Budget, method: common.MethodName, iterations: int, batch: int | None
-) -> es.StepsPlan:
-    """Return the plan with the best known split: an even one where no theorem weighs the steps."""
-    make = functools.partial(es.plan, problem, budget, method_named(method), iterations=iterations, batch=batch)
+    problem: es.Problem, budget: Budget, method: common.AnyMethod | None, asked: dict[str, Any]
+) -> es.Plan:
+    """Return the plan with the best known split: of steps, an even one where no theorem weighs them."""
+    named = method_named(method)
+    if callable(named) or named == "descent":
+        asked.setdefault("iterations", _AUDITED)
     try:
-        return make()
+        return es.plan(problem, budget, named, **asked)
     except es.NoBoundError:
-        return make(allocation="uniform")
+        return es.plan(problem, budget, named, **asked, allocation="uniform")
 
 
 def _steps_table(result: es.Audit) -> Table:

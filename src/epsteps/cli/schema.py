@@ -1,18 +1,23 @@
 """``epsteps schema``: what is declared of a table's columns."""
 
+from __future__ import annotations
+
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 from rich.text import Text
 from typer import Argument, Option
 
+import epsteps as es
 from epsteps.cli import common
 from epsteps.cli import common as files
 from epsteps.cli.common import print_table, shown
-from epsteps.tables import Schema, SchemaCheck, draft, read_columns
+
+if TYPE_CHECKING:
+    from epsteps.tables import Schema, SchemaCheck
 
 schema = common.Commands(
     "schema", "Declare what a table's columns hold: ranges and categories that are known without the data."
@@ -25,6 +30,7 @@ def draft_schema(
     out: common.InsteadOfScreen = None,
     target: str | None = Option(None, help="The column to predict."),
     delimiter: common.Delimiter = "comma",
+    encoding: common.Encoding = "utf-8",
     force: common.Force = False,
 ) -> None:
     """Draft a schema from a table, to be corrected by hand: NOT private, since its ranges are read from the data.
@@ -32,19 +38,24 @@ def draft_schema(
     Replace every range and category by what is known without this data. The draft is refused until its line
     drafted_from_data is removed.
     """
+    from epsteps.tables import draft
+
     files.require_free([out], force)
-    text = draft(data, target=target, delimiter=common.DELIMITERS[delimiter])
+    text = draft(data, target=target, delimiter=common.DELIMITERS[delimiter], encoding=encoding)
     if out is None:
         typer.echo(text)
         return
     files.write(out, text, force=force)
-    typer.echo(f"Wrote {out}. Its ranges and categories were READ FROM THE DATA: replace them by public ones.")
+    left = [line.removeprefix("# ") for line in text.splitlines() if line.startswith("# [columns.")]
+    for line in left:
+        common.say(shown(line.split(",")[0].rstrip(".") + "."))
+    common.say(f"Wrote {out}. Its ranges and categories were READ FROM THE DATA: replace them by public ones.")
 
 
 @schema.command("show")
 def show_schema(path: Annotated[Path, Argument(metavar="SCHEMA", help="The schema: a .toml file.")]) -> None:
     """Print what a schema declares, and how many features it makes. No data is read."""
-    declared = Schema.read(path)
+    declared = es.Schema.read(path)
     print_table(_declared_table(declared))
     columns = len(declared.features)
     typer.echo(f"{declared.d} features from {columns} column{'s' if columns > 1 else ''}.")
@@ -55,18 +66,21 @@ def check_schema(
     data: common.TableFile,
     path: Annotated[Path, Option("--schema", help="The schema: a .toml file.", show_default=False)],
     delimiter: common.Delimiter = "comma",
+    encoding: common.Encoding = "utf-8",
 ) -> None:
     """Count what of a table is outside what its schema declares: for the data holder's own eyes, on a terminal only.
 
     The counts tell about single records. A schema that is changed because of them is no longer public knowledge.
     """
-    declared = Schema.read(path)
+    from epsteps.tables import read_columns
+
+    declared = es.Schema.read(path)
     if not on_terminal():
         raise ValueError(
             "the counts of epsteps schema check tell about single records: they are shown on a terminal only, "
             "and not written to a file or a pipe."
         )
-    columns = read_columns(data, list(declared.columns), delimiter=common.DELIMITERS[delimiter])
+    columns = read_columns(data, list(declared.columns), delimiter=common.DELIMITERS[delimiter], encoding=encoding)
     print_table(_check_table(declared, declared.check(columns)))
     typer.echo("For the data holder's own eyes: not private. A run clips and maps these values, and says nothing.")
 

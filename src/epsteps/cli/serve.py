@@ -1,22 +1,15 @@
 """``epsteps serve`` and ``epsteps tokens``: the data holder's service, and who may ask it."""
 
-import asyncio
 import tempfile
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
 from typer import Argument, Option
 
 import epsteps as es
 from epsteps.cli import common
-from epsteps.noise.bits import public_generator
-from epsteps.problem.validate import require
-from epsteps.service import tokens as token_file
-from epsteps.service.holder import Setup
-from epsteps.service.policy import read_tables
 
 _PORT, _ADMIN_PORT = 8440, 8441
 _SCOPES = "read,plan,session"
@@ -74,9 +67,15 @@ def serve(
     ),
 ) -> None:
     """Serve a table to analysts: they send plans, or ask for gradients at points of their own, within its budget."""
+    import asyncio
+
+    from epsteps.problem.validate import require
+
     require("fastapi", "serve", "epsteps serve")
     require("uvicorn", "serve", "epsteps serve")
     from epsteps.service import server
+    from epsteps.service.holder import Setup
+    from epsteps.service.policy import read_tables
 
     if (tls_cert is None) != (tls_key is None):
         raise ValueError("--tls-cert and --tls-key go together.")
@@ -119,6 +118,11 @@ def serve(
 
 def make_demo(folder: Path, n: int = 20_000) -> tuple[Path, Path, Path, Path, Path, dict[str, str]]:
     """Write generated records with their schema, ledger, policy and tokens, and return the files and the tokens."""
+    import numpy as np
+
+    from epsteps.noise.bits import public_generator
+    from epsteps.service import tokens as token_file
+
     generator = public_generator(18)
     age, visits = generator.integers(18, 91, n), generator.poisson(4.0, n).clip(0, 30)
     region = generator.integers(0, 4, n)
@@ -162,6 +166,8 @@ def make(
     days: float = Option(90.0, help="Days until it expires."),
 ) -> None:
     """Make a token, and print it: it cannot be shown again."""
+    from epsteps.service import tokens as token_file
+
     secret, token = token_file.make(path, analyst, [scope.strip() for scope in scopes.split(",")], days)
     typer.echo(f"Token {token.id} of {token.analyst}, until {token.expires:%Y-%m-%d %H:%M} UTC:", err=True)
     typer.echo(secret)
@@ -170,6 +176,8 @@ def make(
 @tokens.command("list")
 def list_tokens(path: TokenFile) -> None:
     """List tokens: their names, whose they are, what they are for, and when they end."""
+    from epsteps.service import tokens as token_file
+
     table = common.make_table("token", "analyst", "scopes", "expires (UTC)")
     for token in token_file.read(path):
         table.add_row(token.id, token.analyst, ", ".join(token.scopes), f"{token.expires:%Y-%m-%d %H:%M}")
@@ -179,4 +187,6 @@ def list_tokens(path: TokenFile) -> None:
 @tokens.command()
 def revoke(path: TokenFile, id: Annotated[str, Argument(metavar="TOKEN", help="Its name, as listed.")]) -> None:
     """Revoke a token: a running service refuses it from then on."""
+    from epsteps.service import tokens as token_file
+
     typer.echo(f"Revoked token {id} of {token_file.revoke(path, id).analyst}.")

@@ -19,6 +19,7 @@ from epsteps.estimators.summaries import Telling
 from epsteps.ledger.books import Account
 from epsteps.methods import plan
 from epsteps.methods.intervals.table import Contrasts, Intervals, Terms
+from epsteps.methods.options import METHODS
 from epsteps.plans.plan import Plan
 from epsteps.problem import validate
 from epsteps.problem.ball import Ball
@@ -249,7 +250,8 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
         """Return what a fit on n records with d columns would do: for the data holder to read before any data is."""
         problem = self._problem(n, d)
         budget: Budget = Pure(self.epsilon) if self.delta == 0 else Approximate(self.epsilon, self.delta)
-        options: dict[str, Any] = {"release": self.release}
+        # The default release is for methods that can publish the last model alone; others publish everything anyway.
+        options: dict[str, Any] = {} if self._publishes_everything else {"release": self.release}
         if self.mechanism != "auto":
             options["mechanism"] = self.mechanism
         inference = {"intervals": self.intervals, "robust": self.robust}
@@ -263,6 +265,10 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
                 f"or use method='descent' or method=epsteps.nesterov, got {of_steps!r}."
             )
         return plan(problem, budget, self.method, **options, **of_steps)
+
+    @property
+    def _publishes_everything(self) -> bool:
+        return callable(self.method) or METHODS.get(self.method) == "iterates"
 
     def _problem(self, n: int, d: int) -> Problem:
         return Problem(self.loss(), self._declared(d).domain, ridge=self.ridge, n=n, d=d, intercept=self.intercept)

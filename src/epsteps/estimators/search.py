@@ -12,7 +12,8 @@ from sklearn.model_selection import ParameterGrid
 from sklearn.utils.metaestimators import available_if
 
 from epsteps.budgets import Pure
-from epsteps.budgets.kinds import FACTOR, LAPLACE, Selection
+from epsteps.budgets.kinds import FACTOR, Selection
+from epsteps.budgets.mechanisms import LAPLACE
 from epsteps.data.rows import Rows
 from epsteps.estimators import _scikit
 from epsteps.estimators.base import UNPROTECTED, PrivateLinearModel

@@ -1,18 +1,21 @@
 """The choice among all methods: by what is published, the budget and the problem, from public numbers alone."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import Parameter, signature
-from typing import Any, overload
+from typing import Any, Literal, Unpack, cast, overload
 
 from epsteps.bounds.steps import Method, nesterov
 from epsteps.budgets import Approximate, Budget, Concentrated, Epsilon, Pure, mechanisms
 from epsteps.budgets.mechanisms import Mechanism
+from epsteps.methods import options as options_module
 from epsteps.methods.adaptive import AdaptivePlan, plan_adaptive, plan_regression
 from epsteps.methods.curvature.plan import plan_curvature
 from epsteps.methods.intervals.plan import plan_intervals
 from epsteps.methods.objective import ObjectivePlan, plan_objective
+from epsteps.methods.options import METHODS, PlanOptions, StepsOptions
+from epsteps.methods.options import RELEASES as RELEASES
 from epsteps.methods.output import plan_output
 from epsteps.methods.statistics import plan_statistics
 from epsteps.methods.steps import StepsPlan, is_beyond, plan_steps, typical_error
@@ -22,17 +25,6 @@ from epsteps.problem import limits, validate
 from epsteps.problem.problem import Problem, restated
 from epsteps.problem.sampling import Sampling
 
-RELEASES = ("final", "iterates")
-# What each method publishes.
-METHODS = {
-    "adaptive": "final",
-    "objective": "final",
-    "output": "final",
-    "statistics": "final",
-    "sequential": "iterates",
-    "curvature": "iterates",
-    "descent": "iterates",
-}
 # The largest budget that is planned: far beyond any that promises something, and far below where floats end.
 _LARGEST_AMOUNT = 1e14
 # Ridges that descent chooses among: each so many times the one before, up to a few times the curvature.
@@ -46,13 +38,23 @@ _FIRST, _FIRST_SPARED = 0.01, 0.3
 
 @overload
 def plan(
-    problem: Problem, budget: Budget, method: Method = ..., *, release: None = None, **options: Any
+    problem: Problem,
+    budget: Budget,
+    method: Method | Literal["descent"],
+    *,
+    release: Literal["iterates"] | None = None,
+    **options: Unpack[StepsOptions],
 ) -> StepsPlan: ...
 
 
 @overload
 def plan(
-    problem: Problem, budget: Budget, method: Method | str | None = None, *, release: str | None = None, **options: Any
+    problem: Problem,
+    budget: Budget,
+    method: str | None = None,
+    *,
+    release: str | None = None,
+    **options: Unpack[PlanOptions],
 ) -> Plan: ...
 
 
@@ -62,7 +64,7 @@ def plan(
     method: Method | str | None = None,
     *,
     release: str | None = None,
-    **options: Any,
+    **options: Unpack[PlanOptions],
 ) -> Plan:
     """Decide a private run from public numbers alone.
 
@@ -71,45 +73,49 @@ def plan(
     problem, budget
         What is solved, and what may be spent: ``Pure``, ``Concentrated`` or ``Approximate``.
     method : callable or str, optional
-        ``gd``, ``heavy_ball``, ``nesterov`` (the default), ``multistage`` or ``restarted_nesterov`` for the steps of
-        the paper, with the options of ``methods.steps.plan_steps``. Or the name of a method that makes its own
-        choices: "adaptive" (objective perturbation fitted to bought sizes of the records), "objective" (without such),
-        "output" (noise on the minimum), "statistics" (noisy sufficient statistics, for squared loss); "sequential" (two
-        tilted minima, both published), "curvature" (a private second moment, then three gradients), "descent"
-        (Nesterov's method with noise of the domain's shape, scaled at each point); or "auto", which is the default
-        where ``release`` or ``intervals`` is given. "objective" takes ``intervals=0.95``, which buys what measured
-        intervals for the coefficients need, and ``robust=True`` with it; no other method does, so that "auto" is then
-        "objective". Others give upper bounds, for nothing (``Run.intervals``).
+        ``gd``, ``heavy_ball``, ``nesterov``, ``multistage`` or ``restarted_nesterov`` for the steps of the paper, which
+        are all published. Or the name of a method that makes its own choices: "adaptive" (objective perturbation
+        fitted to bought sizes of the records), "objective" (without such), "output" (noise on the minimum),
+        "statistics" (noisy sufficient statistics, for squared loss); "sequential" (two tilted minima, both published),
+        "curvature" (a private second moment, then three gradients), "descent" (Nesterov's method with noise of the
+        domain's shape, scaled at each point); or "auto", the most accurate one for the release, which is meant where
+        no method is named.
     release : "final" or "iterates", optional
         What is published: the last model alone, or every point that is released along the way. The less, the more
         accurate: "auto" chooses among more methods for the former. What stays private then is on the plan's page: of
         minima, the solver that found them. Where others watch the computation itself, name "curvature" or "descent".
+        One of method and release must be given: which of them is right, nobody but the caller knows.
     **options
-        Those of the method.
+        Those of the method. The paper's steps and "descent" take ``allocation``, ``iterations``, ``max_iterations``,
+        ``batch``, ``mechanism``, ``sensitivity``, ``objective``, ``spectrum``, ``start_shares``, ``start_gap``, ``c``
+        and ``expenses`` (``methods.steps.plan_steps`` explains each); the others ``mechanism``, but for "adaptive";
+        "objective" and "sequential" also ``shares``, of the budget, one for each minimum. "objective" takes
+        ``intervals=0.95``, which buys what measured intervals for the coefficients need, and ``robust=True`` with it;
+        no other method does, so that "auto" is then "objective". Others give upper bounds, for nothing
+        (``Run.intervals``).
 
     >>> import epsteps as es
     >>> problem = es.Problem(es.Logistic(), es.Box(0, 1), ridge=0.02, n=100_000, d=20)
     >>> es.plan(problem, es.Pure(1.0), release="final").method
     'adaptive objective perturbation'
     """
-    if release is not None:
-        validate.choice("release", release, RELEASES)
+    options_module.require_inputs("plan", problem, budget)
+    _require_askable("plan", method, release, options)
     if budget.amount > _LARGEST_AMOUNT:
         raise ValueError(f"a plan may spend at most {_LARGEST_AMOUNT:g}, got {budget}: so much promises nothing.")
-    if method is None:
-        method = nesterov if release is None and options.get("intervals") in (None, False) else "auto"
     if callable(method):
-        _require_known(options, method)
-        return plan_steps(problem, budget, method, **options)
-    validate.choice("method", method, ("auto", *METHODS))
-    name, made = _chosen(problem, budget, release or "final", options) if method == "auto" else (method, None)
-    if release == "iterates" and METHODS[name] == "final":
-        raise ValueError(
-            f"method={name!r} publishes the final model alone: its solver's iterates are not protected. "
-            "Use release='final', or method='sequential'."
-        )
-    _require_known(options, name)
-    return made or _PLANNERS[name](problem, budget, **options)
+        return plan_steps(problem, budget, method, **cast(StepsOptions, options))
+    if method is None or method == "auto":
+        return _chosen(problem, budget, release or "final", dict(options))
+    return _PLANNERS[method](problem, budget, **options)
+
+
+def _require_askable(function: str, method: Any, release: str | None, options: Mapping[str, Any]) -> None:
+    """Raise in the words of the function that was called, unless it can plan by these: before any plan is tried."""
+    options_module.require_spelt(function, options, method, options_of)
+    options_module.require_method(function, method, release, options)
+    if not (method is None or method == "auto"):
+        options_module.require_options_of(method, options, options_of)
 
 
 def options_of(method: Method | str) -> tuple[str, ...]:
@@ -119,46 +125,33 @@ def options_of(method: Method | str) -> tuple[str, ...]:
     return tuple(parameter.name for parameter in parameters if parameter.kind == Parameter.KEYWORD_ONLY)
 
 
-def _require_known(options: dict[str, Any], method: Method | str) -> None:
-    """Raise unless the method has all of these options."""
-    for option in options:
-        if option not in (known := options_of(method)):
-            name = method if isinstance(method, str) else method.__name__
-            if option in ("intervals", "robust"):
-                raise TypeError(
-                    f"method {name!r} buys no intervals: use method='objective', which publishes the last model alone, "
-                    f"or leave {option} out, and ask the run for what is proved."
-                )
-            raise TypeError(f"method {name!r} has no option {option!r}: it takes {', '.join(known) or 'none'}.")
-
-
-def _chosen(problem: Problem, budget: Budget, release: str, options: dict[str, Any]) -> tuple[str, Plan | None]:
-    """Return the method that "auto" stands for, and its plan where the choice took one.
+def _chosen(problem: Problem, budget: Budget, release: str, options: dict[str, Any]) -> Plan:
+    """Return the plan that "auto" stands for.
 
     Of the methods that cover the problem and take these options it is the one whose model is expected to be best. What
-    only methods take that publish more than is asked for is refused, as an option of the first.
+    only methods take that publish more than is asked for is refused.
     """
     every = _candidates(problem, release)
     names = [name for name in every if set(options) <= set(options_of(name))]
     if not any(METHODS[name] == METHODS[every[0]] for name in names):
-        return every[0], None
-    plans: list[tuple[str, Plan]] = []
+        raise options_module.no_method_for(release, options, options_of)
+    plans: list[Plan] = []
     refusals: list[ValueError] = []
     for name in names:
         try:
             if plans and not options and name == "descent" and _is_descent_worse(problem, budget, _least(plans)):
                 continue
-            plans.append((name, _PLANNERS[name](problem, budget, **options)))
+            plans.append(_PLANNERS[name](problem, budget, **options))
         except ValueError as refusal:  # of one method: the others may still cover the problem
             refusals.append(refusal)
     if not plans:
         raise refusals[0]
-    return min(plans, key=lambda pair: pair[1].utility.expected or 0.0)
+    return min(plans, key=lambda made: made.utility.expected or 0.0)
 
 
-def _least(plans: Sequence[tuple[str, Plan]]) -> float:
+def _least(plans: Sequence[Plan]) -> float:
     """Return the smallest excess that any of these plans is expected to have."""
-    return min(plan.utility.expected or 0.0 for _, plan in plans)
+    return min(plan.utility.expected or 0.0 for plan in plans)
 
 
 def _candidates(problem: Problem, release: str) -> list[str]:
@@ -304,9 +297,9 @@ def required_epsilon(
     margin: float = 1.0,
     delta: float | None = None,
     rho: bool = False,
-    method: Method | str = "auto",
+    method: Method | str | None = None,
     release: str | None = None,
-    **options: Any,
+    **options: Unpack[PlanOptions],
 ) -> float:
     """Return the smallest epsilon (to 1e-6) whose plan is expected to reach an error, a verdict or a width.
 
@@ -336,20 +329,19 @@ def required_epsilon(
     rho : bool
         Look for the smallest rho of zero-concentrated privacy in the place of epsilon.
     method, release, **options
-        As for :func:`epsteps.plan`: by default the recommended plan.
+        As for :func:`epsteps.plan`: one of method and release must be given; a width names its method by itself.
 
     Raises ``UnreachableError`` where no finite budget reaches it.
 
     >>> import epsteps as es
     >>> problem = es.Problem(es.Logistic(), es.Box(-1, 1), ridge=0.02, n=100_000, d=20)
-    >>> epsilon = es.required_epsilon(problem, error=0.05)
+    >>> epsilon = es.required_epsilon(problem, error=0.05, release="final")
     >>> es.plan(problem, es.Pure(epsilon), release="final").utility.expected <= 0.05
     True
     """
     if rho and delta is not None:
         raise ValueError(f"a budget of rho has no delta. Leave one of them out, got delta={delta!r}.")
-    goal = _Goal(error, verdict, width, level, proved, margin, method, release, options)
-    goal.require_effort(problem)
+    goal = _goal("required_epsilon", problem, error, verdict, width, level, proved, margin, method, release, options)
 
     def reached(amount: float) -> float:
         if rho:
@@ -375,9 +367,9 @@ def required_n(
     epsilon: float = 1.0,
     delta: float | None = None,
     rho: float | None = None,
-    method: Method | str = "auto",
+    method: Method | str | None = None,
     release: str | None = None,
-    **options: Any,
+    **options: Unpack[PlanOptions],
 ) -> int:
     """Return the smallest number of records whose plan at this epsilon (and delta, or rho) is expected to reach it.
 
@@ -386,15 +378,14 @@ def required_n(
 
     >>> import epsteps as es
     >>> problem = es.Problem(es.Logistic(), es.Box(-1, 1), ridge=0.02, n=2, d=20)
-    >>> n = es.required_n(problem, error=0.05)
+    >>> n = es.required_n(problem, error=0.05, release="final")
     >>> es.plan(replace(problem, n=n), es.Pure(1.0), release="final").utility.expected <= 0.05
     True
     """
     budget: Budget = Pure(epsilon) if delta is None else Approximate(epsilon, delta)
     if rho is not None:
         budget = Concentrated(rho)
-    goal = _Goal(error, verdict, width, level, proved, margin, method, release, options)
-    goal.require_effort(problem)
+    goal = _goal("required_n", problem, error, verdict, width, level, proved, margin, method, release, options)
 
     def reached(n: float) -> float:
         return goal.distance(replace(problem, n=int(n)), budget)
@@ -410,6 +401,16 @@ def required_n(
     return high
 
 
+def _goal(function: str, problem: Problem, *asked: Any) -> "_Goal":
+    """Return what is asked of a function, or raise in its words if that cannot be asked."""
+    options_module.require_inputs(function, problem, budgeted=False)
+    *_, method, release, _ = asked
+    goal = _Goal(*asked)
+    _require_askable(function, method, release, goal.bought)
+    goal.require_effort(problem)
+    return goal
+
+
 @dataclass(frozen=True)
 class _Goal:
     """What a plan is to reach: an error, expected or proved, a verdict, or intervals of a width."""
@@ -420,7 +421,7 @@ class _Goal:
     level: float
     proved: bool
     margin: float
-    method: Method | str
+    method: Method | str | None
     release: str | None
     options: dict[str, Any]
 
@@ -438,6 +439,11 @@ class _Goal:
             raise ValueError("verdicts and widths are about what is expected. Use proved=True with error=...")
 
     @property
+    def bought(self) -> dict[str, Any]:
+        """The options of a plan: a width takes intervals."""
+        return self.options | ({} if self.width is None else {"intervals": self.level})
+
+    @property
     def limit(self) -> float | None:
         """The number that is to be reached, where it is one."""
         return self.error if self.width is None else self.width
@@ -453,19 +459,14 @@ class _Goal:
 
     def distance(self, problem: Problem, budget: Budget) -> float:
         """Return how far a plan is from the goal: none or negative where it is reached."""
-        options = dict(self.options)
-        if self.width is not None:
-            options["intervals"] = self.level
-        if callable(self.method):
-            made = plan(problem, budget, self.method, **options)
-        else:
-            made = plan(problem, budget, self.method, release=self.release, **options)
+        options = self.bought
+        made = plan(problem, budget, cast(Any, self.method), release=self.release, **options)
         if self.limit is None:
             return made.utility.beyond(str(self.verdict))
         if self.width is not None:
             half = made.guessed_half_width
             return math.inf if half is None else half - self.width
-        if self.proved and self.method == "auto" and made.proved_error is None:
+        if self.proved and self.method in (None, "auto") and made.proved_error is None:
             made = plan(problem, budget, "objective" if self.release != "iterates" else "sequential", **options)
         promised = made.proved_error if self.proved else made.utility.expected
         if promised is None:

@@ -109,6 +109,8 @@ class ObjectivePlan(OfMinimum, Plan):
         self.objective  # noqa: B018 - it refuses what has no minimum to protect
         limits.require_solvable(self.problem)
         validate.positive("tolerance", self.tolerance)
+        if not isinstance(self.instead_of, str):
+            raise TypeError(f"instead_of must be the name of a loss, or '', got {self.instead_of!r}.")
         for name in ("scales", "output_scales"):
             object.__setattr__(self, name, tuple(validate.positive(name, scale) for scale in getattr(self, name)))
         if not len(self.scales) == len(self.output_scales) > 0:

@@ -475,6 +475,8 @@ def plan_steps(
     validate.choice("sensitivity", sensitivity, ("auto", *SENSITIVITIES))
     validate.choice("objective", objective, OBJECTIVES)
     validate.positive("start_gap", start_gap)
+    if batch is not None:
+        validate.integer("batch", batch, high=problem.n, remedy="The batch cannot exceed the n records.")
     sampling = Sampling(problem.n, problem.n if batch is None else batch)
     if sensitivity == "auto":
         sensitivity = "global" if problem.has_bounded_sensitivity else "state"

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
+import scipy
 
 from epsteps.bounds.quadratics import coefficients, exact_by_horizon, exact_quadratic, impulse_response
 from epsteps.bounds.steps import Steps
@@ -287,7 +287,7 @@ class Typical:
     def reach(self) -> float:
         """E (largest |u'z| of any record u)² / E |z|², for a z without a direction: quantiles of a normal law."""
         problem = self.problem
-        z = ndtri((np.arange(1, problem.width + 1) * _GOLDEN) % 1)[:, None]
+        z = scipy.special.ndtri((np.arange(1, problem.width + 1) * _GOLDEN) % 1)[:, None]
         reach = problem.domain.reach(z[: problem.d])[0] + (abs(float(z[-1, 0])) if problem.intercept else 0.0)
         return float(reach) ** 2 / float(np.sum(z**2))
 

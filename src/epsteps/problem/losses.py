@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
-from scipy.special import expit, logsumexp, softmax
+import scipy
 
 from epsteps.problem import levels, saturations, validate
 from epsteps.problem.rounding import up
@@ -377,7 +377,7 @@ class Logistic(TwoClasses, name="Logistic", kernel="logistic", proved=True):
 
     def slope_at(self, reach: np.ndarray) -> np.ndarray:
         """Return σ(reach): the slope is σ(-z m), and z m >= -reach."""
-        return expit(reach)
+        return scipy.special.expit(reach)
 
     def total(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
         """Return the sum of ln(1 + exp(-z m)) = ln(1 + exp(-|m|)) + (|m| - z m)/2.
@@ -398,7 +398,7 @@ class Logistic(TwoClasses, name="Logistic", kernel="logistic", proved=True):
 
     def second(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
         """Return σ(m) σ(-m)."""
-        return expit(margin) * expit(-margin)
+        return scipy.special.expit(margin) * scipy.special.expit(-margin)
 
     def levels(self, margin: np.ndarray, target: np.ndarray, bound: np.ndarray | float) -> np.ndarray:
         """Return the derivative as integers, the same on every machine."""
@@ -475,7 +475,7 @@ class CappedLogistic(TwoClasses, name="CappedLogistic", proved=True):
 
     def slope_at(self, reach: np.ndarray) -> np.ndarray:
         """Return σ(reach) or the cap: the slope is σ(-z m) below it, and z m >= -reach."""
-        return np.minimum(up(expit(reach), SLOPE_SHARE), self.cap)
+        return np.minimum(up(scipy.special.expit(reach), SLOPE_SHARE), self.cap)
 
     def total(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
         """Return the sum of the losses: what is beyond the kink adds the cap times how far."""
@@ -485,12 +485,12 @@ class CappedLogistic(TwoClasses, name="CappedLogistic", proved=True):
 
     def derivative(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
         """Return -z min(σ(-z m), cap)."""
-        return -target * np.minimum(expit(-target * margin), self.cap)
+        return -target * np.minimum(scipy.special.expit(-target * margin), self.cap)
 
     def second(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
         """Return σ(m) σ(-m) up to the kink, and 0 beyond."""
-        slope = expit(-target * margin)
-        return np.where(slope <= self.cap, slope * expit(target * margin), 0)
+        slope = scipy.special.expit(-target * margin)
+        return np.where(slope <= self.cap, slope * scipy.special.expit(target * margin), 0)
 
     def levels(self, margin: np.ndarray, target: np.ndarray, bound: np.ndarray | float) -> np.ndarray:
         """Return the derivative as integers, the same on every machine."""
@@ -614,7 +614,7 @@ class SmoothedHinge(TwoClasses, name="SmoothedHinge", proved=True):
 
     def slope_at(self, reach: np.ndarray) -> np.ndarray:
         """Return σ((1 + reach)/w): the slope is σ((1 - z m)/w), and z m >= -reach."""
-        return np.minimum(up(expit((1 + reach) / self.width), SLOPE_SHARE), 1.0)
+        return np.minimum(up(scipy.special.expit((1 + reach) / self.width), SLOPE_SHARE), 1.0)
 
     def total(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
         """Return the sum of the losses."""
@@ -622,12 +622,12 @@ class SmoothedHinge(TwoClasses, name="SmoothedHinge", proved=True):
 
     def derivative(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
         """Return -z σ((1 - z m)/w)."""
-        return -target * expit((1 - target * margin) / self.width)
+        return -target * scipy.special.expit((1 - target * margin) / self.width)
 
     def second(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
         """Return σ(t) σ(-t)/w with t = (1 - z m)/w."""
         distance = (1 - target * margin) / self.width
-        return expit(distance) * expit(-distance) / self.width
+        return scipy.special.expit(distance) * scipy.special.expit(-distance) / self.width
 
     def levels(self, margin: np.ndarray, target: np.ndarray, bound: np.ndarray | float) -> np.ndarray:
         """Return the derivative as integers, the same on every machine."""
@@ -894,25 +894,25 @@ class Softmax(Loss, name="Softmax", proved=True):
 
     def slope_at(self, reach: np.ndarray) -> np.ndarray:
         """Return the largest 1 - p_y, σ(2 reach + ln(k - 1)): class y at -reach, all others at reach."""
-        return np.minimum(up(expit(2 * reach + math.log(self.outputs - 1)), SLOPE_SHARE), 1.0)
+        return np.minimum(up(scipy.special.expit(2 * reach + math.log(self.outputs - 1)), SLOPE_SHARE), 1.0)
 
     def total(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
         """Return the sum of the losses; margins have the classes along their second axis."""
         own = np.take_along_axis(margin, target.astype(int), axis=1)
-        return (logsumexp(margin, axis=1) - own[:, 0]).sum(axis=0)
+        return (scipy.special.logsumexp(margin, axis=1) - own[:, 0]).sum(axis=0)
 
     def derivative(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
         """Return p - e_y, with the classes along the second axis."""
-        return softmax(margin, axis=1) - (levels.places_like(margin) == target)
+        return scipy.special.softmax(margin, axis=1) - (levels.places_like(margin) == target)
 
     def second(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
         """Return diag(p) - pp' for each record, for margins at one point."""
-        p = softmax(margin, axis=1)
+        p = scipy.special.softmax(margin, axis=1)
         return p[:, :, None] * (np.eye(self.outputs) - p[:, None, :])
 
     def bends(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
         """Return p (1 - p)."""
-        p = softmax(margin, axis=1)
+        p = scipy.special.softmax(margin, axis=1)
         return p * (1 - p)
 
     def levels(self, margin: np.ndarray, target: np.ndarray, bound: np.ndarray | float) -> np.ndarray:
@@ -978,7 +978,7 @@ class CappedSoftmax(Softmax, name="CappedSoftmax", proved=True):
     def total(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
         """Return the sum of the losses: what is beyond the kink adds the cap times how far."""
         own = levels.places_like(margin) == target
-        others = logsumexp(np.where(own, -np.inf, margin), axis=1)
+        others = scipy.special.logsumexp(np.where(own, -np.inf, margin), axis=1)
         t = np.take_along_axis(margin, target.astype(int), axis=1)[:, 0] - others
         held = np.maximum(t, math.log1p(-self.cap) - math.log(self.cap) if self.cap < 1 else -math.inf)
         return np.logaddexp(0, -held).sum(axis=0) + self.cap * (held - t).sum(axis=0)
@@ -1011,7 +1011,7 @@ class CappedSoftmax(Softmax, name="CappedSoftmax", proved=True):
     @staticmethod
     def _others(margin: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the chances of the classes but the target's, which is 0, and their sum 1 - p_y."""
-        chances = np.where(levels.places_like(margin) == target, 0, softmax(margin, axis=1))
+        chances = np.where(levels.places_like(margin) == target, 0, scipy.special.softmax(margin, axis=1))
         return chances, chances.sum(axis=1, keepdims=True)
 
     def _share(self, missing: np.ndarray) -> np.ndarray:

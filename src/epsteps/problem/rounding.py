@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import numpy as np
-from scipy.optimize import brentq, fminbound
+import scipy  # its parts are imported when they are first used: ledgers and plans need not wait for all of them
 
 Number = TypeVar("Number", float, np.ndarray, np.ndarray | float)
 
@@ -29,9 +29,9 @@ def root_between(
     function: Callable[[float], float], low: float, high: float, xtol: float, rtol: float = _ROUNDING
 ) -> float:
     """Return where a function changes its sign between two points."""
-    return brentq(function, low, high, xtol=xtol, rtol=rtol, disp=False)  # pyright: ignore
+    return scipy.optimize.brentq(function, low, high, xtol=xtol, rtol=rtol, disp=False)  # pyright: ignore
 
 
 def lowest_between(function: Callable[[float], float], low: float, high: float, xtol: float) -> float:
     """Return where a function is smallest between two points."""
-    return float(fminbound(function, low, high, xtol=xtol))  # pyright: ignore[reportArgumentType]
+    return float(scipy.optimize.fminbound(function, low, high, xtol=xtol))  # pyright: ignore[reportArgumentType]

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
-from scipy.special import gammaln, roots_legendre
+import scipy
 
 from epsteps.problem import validate
 
@@ -505,7 +505,7 @@ class Hull(Shape):
         are uniform within r. Given the levels, parts are independent.
         """
         sizes = sorted({len(part) for part in self.parts})
-        nodes, weights = roots_legendre(sum(len(part) for part in self.parts) // 2 + 2)
+        nodes, weights = scipy.special.roots_legendre(sum(len(part) for part in self.parts) // 2 + 2)
         p = (1 + nodes) / 2
         moments = [_PartMoments.given(size, p) for size in sizes]
         counts = [sum(len(part) == size for part in self.parts) for size in sizes]
@@ -568,7 +568,7 @@ class _PartMoments:
     def given(cls, k: int, p: np.ndarray) -> "_PartMoments":
         j = np.arange(k + 1.0)[:, None]
         i, q = k - j, 1 - p
-        terms = -2 * (gammaln(j + 1) + gammaln(i + 1)) + j * np.log(p) + i * np.log(q)
+        terms = -2 * (scipy.special.gammaln(j + 1) + scipy.special.gammaln(i + 1)) + j * np.log(p) + i * np.log(q)
         largest = terms.max(axis=0)
         shares = np.exp(terms - largest)
         total = shares.sum(axis=0)

@@ -1,12 +1,17 @@
-"""Columns of CSV and Parquet files, the declared ones only. What a cell holds never raises."""
+"""Columns of CSV and Parquet files, the declared ones only.
 
+What a cell holds never raises. A file that is no whole .csv does, when it is opened: before anything is charged, and
+with the number of the line alone.
+"""
+
+import codecs
 import csv
 import difflib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +21,11 @@ from epsteps.problem.validate import MissingExtraError, require
 from epsteps.tables.columns import parsed
 
 DELIMITERS = (",", ";", "\t")
+# Encodings by their names here, and for Python: Latin-1 is mostly what Windows makes of it.
+ENCODINGS = {"utf-8": "utf-8-sig", "latin-1": "cp1252"}
+# What begins a file that is text of another kind.
+_MARKS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+_BLOCK = 2**22
 _ROWS = 2**16
 # The largest field that Python's csv takes; its default of 2^17 characters would make a long text an error.
 _FIELD = 2**31 - 1
@@ -23,13 +33,27 @@ _FIELD = 2**31 - 1
 _Part = list[np.ndarray]
 
 
+class _Form(NamedTuple):
+    """How a .csv is written."""
+
+    delimiter: str
+    encoding: str
+
+
 def read_columns(
-    path: str | Path, names: Sequence[str] | None = None, *, numeric: Collection[str] = (), delimiter: str = ","
+    path: str | Path,
+    names: Sequence[str] | None = None,
+    *,
+    numeric: Collection[str] = (),
+    delimiter: str = ",",
+    encoding: str = "utf-8",
 ) -> dict[str, np.ndarray]:
     """Return columns of a .csv or .parquet file, or of a folder of .parquet files in the order of their names.
 
-    A .csv is UTF-8 text, with or without a byte-order mark, whose first line names the columns; the cells stay texts.
-    It is read by pyarrow where that is installed, and otherwise by Python's csv: the result is the same.
+    A .csv is text whose first line names the columns; the cells stay texts. It is read by pyarrow where that is
+    installed, and otherwise by Python's csv: the result is the same. A file that is no whole .csv is refused with the
+    line where that shows and nothing of what stands there: bytes that are no text of the encoding, a quote that is
+    never closed, too many fields or too few.
 
     Parameters
     ----------
@@ -41,30 +65,33 @@ def read_columns(
         Columns of a .csv that are read as numbers: NaN for what is none.
     delimiter : ",", ";" or tab
         What stands between the fields of a .csv.
+    encoding : "utf-8" or "latin-1"
+        How a .csv writes letters: UTF-8, with or without a byte-order mark, or as older spreadsheets do.
     """
     validate.choice("delimiter", delimiter, DELIMITERS)
+    validate.choice("encoding", encoding, tuple(ENCODINGS))
     path = Path(path)
     if path.suffix.lower() == ".csv":
-        return _read_csv(_existing(path), names, numeric, delimiter)
+        form = _Form(delimiter, encoding)
+        _require_text(_existing(path), form)
+        return _read_csv(path, names, numeric, form)
     if path.suffix.lower() == ".parquet" or path.is_dir():
         return _read_parquet(path, names)
     raise ValueError(f"cannot read {path}: its ending must be .csv or .parquet.")
 
 
-def _read_csv(
-    path: Path, names: Sequence[str] | None, numeric: Collection[str], delimiter: str
-) -> dict[str, np.ndarray]:
-    listed = _header(path, delimiter)
+def _read_csv(path: Path, names: Sequence[str] | None, numeric: Collection[str], form: _Form) -> dict[str, np.ndarray]:
+    listed = _header(path, form)
+    _require_delimiter(path, listed, names or (), form.delimiter)
     names = [name for name in listed if name] if names is None else names
-    _require_delimiter(path, listed, names, delimiter)
     places = places_of(listed, names, str(path))
     parse = [_Numbers() if name in numeric else _Texts() for name in names]
     try:
-        parts = list(_parts_by_arrow(path, delimiter, len(listed), places, parse))
+        parts = list(_parts_by_arrow(path, form, len(listed), places, parse))
     except (MissingExtraError, ValueError):  # what pyarrow cannot read, the other reader reads, or says why it cannot
         parts = None
     if parts is None:  # outside the exception: pyarrow's quotes the line, and would go along with the other's
-        parts = list(_parts_by_csv(path, delimiter, len(listed), places, parse))
+        parts = list(_parts_by_csv(path, form, len(listed), places, parse))
     if not parts:
         raise ValueError(f"{path} has no rows below its header.")
     return {name: np.concatenate(column) for name, column in zip(names, zip(*parts, strict=True), strict=True)}
@@ -88,8 +115,50 @@ class _Texts:
         return np.fromiter(known, dtype=object, count=len(texts))
 
 
-def _header(path: Path, delimiter: str) -> list[str]:
-    with _opened(path, delimiter) as rows:
+def _require_text(path: Path, form: _Form) -> None:
+    """Raise with the line of the first bytes that are no text, and of a quote that is never closed."""
+    quotes, line = 0, 1
+    decoder = codecs.getincrementaldecoder(ENCODINGS[form.encoding])()
+    with path.open("rb") as file:
+        if (kind := _MARKS.get(file.read(2))) is not None:
+            raise ValueError(f"{path} is {kind} text: save it as UTF-8.")
+        file.seek(0)
+        block = None
+        while block != b"":
+            block = file.read(_BLOCK)
+            try:
+                decoder.decode(block, final=not block)
+            except UnicodeDecodeError as error:
+                line += error.object[: error.start].count(b"\n")
+                remedy = "save it as UTF-8"
+                if form.encoding == "utf-8":
+                    remedy += ", or declare encoding='latin-1' if it comes from an older spreadsheet"
+                raise ValueError(f"{path}, line {line}: this is no {form.encoding.upper()} text: {remedy}.") from None
+            quotes, line = quotes + block.count(b'"'), line + block.count(b"\n")
+    if quotes % 2 and (opened := _unclosed(path, form)) is not None:
+        raise ValueError(f"{path}, line {opened}: a quote is opened here and never closed: close or remove it.")
+
+
+def _unclosed(path: Path, form: _Form) -> int | None:
+    """Return the line of the quote that is open at the end of the file, if there is one.
+
+    The last row is the one that it is in. It is read once more, by a reader that minds.
+    """
+    with path.open(newline="", encoding=ENCODINGS[form.encoding]) as file:
+        lines = list(file)
+    with _opened(path, form) as rows:
+        first = last = 1
+        for _ in rows:
+            first, last = last, rows.line_num + 1
+    try:
+        list(csv.reader(lines[first - 1 :], delimiter=form.delimiter, strict=True))
+    except csv.Error as error:
+        return first if "unexpected end" in str(error) else None
+    return None
+
+
+def _header(path: Path, form: _Form) -> list[str]:
+    with _opened(path, form) as rows:
         names = [name.strip() for name in next(rows, [])]
     if not any(names):
         raise ValueError(f"{path} is empty: its first line must name the columns.")
@@ -104,20 +173,20 @@ def _require_delimiter(path: Path, listed: Sequence[str], names: Sequence[str], 
 
 
 @contextmanager
-def _opened(path: Path, delimiter: str) -> Iterator[Iterator[list[str]]]:
+def _opened(path: Path, form: _Form) -> Iterator[Any]:
     limit = csv.field_size_limit(_FIELD)
     try:
-        with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
-            yield csv.reader(file, delimiter=delimiter)
+        with path.open(newline="", encoding=ENCODINGS[form.encoding], errors="replace") as file:
+            yield csv.reader(file, delimiter=form.delimiter)
     except csv.Error as error:
         raise ValueError(f"{path} is not a whole CSV file: {error}.") from None
     finally:
         csv.field_size_limit(limit)
 
 
-def _parts_by_csv(path: Path, delimiter: str, width: int, places: list[int], parse: list[Any]) -> Iterator[_Part]:
+def _parts_by_csv(path: Path, form: _Form, width: int, places: list[int], parse: list[Any]) -> Iterator[_Part]:
     first = 1
-    with _opened(path, delimiter) as rows:
+    with _opened(path, form) as rows:
         next(rows)
         while lines := list(islice(rows, _ROWS)):
             part = [row for row in lines if row]
@@ -130,15 +199,20 @@ def _parts_by_csv(path: Path, delimiter: str, width: int, places: list[int], par
                 yield [read(columns[place]) for place, read in zip(places, parse, strict=True)]
 
 
-def _parts_by_arrow(path: Path, delimiter: str, width: int, places: list[int], parse: list[Any]) -> Iterator[_Part]:
+def _parts_by_arrow(path: Path, form: _Form, width: int, places: list[int], parse: list[Any]) -> Iterator[_Part]:
     arrow: Any = require("pyarrow", "parquet", "reading .csv files fast")
     arrow_csv: Any = require("pyarrow.csv", "parquet", "reading .csv files fast")
     keys = [str(place) for place in range(width)]
     wanted = [keys[place] for place in places]
     batches = arrow_csv.open_csv(
         path,
-        read_options=arrow_csv.ReadOptions(column_names=keys, skip_rows_after_names=1, block_size=2**22),
-        parse_options=arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+        read_options=arrow_csv.ReadOptions(
+            column_names=keys,
+            skip_rows_after_names=1,
+            block_size=2**22,
+            encoding=ENCODINGS[form.encoding].removesuffix("-sig"),
+        ),
+        parse_options=arrow_csv.ParseOptions(delimiter=form.delimiter, newlines_in_values=True),
         convert_options=arrow_csv.ConvertOptions(
             include_columns=wanted, column_types=dict.fromkeys(wanted, arrow.string()), strings_can_be_null=False
         ),

@@ -178,13 +178,15 @@ class Schema:
         """Return predictions as they would stand in the table: numbers scaled back, and within the declared range."""
         return self.target_column.decode_target(np.asarray(predictions))
 
-    def load(self, path: str | Path, *, delimiter: str = ",") -> dict[str, np.ndarray]:
+    def load(self, path: str | Path, *, delimiter: str = ",", encoding: str = "utf-8") -> dict[str, np.ndarray]:
         """Return the declared columns of a .csv or .parquet file, the target included; see ``read_columns``."""
-        return _load(path, self.columns, delimiter)
+        return _load(path, self.columns, delimiter, encoding)
 
-    def load_features(self, path: str | Path, *, delimiter: str = ",") -> dict[str, np.ndarray]:
+    def load_features(
+        self, path: str | Path, *, delimiter: str = ",", encoding: str = "utf-8"
+    ) -> dict[str, np.ndarray]:
         """Return the declared columns but the target, which the file need not have: to predict it."""
-        return _load(path, self.features, delimiter)
+        return _load(path, self.features, delimiter, encoding)
 
     def check(self, frame: Any) -> SchemaCheck:
         """Count what of a table is outside what is declared. It reads without protection: for its holder's own eyes."""
@@ -234,9 +236,9 @@ class Schema:
             raise ValueError(f"target {self.target!r} must not have missing=True: a missing one counts {rule}.")
 
 
-def _load(path: str | Path, columns: Mapping[str, Column], delimiter: str) -> dict[str, np.ndarray]:
+def _load(path: str | Path, columns: Mapping[str, Column], delimiter: str, encoding: str) -> dict[str, np.ndarray]:
     numeric = [name for name, column in columns.items() if column.classes is None]
-    return read_columns(path, list(columns), numeric=numeric, delimiter=delimiter)
+    return read_columns(path, list(columns), numeric=numeric, delimiter=delimiter, encoding=encoding)
 
 
 def _checked_columns(columns: Any) -> tuple[tuple[str, Column], ...]:
@@ -254,6 +256,10 @@ def _checked_columns(columns: Any) -> tuple[tuple[str, Column], ...]:
 # A column is numeric if so many of its cells are numbers.
 _NUMERIC_SHARE = 0.9
 _MOST_CATEGORIES = 100
+# Values that are all different say little in fewer rows than these, unless the column is named like an identifier.
+_FEWEST_ROWS = 20
+_IDENTIFIER = re.compile(r"(?i:(^|[ _.-])(id|uuid|guid|key|index)$)|[a-z]I[dD]$")
+_DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?")
 # Texts that often stand for a missing value.
 _MISSING = {"", "?", "-", "na", "n/a", "nan", "null", "none", "missing", "."}
 _WARNING = f"""\
@@ -267,14 +273,15 @@ _WARNING = f"""\
 """
 
 
-def draft(source: Any, *, target: str | None = None, delimiter: str = ",") -> str:
+def draft(source: Any, *, target: str | None = None, delimiter: str = ",", encoding: str = "utf-8") -> str:
     """Return TOML that a person can make a schema of: ranges and categories as they were found. NOT private.
 
     ``source`` is the path of a .csv or .parquet file, or a table. ``Schema.from_toml`` refuses the draft as long as it
-    says ``drafted_from_data = true``.
+    says ``drafted_from_data = true``. Columns that no model can use are left out, with a remark why: names and numbers
+    that tell rows apart, and numbers with decimal commas.
     """
     if isinstance(source, str | Path):
-        table = read_columns(source, delimiter=delimiter)
+        table = read_columns(source, delimiter=delimiter, encoding=encoding)
     else:
         table = columns_of(source, [str(name) for name in names_of(source) or []])
     if not table:
@@ -296,12 +303,36 @@ def _drafted(name: str, column: np.ndarray, is_target: bool) -> list[str]:
     keys = _distinct(found)
     if len(keys) < 2:
         return [f"# {heading(name)} left out: it has fewer than two different values."]
+    if _has_decimal_commas(found):
+        return [
+            f"# {heading(name)} left out: its numbers have decimal commas. Write them with points in the table, as 3.5",
+            "# (spreadsheets have a setting for that), and draft again.",
+        ]
+    if not is_target and _tells_rows_apart(name, found, known, len(keys)):
+        return [
+            f"# {heading(name)} left out: all its values are different, as names or numbers of rows are, of which",
+            "# nothing can be learned. If it is a quantity after all, declare it: type, low and high.",
+        ]
     if len(keys) > 2 and len(known) >= _NUMERIC_SHARE * len(found) and known.min() < known.max():
         missing |= len(known) < len(found) and not is_target
         return _lines(name, Numeric(float(known.min()), float(known.max()), missing), "range")
     if len(keys) > _MOST_CATEGORIES:
         return [f"# {heading(name)} left out: it has {len(keys)} different values, too many for categories."]
     return _lines(name, Category(keys, missing), "categories")
+
+
+def _tells_rows_apart(name: str, found: np.ndarray, known: np.ndarray, different: int) -> bool:
+    """Whether no two cells are the same, and they are texts or whole numbers: of a few rows, if the name says so."""
+    if different < len(found) or (len(found) < _FEWEST_ROWS and not _IDENTIFIER.search(name)):
+        return False
+    return len(known) == 0 or (len(known) == len(found) and bool(np.all(known == np.round(known))))
+
+
+def _has_decimal_commas(found: np.ndarray) -> bool:
+    """Whether most cells are numbers as they are written with decimal commas, and some of them have one."""
+    texts = [cell.strip() for cell in found.tolist() if isinstance(cell, str)]
+    written = [text for text in texts if _DECIMAL_COMMA.fullmatch(text)]
+    return len(written) >= _NUMERIC_SHARE * len(found) and any("," in text for text in written)
 
 
 def _lines(name: str, column: Column, what: str) -> list[str]:

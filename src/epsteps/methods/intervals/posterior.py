@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy
 from numpy.random import Generator
-from scipy import stats
 
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.plans.requests import Gradient
@@ -201,7 +201,7 @@ class Released:
     @property
     def _dispersion_law(self) -> Any:
         """The law of the released phi less its noise."""
-        return (stats.norm if self.noise == "gaussian" else stats.laplace)(*(self.dispersion or (1.0, 0.0)))
+        return (scipy.stats.norm if self.noise == "gaussian" else scipy.stats.laplace)(*(self.dispersion or (1.0, 0.0)))
 
 
 # Distances are measured where a matrix with a direction of no curvature would pass with at most this probability.
