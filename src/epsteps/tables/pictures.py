@@ -11,8 +11,8 @@ from epsteps.methods.figures import linear_ticks, log_ticks, spread
 from epsteps.plans.utility import NOISE_SHARE, USEFUL_SHARE
 
 WIDTH, HEIGHT = 600.0, 160.0
-# Marks keep so far from the edges, in percent.
-_EDGE = 4.0
+# Marks keep so far from the edges, in percent, and from the left where the ticks of an axis stand.
+_EDGE, _LEFT = 4.0, 9.0
 _LINES = 8
 _LABEL, _GAP = 18, 8.5  # letters of a label at a line's end, and percent between two
 
@@ -20,9 +20,11 @@ _LABEL, _GAP = 18, 8.5  # letters of a label at a line's end, and percent betwee
 class Scale:
     """Where numbers stand in a picture, in percent, with the ticks of its axis."""
 
-    def __init__(self, values: Sequence[float], *, log: bool = False, edge: float = _EDGE) -> None:
+    def __init__(
+        self, values: Sequence[float], *, log: bool = False, edges: tuple[float, float] = (_EDGE, _EDGE)
+    ) -> None:
         self.low, self.high = min(values), max(values)
-        self._log, self._edge = log, edge
+        self._log, self._edges = log, edges
         found = (log_ticks if log else linear_ticks)(self.low, self.high)
         self.ticks = [{"at": self.text(value), "value": value, "text": text} for value, text in _named(found)]
 
@@ -33,7 +35,7 @@ class Scale:
             low, high, value = math.log(low), math.log(high), math.log(value)
         span = high / 2 - low / 2  # a difference of floats may be too large for one
         share = (value / 2 - low / 2) / span if span > 0 else 0.5
-        return self._edge + (100 - 2 * self._edge) * share
+        return self._edges[0] + (100 - sum(self._edges)) * share
 
     def text(self, value: float, *, up: bool = False) -> str:
         """Return the place as SVG writes it, from the left, or from the top."""
@@ -74,11 +76,12 @@ def ledger_bar(ledger: Mapping[str, Any] | None) -> dict[str, str] | None:
 
 def columns(shares: Sequence[float]) -> dict[str, Any]:
     """Return place, top, width and height of a column for each share, to a scale from 0, and the scale."""
-    scale = Scale([0.0, max(shares) or 1.0], edge=0.0)
-    step = WIDTH / len(shares)
+    scale = Scale([0.0, max(shares) or 1.0], edges=(0.0, _EDGE))
+    first = WIDTH * _LEFT / 100
+    step = (WIDTH - first) / len(shares)
     heights = [HEIGHT * scale.at(share) / 100 for share in shares]
-    bars = [(place * step, HEIGHT - height, 0.9 * step, height) for place, height in enumerate(heights)]
-    return {"bars": bars, "ticks": [tick | {"text": f"{tick['value']:.3%}"} for tick in _upward(scale)]}
+    bars = [(first + place * step, HEIGHT - height, 0.9 * step, height) for place, height in enumerate(heights)]
+    return {"bars": bars, "ticks": [tick | {"text": f"{100 * tick['value']:.3g}%"} for tick in _upward(scale)]}
 
 
 def spans(rows: Sequence[Mapping[str, Any] | None]) -> tuple[list[dict[str, str] | None], Scale | None]:
@@ -105,7 +108,7 @@ def path(points: Sequence[Sequence[Sequence[float]]], names: Callable[[int, int]
     spots = [(row, column) for row in range(len(points[0])) for column in range(len(points[0][0]))]
     shown = sorted(spots, key=lambda spot: -abs(points[-1][spot[0]][spot[1]]))[:_LINES]
     lines = [[point[row][column] for point in points] for row, column in shown]
-    across = Scale([0, len(points) - 1], edge=0.0)
+    across = Scale([0, len(points) - 1], edges=(_LEFT, 0.0))
     up = Scale([0.0, *(value for line in lines for value in line)])
     ends = spread([100 - up.at(line[-1]) for line in lines], _GAP)
     return {
@@ -122,8 +125,8 @@ def curve(entries: Sequence[Mapping[str, float]], spent: float) -> dict[str, Any
     """Return the expected error over epsilon, both logarithmic, with axes; None where there is too little to draw."""
     if len(entries) < 2 or not all(entry["error"] > 0 and entry["epsilon"] > 0 for entry in entries):
         return None
-    across = Scale([entry["epsilon"] for entry in entries], log=True, edge=9.0)
-    up = Scale([entry["error"] for entry in entries], log=True, edge=8.0)
+    across = Scale([entry["epsilon"] for entry in entries], log=True, edges=(_LEFT, _LEFT))
+    up = Scale([entry["error"] for entry in entries], log=True, edges=(_LEFT, _LEFT))
     return {
         "line": _line(*([scale.at(entry[name]) for entry in entries] for scale, name in _both(across, up))),
         "dots": [

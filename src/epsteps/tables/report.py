@@ -7,6 +7,7 @@ pictures (``pictures``). It needs no script and loads nothing.
 
 import html
 import json
+import math
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -118,7 +119,7 @@ def _effects(card: Entry) -> tuple[list[dict[str, Any]], pictures.Scale | None]:
         line = {"entry": entry, "interval": row, "drawn": drawn[place], "size": -1.0 if size is None else abs(size)}
         line["level"] = _level(feature, column)
         line["numeric"] = line["level"] is None and _declared(card, column) is not None
-        line["same"] = row is None or row.raw["coef"] == entry.raw["effect"]
+        line["same"] = row is None or _same(row.raw["coef"], entry.raw["effect"])
         groups.setdefault(column, []).append(line)
     found = [
         {"name": name, "column": _declared(card, name), "lines": sorted(lines, key=lambda line: -line["size"])}
@@ -132,6 +133,10 @@ def _numbers(effect: Mapping[str, Any], interval: Entry | None) -> dict[str, Any
     if interval is None:
         return {"value": effect["effect"]}
     return {"value": interval.raw["coef"], "low": interval.raw["low"], "high": interval.raw["high"]}
+
+
+def _same(first: float | None, second: float | None) -> bool:
+    return first == second if first is None or second is None else math.isclose(first, second, rel_tol=1e-9)
 
 
 def _is_intercept(group: Mapping[str, Any]) -> bool:
