@@ -18,7 +18,7 @@ import numpy as np
 from epsteps.cli import app
 
 ROOT = Path(__file__).parent.parent
-RECORDS, SEED = 40_000, 1
+RECORDS, SEED = 120_000, 1
 WARDS = ["cardiology", "surgery", "geriatrics", "neurology", "orthopaedics", "oncology", "urology", "dermatology"]
 WARDS += ["psychiatry", "emergency"]
 INSURANCES, ARRIVALS = ["public", "private", "none"], ["planned", "emergency"]
@@ -67,7 +67,7 @@ def write_table(path: Path) -> None:
     of_ward = np.array([0.9, -0.4, 0.7, 0.2, -0.8, 1.1, -0.2, -1.2, 0.4, 0.1])
     score = 0.05 * (age - 62) + 0.09 * (days - 8) + 0.14 * (medications - 6) + 1.1 * arrival + of_ward[ward] - 0.9
     readmitted = np.where(rng.random(RECORDS) < 1 / (1 + np.exp(-score)), "yes", "no")
-    measured = [f"{value:.0f}" if known else "" for value, known in zip(pressure, rng.random(RECORDS) > 0.06)]
+    measured = np.where(rng.random(RECORDS) > 0.06, np.round(pressure).astype(int).astype(str), "")
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         names = ("age", "days_in_hospital", "systolic_pressure", "medications", "ward", "insurance", "arrival")

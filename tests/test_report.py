@@ -395,17 +395,25 @@ def test_private_numbers_stand_apart_from_scores_that_are_not():
     assert of_private == {"evaluation"}
     assert of_scores == {"scores"}
     assert "held out" in private
+    assert "NOT PRIVATE" not in page
+    content["evaluation"]["private"] = False
+    assert "NOT PRIVATE: a seed makes the noise of these numbers repeatable" in tables.page(content)
 
 
-@pytest.mark.parametrize(
-    "bought", [[{"column": "age", "cost": 0.125, "unit": "epsilon"}], {"age": {"cost": 0.125, "unit": "epsilon"}}]
-)
-def test_what_was_bought_for_the_schema_stands_with_the_ledger(bought):
+@pytest.mark.parametrize("part", ["schema", "certificate"])
+def test_what_was_bought_for_the_schema_stands_with_the_ledger(part):
     content = content_of("objective")
-    content["schema"]["bought"] = bought
+    expenses = [{"note": "range of age", "cost": 0.125, "unit": "epsilon"}]
+    if part == "schema":
+        content["schema"]["bought"] = expenses
+    else:
+        content["certificate"] |= {"expenses": expenses, "in_all": 1.125}
     page = tables.page(content)
     assert disagreements(page, content) == []
-    assert any(value == "0.125" for _, value, _ in read(page.split("<section>")[0]).numbers)
+    first = page.split("<section>")[0]
+    assert "range of age: epsilon" in first
+    shown = {value for _, value, _ in read(first).numbers}
+    assert {"0.125", *(["1.125"] if part == "certificate" else [])} <= shown
 
 
 @pytest.mark.parametrize("budget", [es.Pure(3.0), es.Concentrated(2.0), es.Approximate(3.0, 1e-5)])

@@ -130,7 +130,7 @@ def log_ticks(low: float, high: float, most: int = _TICKS) -> list[float]:
 
 
 def linear_ticks(low: float, high: float, most: int = _TICKS) -> list[float]:
-    """Return round numbers between two others, evenly spaced: as many as there may be, and the ends if there is none."""
+    """Return round numbers between two others, evenly spaced, as many as there may be; the ends if there is none."""
     span = high / 2 - low / 2  # a difference of floats may be too large for one
     if not span > 1e-300:
         return [low] if low == high else [low, high]

@@ -103,7 +103,7 @@ class Entry:
 
 
 def _effects(card: Entry) -> tuple[list[dict[str, Any]], pictures.Scale | None]:
-    """Return the variables, those of the largest effects first, each with its levels, largest first; then the intercept.
+    """Return the variables, of the largest effects first, each with its levels, largest first; the intercept is last.
 
     An effect is told with its interval, where there is one: that of a level against the mean of its category's.
     """
@@ -161,19 +161,11 @@ def _unit(content: Mapping[str, Any]) -> str:
     return "effect on the log-odds of " + (outputs[0] if len(outputs) == 1 else f"each {target}, against their mean")
 
 
-def _bought(card: Entry) -> list[list[tuple[str, Any]]]:
-    """Return what the schema says of numbers that were bought before: a list of facts for each."""
-    bought = card["schema"].raw.get("bought") or []
-    entries = card["schema"]["bought"] if bought else []
-    keys = list(bought) if isinstance(bought, Mapping) else range(len(bought))
-    return [_facts(key, entries[key]) for key in keys]
-
-
-def _facts(key: str | int, value: Any) -> list[tuple[str, Any]]:
-    named = [("what", key)] if isinstance(key, str) else []
-    if isinstance(value, Entry) and isinstance(value.raw, Mapping):
-        return named + [(name, value[name]) for name in value if not isinstance(value.raw[name], Mapping | list)]
-    return [*named, ("value", value)]
+def _bought(card: Entry) -> Any:
+    """Return what was bought for the schema before the fit, each with its note, cost and unit."""
+    if "expenses" in card["certificate"].raw:
+        return card["certificate"]["expenses"]
+    return card["schema"]["bought"] if card["schema"].raw.get("bought") else []
 
 
 def _path(card: Entry) -> dict[str, Any]:
