@@ -18,13 +18,14 @@ from epsteps.data.sources import read_table
 from epsteps.paper import compare as experiment
 from epsteps.paper import quadratic_demo, report
 from epsteps.paper.published import paper_smoothness, published_data, true_smoothness
+from epsteps.paper.statements import RECORDS, too_small
 from epsteps.paper.sweep import PAPER_L, PUBLISHED, RIGHT_L, Curve, Sweep, csv_files, draw_all, planned, run_sweep
 from epsteps.problem import limits
 
 EngineName = Literal["auto", "numpy", "fast", "gpu", "dask"]
 
 _FIGURES = ("fig1", "fig2", "fig3", "fig4")
-_RECORDS, _FEATURES, _RIDGE = 100_000, 20, 0.02
+_FEATURES, _RIDGE = 20, 0.02
 
 
 def compare(
@@ -150,11 +151,13 @@ def reproduce(
     T: list[int] = Option([100, 200, 500, 1000], "--T", help="Numbers of iterations; may be repeated."),
     repetitions: int = Option(20, help="Runs of each configuration."),
     seed: int = Option(1, help="Seed of the noise; the records are the authors'."),
-    quick: bool = Option(False, "--quick", help="Fewer records, iterations and runs: a look in seconds."),
+    quick: bool = Option(
+        False, "--quick", help="Fewer records, iterations and runs: a look in seconds, which checks no conclusion."
+    ),
     out: Path = Option(Path("results/reproduce"), help="Folder for figures, CSV files and the report."),
     force: common.Force = False,
 ) -> None:
-    """Reproduce the figures of the paper, with a report that checks its conclusions.
+    """Reproduce the figures of the paper, with a report that checks its conclusions (unless --quick).
 
     Without --as-published: correct noise and formulas, with the paper's L and with the right one. An experiment:
     nothing that it prints is private.
@@ -169,7 +172,7 @@ def reproduce(
         for path in quadratic_demo.draw(out, published=as_published):
             if path.suffix == ".png" and path.name[:4] in wanted:
                 report.add_pictures(document, f"Figure {path.name[3]}", [path])
-    n = 10_000 if quick else _RECORDS
+    n = 10_000 if quick else RECORDS
     batches = m or [batch for name, batch in (("fig3", n), ("fig4", n // 100)) if name in wanted]
     sweep = Sweep(
         variants=(PUBLISHED,) if as_published else (PAPER_L, RIGHT_L),
@@ -181,8 +184,11 @@ def reproduce(
     )
     if batches and {"fig3", "fig4"} & wanted:
         curves = _sweep(sweep, n, out)
-        report.add_sweep(document, curves, draw_all(out, curves))
+        reasons = too_small(sweep, n)
+        report.add_sweep(document, curves, draw_all(out, curves), reasons)
         _print_spending(curves, as_published)
+        if reasons:
+            typer.echo(f"The paper's conclusions were not checked: {'; '.join(reasons)}. {report.HOW_TO_JUDGE}")
     report.add_settings(document, sweep, time.perf_counter() - begin)
     paths = document.write(out)
     typer.echo(

@@ -92,9 +92,13 @@ def _end(block: list[int], places: Sequence[float], gap: float) -> float:
 
 
 def label_ends(axes: Any, ends: Sequence[tuple[float, float, str, str]]) -> None:
-    """Write what each line is beside its end (x, y, text, colour), no label upon another; limits must be final."""
+    """Write what each line is beside its end (x, y, text, colour), no label upon another; limits must be final.
+
+    A line that ends beyond what an axis shows, at infinity or at 0 of a logarithmic one, has no label.
+    """
     figure = axes.figure
     figure.draw_without_rendering()
+    ends = [end for end in ends if math.isfinite(end[1]) and (end[1] > 0 or axes.get_yscale() != "log")]
     points = [axes.transData.transform((x, y)) * 72 / figure.dpi for x, y, _, _ in ends]
     moved = spread([float(point[1]) for point in points], 1.25 * _LABELS)
     for (x, y, text, colour), point, place in zip(ends, points, moved, strict=True):

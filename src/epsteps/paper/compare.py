@@ -20,6 +20,7 @@ from scipy.optimize import minimize
 import epsteps as es
 from epsteps.bounds.steps import Method
 from epsteps.budgets import Budget, Epsilon
+from epsteps.methods import figures
 from epsteps.problem.sampling import Sampling
 from epsteps.problem.validate import require
 
@@ -32,8 +33,6 @@ ALGORITHMS: dict[str, tuple[Method, str]] = {
     "DP-NAG-opt": (es.nesterov, "optimal"),
     "DP-MASG-opt": (es.multistage, "optimal"),
 }
-# Okabe and Ito's palette, which colour-blind readers can tell apart; -opt variants are dashed too.
-_COLOURS = ("#E69F00", "#56B4E9", "#009E73", "#CC79A7", "#0072B2", "#D55E00")
 
 _HEADINGS = ["algorithm", "iteration", "gap_mean", "gap_standard_error"]
 _WHY_NOT_PRIVATE = "a seeded experiment that evaluates the objective on the records"
@@ -244,18 +243,19 @@ def is_own(path: Path) -> bool:
 def plot(path: Path, outcomes: list[Outcome], problem: es.Problem, settings: Settings) -> None:
     """Draw the gap over the iterations, one line per algorithm, with a band of one standard error."""
     figure_class = require("matplotlib.figure", "plots", "drawing the comparison").Figure
-    figure = figure_class(figsize=(8, 5), layout="constrained")
+    figure = figure_class(figsize=(8.6, 5), layout="constrained")
     axes = figure.subplots()
-    for outcome, colour in zip(outcomes, _COLOURS, strict=False):
-        t = outcome.iterations
-        style = "--" if outcome.plan.allocation == "optimal" else "-"
-        axes.plot(t, outcome.gap, style, color=colour, lw=1.8, label=f"{outcome.algorithm} (T = {t[-1]})")
-        axes.plot(t[-1], outcome.gap[-1], "o", color=colour, ms=5)
+    ends = []
+    for outcome in outcomes:
+        style, t = figures.STYLES[outcome.algorithm], outcome.iterations
+        axes.plot(t, outcome.gap, **style.line())
+        axes.plot(t[-1], outcome.gap[-1], style.marker, color=style.colour, ms=5)
         low = np.maximum(outcome.gap - outcome.standard_error, outcome.gap / 10)
-        axes.fill_between(t, low, outcome.gap + outcome.standard_error, color=colour, alpha=0.15, lw=0)
+        axes.fill_between(t, low, outcome.gap + outcome.standard_error, color=style.colour, alpha=0.2, lw=0)
+        ends.append((t[-1], outcome.gap[-1], outcome.algorithm, style.colour))
     axes.set_yscale("log")
     axes.set_xlabel("iteration t")
-    axes.set_ylabel("F(x_t) - F*, mean of the runs")
+    axes.set_ylabel("F(x_t) - F*, mean of the runs ± standard error")
     batch = "" if settings.batch is None else f", batch {settings.batch}"
     axes.set_title(
         f"{settings.budget}, n = {problem.n}, d = {problem.d}{batch}, step {settings.c:g}/L, "
@@ -263,5 +263,6 @@ def plot(path: Path, outcomes: list[Outcome], problem: es.Problem, settings: Set
         fontsize=11,
     )
     axes.grid(alpha=0.3, which="major")
-    axes.legend(frameon=False)
+    figures.readable(axes.yaxis)
+    figures.label_ends(axes, ends)
     figure.savefig(path, dpi=150)
