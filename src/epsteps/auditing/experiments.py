@@ -523,6 +523,7 @@ class Calibration:
         axes.set(xscale="log", yscale="log", xlabel=f"budget, {amount_name(self.plan.budget)}", ylabel="E F(x) - F*")
         axes.set_xticks(amounts, [f"{amount:g}" for amount in amounts])
         axes.set_xticks([], minor=True)
+        figures.plain(axes)
         figures.readable(axes.yaxis)
         figures.label_ends(
             axes,
@@ -533,7 +534,6 @@ class Calibration:
             ],
         )
         axes.set_title(f"{self.plan.method}: {self.runs} seeded runs at each budget", fontsize=11)
-        axes.grid(alpha=0.3)
         if path is not None:
             figure.savefig(path, dpi=150)
         return figure

@@ -18,6 +18,7 @@ GOOD, DOUBTFUL, BAD = GREEN, ORANGE, VERMILLION
 _DASHED, _DOTTED = (0, (5, 1.5)), (0, (1, 1.5))
 # The lightest shade of a colour keeps so much of it.
 _LIGHTEST = 0.4
+_INK = 0.72
 _LABELS = 9.0  # points
 # The most ticks that are named, and the multiples of powers of ten that may have one.
 _TICKS, _MULTIPLES = 6, ((1, 2, 3, 4, 5, 6, 7, 8, 9), (1, 2, 5), (1, 3), (1,))
@@ -67,6 +68,18 @@ def shade(colour: str, strength: float) -> str:
     return "#" + "".join(f"{round(255 - kept * (255 - part)):02X}" for part in parts)
 
 
+def ink(colour: str) -> str:
+    """Return a colour dark enough to read text in."""
+    return "#" + "".join(f"{round(_INK * int(colour[place : place + 2], 16)):02X}" for place in (1, 3, 5))
+
+
+def plain(axes: Any) -> None:
+    """Leave the frame away where labels stand, and draw a light grid."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.3, which="major")
+    axes.set_axisbelow(True)
+
+
 def spread(places: Sequence[float], gap: float) -> list[float]:
     """Return places that are at least a gap apart, in the same order, and together moved as little as can be."""
     order = sorted(range(len(places)), key=lambda index: places[index])
@@ -109,7 +122,7 @@ def label_ends(axes: Any, ends: Sequence[tuple[float, float, str, str]]) -> None
             textcoords="offset points",
             va="center",
             fontsize=_LABELS,
-            color=colour,
+            color=ink(colour),
             annotation_clip=False,
         )
 

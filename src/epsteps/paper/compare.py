@@ -262,7 +262,8 @@ def plot(path: Path, outcomes: list[Outcome], problem: es.Problem, settings: Set
         f"{settings.repetitions} runs",
         fontsize=11,
     )
-    axes.grid(alpha=0.3, which="major")
+    axes.set_xlim(right=max(end[0] for end in ends))
+    figures.plain(axes)
     figures.readable(axes.yaxis)
     figures.label_ends(axes, ends)
     figure.savefig(path, dpi=150)

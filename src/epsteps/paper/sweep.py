@@ -179,11 +179,11 @@ def _draw(path: Path, title: str, curves: list[Curve], theirs: dict[Key, tuple[n
         low = np.maximum(curve.gap - curve.standard_error, curve.gap / 10)
         panel.fill_between(t, low, curve.gap + curve.standard_error, color=colour, alpha=0.25, lw=0)
         panel.plot(t[-1], curve.gap[-1], "o", color=colour, ms=4)
-        ends[name].append((float(t[-1]), curve.final, f"T = {T}", "black"))
+        ends[name].append((float(t[-1]), curve.final, f"T = {T}", figures.BLACK))
     for name, panel in panels.items():
         panel.set_yscale("log")
         panel.set_title(name, fontsize=11)
-        panel.grid(alpha=0.3)
+        figures.plain(panel)
     for panel in axes[1]:
         panel.set_xlabel("iteration t")
     for panel in axes[:, 0]:
