@@ -56,7 +56,7 @@ def fit(
     The plan is printed first. It says what is guaranteed and spent, and uses the number of rows (public) but none of
     their values. Values outside the schema never stop a fit: they are moved inside.
     """
-    declared = _with_target(Schema.read(schema), target)
+    declared = with_target(Schema.read(schema), target)
     budget = es.Pure(epsilon) if delta is None else es.Approximate(epsilon, delta)
     account = _account(ledger, dataset)
     approver = None if approved_by is None else _approver(approved_by)
@@ -150,7 +150,8 @@ def _approver(name: str) -> str:
     return name.strip()
 
 
-def _with_target(declared: Schema, target: str | None) -> Schema:
+def with_target(declared: Schema, target: str | None) -> Schema:
+    """Return the schema with its target: the one that it names, or that the command line does."""
     if target is None:
         if declared.target is None:
             raise ValueError("no target: name the column to predict with --target, or in the schema, target = ...")

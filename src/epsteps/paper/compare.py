@@ -35,7 +35,10 @@ ALGORITHMS: dict[str, tuple[Method, str]] = {
 }
 
 _HEADINGS = ["algorithm", "iteration", "gap_mean", "gap_standard_error"]
-_WHY_NOT_PRIVATE = "a seeded experiment that evaluates the objective on the records"
+# Those of a comparison on a table of one's own (``own_table``).
+TABLE_HEADINGS = ["method", "epsilon", "runs", "excess_mean", "excess_standard_error", "score", "score_standard_error"]
+TABLE_HEADINGS += ["note"]
+WHY_NOT_PRIVATE = "a seeded experiment that evaluates the objective on the records"
 # Columns of one product F(x): enough to keep the processor busy, few enough to stay in its cache.
 _COLUMNS = 100
 
@@ -178,7 +181,7 @@ def summary(outcomes: list[Outcome], problem: es.Problem, settings: Settings) ->
     """Return settings, versions and final numbers as plain data."""
     return {
         "private": False,
-        "why_not_private": _WHY_NOT_PRIVATE,
+        "why_not_private": WHY_NOT_PRIVATE,
         "problem": repr(problem),
         "settings": asdict(settings),
         "versions": versions(),
@@ -231,9 +234,9 @@ def is_own(path: Path) -> bool:
     try:
         if path.suffix == ".csv":
             with path.open(newline="") as file:
-                return next(csv.reader(file), None) == _HEADINGS
+                return next(csv.reader(file), None) in (_HEADINGS, TABLE_HEADINGS)
         beside = json.loads(path.with_suffix(".json").read_text())
-        if not isinstance(beside, dict) or beside.get("why_not_private") != _WHY_NOT_PRIVATE:
+        if not isinstance(beside, dict) or beside.get("why_not_private") != WHY_NOT_PRIVATE:
             return False
         return path.suffix == ".json" or path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     except (OSError, ValueError, csv.Error):

@@ -166,7 +166,7 @@ def _draw(path: Path, title: str, curves: list[Curve], theirs: dict[Key, tuple[n
     figure = require("matplotlib.figure", "plots", "drawing figures").Figure(figsize=(12, 6.8), layout="constrained")
     axes = figure.subplots(2, 3, sharex=True, sharey=True)
     panels: dict[str, Any] = dict(zip(ALGORITHMS, np.ravel(axes), strict=True))
-    ends: dict[str, list[tuple[float, float, str, str]]] = {name: [] for name in panels}
+    ends: dict[str, dict[int, tuple[float, list[int]]]] = {name: {} for name in panels}  # lines that end together
     horizons = sorted({curve.configuration.T for curve in curves})
     for curve in sorted(curves, key=lambda curve: -curve.configuration.T):
         name, T = curve.configuration.algorithm, curve.configuration.T
@@ -179,7 +179,7 @@ def _draw(path: Path, title: str, curves: list[Curve], theirs: dict[Key, tuple[n
         low = np.maximum(curve.gap - curve.standard_error, curve.gap / 10)
         panel.fill_between(t, low, curve.gap + curve.standard_error, color=colour, alpha=0.25, lw=0)
         panel.plot(t[-1], curve.gap[-1], "o", color=colour, ms=4)
-        ends[name].append((float(t[-1]), curve.final, f"T = {T}", figures.BLACK))
+        ends[name].setdefault(len(t) - 1, (curve.final, []))[1].append(T)
     for name, panel in panels.items():
         panel.set_yscale("log")
         panel.set_title(name, fontsize=11)
@@ -192,7 +192,11 @@ def _draw(path: Path, title: str, curves: list[Curve], theirs: dict[Key, tuple[n
     axes[0, 0].set_xlim(right=1.22 * horizons[-1])  # labels stand inside
     figures.readable(axes[0, 0].yaxis)
     for name, panel in panels.items():
-        figures.label_ends(panel, ends[name])
+        figures.label_ends(panel, [(t, gap, _horizons(Ts), figures.BLACK) for t, (gap, Ts) in ends[name].items()])
     for ending in ("png", "pdf"):
         figure.savefig(path.with_name(f"{path.name}.{ending}"), dpi=130)
     return path.with_name(f"{path.name}.png")
+
+
+def _horizons(Ts: list[int]) -> str:
+    return "T = " + ", ".join(map(str, sorted(Ts)))
