@@ -137,9 +137,10 @@ def readable(axis: Any) -> None:
 
 def log_ticks(low: float, high: float, most: int = _TICKS) -> list[float]:
     """Return round numbers between two positive ones, for a logarithmic axis: as many as there may be."""
-    begin, end = math.floor(math.log10(low)), math.floor(math.log10(high))
+    powers = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
+    found: list[float] = []
     for multiples in _MULTIPLES:
-        found = [float(f"{multiple}e{power}") for power in range(begin, end + 1) for multiple in multiples]
+        found = [float(f"{multiple}e{power}") for power in powers for multiple in multiples]
         found = [value for value in found if low <= value <= high]
         if len(found) <= most:
             return found

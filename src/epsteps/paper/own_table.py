@@ -278,7 +278,7 @@ def mean_and_error(values: np.ndarray) -> tuple[float | None, float | None]:
     with np.errstate(all="ignore"):
         mean = float(np.mean(values)) if len(values) else math.nan
         error = float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
-    return tuple(value if math.isfinite(value) else None for value in (mean, error))
+    return mean if math.isfinite(mean) else None, error if math.isfinite(error) else None
 
 
 def table_summary(cells: list[Cell], table: OwnTable, settings: TableSettings) -> dict[str, Any]:

@@ -44,6 +44,7 @@ class Scale:
 
 def _named(values: Sequence[float]) -> list[tuple[float, str]]:
     """Return ticks with as many digits as tell them apart."""
+    texts: list[str] = []
     for digits in range(3, 18):
         texts = [format(value, f".{digits}g") for value in values]
         if len(set(texts)) == len(texts):
