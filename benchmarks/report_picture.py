@@ -123,7 +123,7 @@ def main() -> None:
         folder = (arguments.keep or Path(name)).resolve()
         folder.mkdir(parents=True, exist_ok=True)
         page = fit(folder)
-        shoot(page, arguments.out.resolve(), 1000, 1180)
+        shoot(page, arguments.out.resolve(), 1000, 1480)
         if arguments.keep:
             shoot(page, folder / "wide.png", 1280, 5200)
             shoot(page, folder / "narrow.png", 390, 8200)

@@ -252,7 +252,7 @@ def plot(path: Path, outcomes: list[Outcome], problem: es.Problem, settings: Set
     for outcome in outcomes:
         style, t = figures.STYLES[outcome.algorithm], outcome.iterations
         axes.plot(t, outcome.gap, **style.line())
-        axes.plot(t[-1], outcome.gap[-1], style.marker, color=style.colour, ms=5)
+        axes.plot(t[-1], outcome.gap[-1], style.marker, color=style.colour, ms=5, clip_on=False)
         low = np.maximum(outcome.gap - outcome.standard_error, outcome.gap / 10)
         axes.fill_between(t, low, outcome.gap + outcome.standard_error, color=style.colour, alpha=0.2, lw=0)
         ends.append((t[-1], outcome.gap[-1], outcome.algorithm, style.colour))
