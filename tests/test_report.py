@@ -333,6 +333,7 @@ def test_effects_are_grouped_sorted_and_folded():
     reader = read(page)
     assert len(reader.folds) >= 2
     assert any(fold.startswith("12 more of code") for fold in reader.folds)
+    assert any(fold.startswith("3 more variables") for fold in reader.folds)
     levels = [row["places"] for row in reader.rows if any(place[0] == "intervals" for place in row["places"])]
     order = [next(place[2] for place in places if place[0] == "intervals") for places in levels]
     assert sorted(order) == list(range(len(content["coefficients"])))

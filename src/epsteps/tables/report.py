@@ -44,7 +44,7 @@ def page(content: Mapping[str, Any]) -> str:
         columns=pictures.columns(shares) if len(shares) > _LISTED else None,
         largest=card["releases"][shares.index(max(shares))],
         effects=effects,
-        open_effects=_VARIABLES,
+        open_effects=_VARIABLES if len(effects) > _VARIABLES + 1 else len(effects),  # the intercept alone is not folded
         scale=scale,
         unit=_unit(content),
         path=_path(card) if len(card["points"]) > 1 else None,
