@@ -20,6 +20,7 @@ from rich.progress import track
 from scipy.optimize import minimize
 
 import epsteps as es
+from epsteps.methods.figures import BLACK, BLUE, GREEN, ORANGE, SKY, VERMILLION
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -27,7 +28,6 @@ import matplotlib.pyplot as plt
 METHODS = {"gradient descent": es.gd, "heavy ball": es.heavy_ball, "Nesterov": es.nesterov, "multistage": es.multistage}
 BUDGET = es.Pure(1.0)
 RECORDS = 1000  # n of the made-up problems: only S1/(n epsilon) matters
-BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION = "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00"
 STYLE = {"font.size": 11, "axes.grid": True, "grid.alpha": 0.3, "axes.spines.top": False, "axes.spines.right": False}
 
 
@@ -243,7 +243,7 @@ def figure_bounds(runs: int) -> plt.Figure:
     for seed, (axis, (name, method)) in enumerate(zip(axes.flat, METHODS.items(), strict=True)):
         c, plan = bound_plan(quadratic.problem, method, quadratic.gap)
         t = np.arange(1, plan.iterations + 1)
-        axis.semilogy(t, bound_path(plan), color=VERMILION, lw=2, label="bound")
+        axis.semilogy(t, bound_path(plan), color=VERMILLION, lw=2, label="bound")
         axis.semilogy(t, quadratic.path(plan), color=BLUE, lw=2, label="exact error")
         marks = np.unique(np.linspace(0, plan.iterations - 1, 16).astype(int))
         means = quadratic.simulated(plan, runs, seed)
@@ -267,7 +267,7 @@ def figure_split(_: int) -> plt.Figure:
         steps, t = method(mu, L, T), np.arange(1, T + 1)
         weights, exact = es.bounds.for_steps(steps, mu, L).weights, es.bounds.exact_quadratic(steps, grid)[1]
         axis.axhline(1, color=BLACK, ls=":", lw=1.5, label="uniform")
-        axis.semilogy(t, T * BUDGET.split(weights), color=VERMILION, lw=2, label="bound, pure ε (cube root)")
+        axis.semilogy(t, T * BUDGET.split(weights), color=VERMILLION, lw=2, label="bound, pure ε (cube root)")
         gaussian = T * es.Concentrated(1.0).split(weights)
         axis.semilogy(t, gaussian, color=ORANGE, lw=2, ls="--", label="bound, Gaussian ρ (square root)")
         axis.semilogy(t, T * BUDGET.split(exact), color=BLUE, lw=2, label="exact error, pure ε")
@@ -304,7 +304,7 @@ def horizon_curves(quadratic: Quadratic, longest: int) -> Iterable[tuple[str, st
     uniform, optimal = plans(allocation="uniform"), plans()
     exact = plans(objective="exact", spectrum=quadratic.spectrum)
     yield "bound, uniform", ORANGE, "--", [plan.error for plan in uniform]
-    yield "bound, optimal split", VERMILION, "--", [plan.error for plan in optimal]
+    yield "bound, optimal split", VERMILLION, "--", [plan.error for plan in optimal]
     yield "exact error, uniform", SKY, "-", [quadratic.error(plan) for plan in uniform]
     yield "exact error, bound's split", BLUE, "-", [quadratic.error(plan) for plan in optimal]
     yield "exact error, exact split", GREEN, "-", [quadratic.error(plan) for plan in exact]

@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import hashlib
 import html
 import json
 import re
@@ -14,9 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
+from typer.testing import CliRunner
 
 import epsteps as es
 from epsteps import tables
+from epsteps.cli import app
+from epsteps.methods.figures import linear_ticks, log_ticks, shade, spread
 from epsteps.tables import Category, Numeric, Schema
 from epsteps.tables.model import centred, held
 
@@ -70,15 +74,28 @@ def content_of(name, seed=None):
 
 
 class Reader(HTMLParser):
-    """Collects the numbers that say where they stand, and all other text outside styles."""
+    """Collects the numbers that say where they stand, ticks of axes, and all other text outside styles.
+
+    ``rows`` are the lines of tables: places of their numbers, and what is drawn in them.
+    """
 
     def __init__(self):
         super().__init__()
         self.numbers, self.texts, self.tags, self._open = [], [], [], []
+        self.ticks, self.folds, self.rows, self.shapes = [], [], [], []
 
     def handle_starttag(self, tag, attributes):
         self.tags.append((tag, dict(attributes)))
-        if tag not in ("meta", "path", "rect"):
+        if tag == "tr":
+            self.rows.append({"places": [], "shapes": []})
+        if tag in ("meta", "path", "rect", "line", "circle"):
+            inside = next(
+                (found["class"] for name, found in reversed(self._open) if name == "svg" and "class" in found), ""
+            )
+            self.shapes.append((inside, tag, dict(attributes)))
+            if self.rows and any(name == "tr" for name, _ in self._open):
+                self.rows[-1]["shapes"].append((tag, dict(attributes)))
+        else:
             self._open.append((tag, dict(attributes)))
 
     def handle_endtag(self, tag):
@@ -89,6 +106,12 @@ class Reader(HTMLParser):
         tag, attributes = self._open[-1] if self._open else ("", {})
         if tag == "data":
             self.numbers.append((json.loads(attributes["data-key"]), attributes["value"], data))
+            if any(name == "tr" for name, _ in self._open):
+                self.rows[-1]["places"].append(tuple(self.numbers[-1][0]))
+        elif tag == "text" and "tick" in attributes.get("class", ""):
+            self.ticks.append((attributes["class"], attributes, data))
+        elif tag == "summary":
+            self.folds.append(data)
         elif tag != "style":
             self.texts.append(data)
 
@@ -123,7 +146,7 @@ def disagreements(page, content):
         if float(value) != stated or not np.isclose(number, stated, rtol=6e-4, atol=6e-4 if "%" in shown else 0):
             wrong.append((place, value, shown))
     for text in reader.texts:
-        wrong += [token for token in re.findall(r"\S*\d\S*", text) if token.strip(".,;:()") not in known]
+        wrong += [token for token in re.findall(r"\S*\d\S*", text) if token.strip(".,;:()…") not in known]
     return wrong
 
 
@@ -141,7 +164,9 @@ def test_every_number_is_that_of_the_model_file(fitted):
         assert ("coefficients", place, "effect") in numbers
     for place, row in enumerate(content["intervals"]["rows"]):
         assert row["low"] <= row["coef"] <= row["high"]
-        assert {("intervals", "rows", place, name) for name in ("low", "coef", "high")} <= set(numbers)
+        told = np.isclose(row["coef"], content["coefficients"][place]["effect"], rtol=1e-9, atol=0)
+        wanted = ("low", "high") if told else ("low", "coef", "high")
+        assert {("intervals", "rows", place, name) for name in wanted} <= set(numbers)
     utility = ("prediction", "utility")
     for place in (("certificate", "spent"), ("certificate", "epsilon"), (*utility, "expected"), ("ledger", "seq")):
         assert place in numbers
@@ -155,7 +180,7 @@ def test_a_wrong_number_on_the_page_is_found(fitted):
     other["certificate"]["spent"] *= 1.001
     assert disagreements(page, other) != []
     other = copy.deepcopy(content)
-    other["plan_text"] = other["plan_text"].replace("noise scale", "").replace("0", "7")
+    other["plan_page"], other["plan_text"] = {}, ""
     assert disagreements(page, other) != []
 
 
@@ -166,12 +191,14 @@ def test_the_page_loads_nothing_and_escapes_names(fitted):
     assert not any(name in ("src", "href", "onload", "style") for _, attributes in reader.tags for name in attributes)
     for loaded in ("http:", "https:", "@import", "url("):
         assert loaded not in page
-    assert html.escape("job <b>=x & y") in page
+    assert html.escape("job <b>") in page
+    assert html.escape("x & y") in page
 
 
 HOSTILE = """</pre></style><script>alert('x')</script><img src=x onerror="y">{{ card }}"""
 # Texts that a page does not show, but asks for.
-KINDS = ("numeric", "category", "measured", "provable", "population", "sample")
+KINDS = ("numeric", "category", "measured", "provable", "population", "sample", "useful", "marginal", "noise")
+KINDS += ("(intercept)",)
 
 
 def hostile(value):
@@ -200,7 +227,7 @@ def test_content_that_is_not_complete_has_no_page(fitted):
     for part, name in (("certificate", "method"), ("schema", "columns")):
         other = copy.deepcopy(content)
         del other[part][name]
-        with pytest.raises(UndefinedError, match=name):
+        with pytest.raises((UndefinedError, KeyError), match=name):
             tables.page(other)
 
 
@@ -208,7 +235,7 @@ def test_the_split_of_the_budget_is_drawn_to_scale(fitted):
     _, content, page = fitted
     shares = [entry["share"] for entry in content["releases"]]
     assert np.isclose(sum(shares), 1)
-    bars = [attributes for tag, attributes in read(page).tags if tag == "rect"]
+    bars = [shape for inside, tag, shape in read(page).shapes if tag == "rect" and inside in ("share", "lines")]
     sizes = np.array([float(bar["width" if len(shares) <= 12 else "height"]) for bar in bars])
     np.testing.assert_allclose(sizes / sizes.max(), np.array(shares) / max(shares), rtol=1e-4, atol=1e-4)
 
@@ -228,6 +255,247 @@ def test_a_page_needs_neither_ledger_nor_scores():
     page = tables.page(tables.model_to_dict(model))
     assert "No ledger was named" in page
     assert "Scores on other records" not in page
+    assert "measured privately" not in page
+
+
+def percent(text):
+    return float(text.removesuffix("%"))
+
+
+def scale_of(ticks, log=False):
+    """The map from numbers to places that the ticks of an axis state; they must be on one line."""
+    values = np.array([float(text.rstrip("%")) for _, text in ticks])
+    places = np.array([percent(place) for place, _ in ticks])
+    values = np.log(values) if log else values
+    slope, start = np.polyfit(values, places, 1)
+    np.testing.assert_allclose(start + slope * values, places, atol=0.02)
+    return lambda value: start + slope * (np.log(value) if log else value)
+
+
+def test_effects_stand_where_the_axis_says(fitted):
+    """Every value and both ends of its interval: the axis is that of the picture, and the intervals are in it."""
+    _, content, page = fitted
+    reader = read(page)
+    across = [(attributes["x"], text) for kind, attributes, text in reader.ticks if kind == "tick across"]
+    count = next(n for n in range(2, len(across)) if across[n] == across[0])
+    place_of = scale_of(across[:count])
+    drawn = 0
+    for row in reader.rows:
+        circles = [attributes for tag, attributes in row["shapes"] if tag == "circle"]
+        places = [place for place in row["places"] if place[0] in ("coefficients", "intervals")]
+        if not circles or not places:
+            continue
+        index = next(place for place in places if place[0] == "intervals")[2]
+        told = content["intervals"]["rows"][index]
+        (line,) = [attributes for tag, attributes in row["shapes"] if attributes.get("class") in ("bound", "measured")]
+        found = [percent(circles[0]["cx"]), percent(line["x1"]), percent(line["x2"])]
+        np.testing.assert_allclose(found, [place_of(told[name]) for name in ("coef", "low", "high")], atol=0.05)
+        assert 0 <= found[1] <= found[2] <= 100
+        drawn += 1
+    assert drawn == len(content["coefficients"])
+
+
+def test_the_expected_error_stands_where_the_axes_say(fitted):
+    _, content, page = fitted
+    chart = page.split('aria-label="Expected excess over epsilon"')[1].split("</figure>")[0]
+    reader = read(chart)
+    ticks = {
+        kind: scale_of([(a[axis], text) for found, a, text in reader.ticks if found == kind], log=True)
+        for kind, axis in (("tick across", "x"), ("tick up", "y"))
+    }
+    dots = [attributes for _, tag, attributes in reader.shapes if tag == "circle"]
+    curve = content["prediction"]["curve"]
+    assert len(dots) == len(curve)
+    for dot, entry in zip(dots, curve, strict=True):
+        assert np.isclose(percent(dot["cx"]), ticks["tick across"](entry["epsilon"]), atol=0.05)
+        assert np.isclose(percent(dot["cy"]), ticks["tick up"](entry["error"]), atol=0.05)
+    assert [entry["epsilon"] for dot, entry in zip(dots, curve, strict=True) if "class" in dot] == [1.0]
+
+
+def many_levels():
+    codes = [f"c{i}" for i in range(20)]
+    columns = {f"x{i}": Numeric(0, 1) for i in range(12)} | {"code": Category(codes), "y": TARGETS["two"]}
+    return Schema(columns, target="y")
+
+
+def test_effects_are_grouped_sorted_and_folded():
+    schema = many_levels()
+    plan = es.plan(tables.problem_of(schema, N, ridge=0.1), es.Pure(1.0), "output")
+    points = np.random.default_rng(3).normal(size=(1, 1, schema.d + 1))
+    content, page = written(tables.Model(schema, plan, points, False))
+    assert disagreements(page, content) == []
+    groups = re.findall(r"<h3>([^<]+?) ?<", page.split("The model</h2>")[1].split("</section>")[0])
+    sizes = {}
+    for entry, row in zip(content["coefficients"], content["intervals"]["rows"], strict=True):
+        sizes.setdefault(entry["column"], []).append(abs(row["coef"]))
+    largest = {name: max(values) for name, values in sizes.items() if name != "(intercept)"}
+    assert groups == [*sorted(largest, key=lambda name: -largest[name]), "(intercept)"]
+    reader = read(page)
+    assert len(reader.folds) >= 2
+    assert any(fold.startswith("12 more of code") for fold in reader.folds)
+    assert any(fold.startswith("3 more variables") for fold in reader.folds)
+    levels = [row["places"] for row in reader.rows if any(place[0] == "intervals" for place in row["places"])]
+    order = [next(place[2] for place in places if place[0] == "intervals") for places in levels]
+    assert sorted(order) == list(range(len(content["coefficients"])))
+    of_code = [index for index in order if content["coefficients"][index]["column"] == "code"]
+    shown = [abs(content["intervals"]["rows"][index]["coef"]) for index in of_code]
+    assert shown == sorted(shown, reverse=True)
+
+
+def test_the_signature_holds_digests_that_anybody_can_compute():
+    """Of the schema, the plan and what was published; none of them is that of the records."""
+    schema, plan = schema_of("two"), plan_of("objective")
+    table = table_of("two")
+    other = {name: column.copy() for name, column in table.items()}
+    other["age"][0], other["y"][0] = 90.0, "no" if other["y"][0] == "yes" else "yes"
+    first, second = (
+        json.loads(json.dumps(tables.model_to_dict(tables.fit_model(plan, schema, each, seed=1), approved_by="A <b>")))
+        for each in (table, other)
+    )
+    signature = first["signature"]
+    parts = {"schema": first["schema"], "plan": first["plan"]}
+    parts["model"] = {name: first[name] for name in ("private", "points", "besides")}
+    for name, part in parts.items():
+        text = json.dumps(part, separators=(",", ":"))
+        assert signature[name] == hashlib.sha256(text.encode()).hexdigest()
+        assert signature[name] in tables.page(first)
+    assert (signature["approved_by"], signature["dataset"]) == ("A <b>", None)
+    assert html.escape("A <b>") in tables.page(first)
+    assert {name for name in signature if signature[name] != second["signature"][name]} == {"model"}
+    assert tables.model_from_dict(first).plan == plan
+    for name in parts:
+        changed = copy.deepcopy(first)
+        changed["signature"][name] = second["signature"]["model"]
+        with pytest.raises(tables.ModelFormatError, match=f"its {name} says"):
+            tables.model_from_dict(changed)
+
+
+def test_files_of_earlier_versions_have_a_page():
+    content = content_of("objective")
+    for name in ("signature", "plan_page", "chosen"):
+        del content[name]
+    for entry in content["coefficients"]:
+        del entry["column"]
+    tables.model_from_dict(content)
+    page = tables.page(content)
+    assert disagreements(page, content) == []
+    assert "<pre>" in page
+
+
+def test_private_numbers_stand_apart_from_scores_that_are_not():
+    content = content_of("objective")
+    metric = {"name": "roc_auc", "value": 0.8125, "low": 0.79, "high": 0.835, "level": 0.95}
+    content["evaluation"] = {"rows": "held out", "spent": 0.25, "metrics": [metric]}
+    page = tables.page(content)
+    assert disagreements(page, content) == []
+    private, unprotected = (
+        next(part for part in page.split("<section>") if title in part)
+        for title in ("measured privately", "not protected")
+    )
+    of_private, of_scores = ({place[0] for place, _, _ in read(part).numbers} for part in (private, unprotected))
+    assert of_private == {"evaluation"}
+    assert of_scores == {"scores"}
+    assert "held out" in private
+    assert "NOT PRIVATE" not in page
+    content["evaluation"]["private"] = False
+    assert "NOT PRIVATE: a seed makes the noise of these numbers repeatable" in tables.page(content)
+
+
+@pytest.mark.parametrize("part", ["schema", "certificate"])
+def test_what_was_bought_for_the_schema_stands_with_the_ledger(part):
+    content = content_of("objective")
+    expenses = [{"note": "range of age", "cost": 0.125, "unit": "epsilon"}]
+    if part == "schema":
+        content["schema"]["bought"] = expenses
+    else:
+        content["certificate"] |= {"expenses": expenses, "in_all": 1.125}
+    page = tables.page(content)
+    assert disagreements(page, content) == []
+    first = page.split("<section>")[0]
+    assert "range of age: epsilon" in first
+    shown = {value for _, value, _ in read(first).numbers}
+    assert {"0.125", *(["1.125"] if part == "certificate" else [])} <= shown
+
+
+@pytest.mark.parametrize("budget", [es.Pure(3.0), es.Concentrated(2.0), es.Approximate(3.0, 1e-5)])
+def test_a_receipt_is_the_account_as_it_was_at_the_charge(tmp_path, budget):
+    ledger = es.Ledger(tmp_path / "budget.db")
+    ledger.create("people", budget)
+    states = [(ledger.spent("people"), ledger.remaining("people"))]
+    entries = []
+    for cost in (0.25, 0.5, 0.125):
+        entries.append(ledger.charge("people", es.Pure(cost)))
+        states.append((ledger.spent("people"), ledger.remaining("people")))
+    for entry, (before, _), (after, left) in zip(entries, states[:-1], states[1:], strict=True):
+        receipt = ledger.receipt(entry)
+        assert (receipt["before"], receipt["after"], receipt["left"]) == (before, after, left)
+        assert np.isclose(receipt["before"] + receipt["release"], after, rtol=1e-12)
+        assert (receipt["budget"], receipt["unit"], receipt["hash"]) == (budget.amount, budget.unit, entry.hash)
+
+
+def test_the_command_line_names_who_approved_and_draws_the_account(tmp_path):
+    schema, table = tmp_path / "s.toml", tmp_path / "t.csv"
+    schema.write_text(schema_of("two").to_toml())
+    columns = table_of("two")
+    lines = zip(*(column.tolist() for column in columns.values()), strict=True)
+    table.write_text("\n".join([",".join(columns), *(",".join(map(str, line)) for line in lines)]))
+    ledger = tmp_path / "budget.db"
+    es.Ledger(ledger).create("people", es.Pure(4.0))
+    es.Ledger(ledger).charge("people", es.Pure(1.0))
+
+    def call(*more):
+        command = ["fit", table, "--schema", schema, "--epsilon", 1, "--ledger", ledger, "--dataset", "people", "--yes"]
+        return CliRunner().invoke(app, [*map(str, command), *more, "--out", str(tmp_path / "model")])
+
+    refused = call("--approved-by", "A\nB")
+    assert refused.exit_code == 2
+    assert "--approved-by must be a name" in refused.output
+    assert es.Ledger(ledger).spent("people") == 1.0
+    result = call("--approved-by", "Dr. A. Curie")
+    assert result.exit_code == 0, result.output
+    content = json.loads((tmp_path / "model" / "model.json").read_text())
+    page = (tmp_path / "model" / "report.html").read_text()
+    assert disagreements(page, content) == []
+    first = page.split("<section>")[0]
+    assert "Dr. A. Curie" in first
+    assert "people" in first
+    widths = [a["width"] for inside, tag, a in read(page).shapes if (inside, tag) == ("ledger", "rect")]
+    told = content["ledger"]
+    shares = [100 * told[name] / told["budget"] for name in ("before", "release")]
+    np.testing.assert_allclose([percent(width) for width in widths], [100, *shares], rtol=1e-5)
+    assert told["before"] == 1.0
+    assert np.isclose(told["before"] + told["release"] + told["left"], 4.0)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@given(st.floats(1e-300, 1e300), st.floats(1.0, 1e6), st.floats(-1e300, 1e300), st.floats(0, 1e300))
+def test_ticks_are_few_in_order_and_inside(low, factor, start, span):
+    for found, ends in (
+        (log_ticks(low, low * factor), (low, low * factor)),
+        (linear_ticks(start, start + span), (start, start + span)),
+    ):
+        assert len(found) <= 6
+        assert sorted(set(found)) == found
+        assert all(ends[0] <= value <= ends[1] for value in found)
+    if span > 1e-6 * abs(start) and span > 1e-200:
+        assert len(linear_ticks(start, start + span)) >= 3
+
+
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@given(st.lists(st.floats(-100, 100), min_size=1, max_size=8))
+def test_labels_are_spread_and_keep_their_order(places):
+    moved = spread(places, 2.0)
+    order = sorted(range(len(places)), key=lambda index: places[index])
+    gaps = np.diff([moved[index] for index in order])
+    assert np.all(gaps >= 2 - 1e-9)
+    assert np.isclose(sum(moved), sum(places), atol=1e-6)
+    if np.all(np.diff(sorted(places)) >= 2.001):
+        np.testing.assert_allclose(moved, places, atol=1e-9)
+
+
+def test_shades_run_from_light_to_the_colour_itself():
+    assert shade("#0072B2", 1.0) == "#0072B2"
+    assert shade("#000000", 0.0) > shade("#000000", 0.5) > shade("#000000", 1.0)
 
 
 def test_more_budget_means_less_error():
@@ -324,7 +592,8 @@ def test_a_page_is_made_of_any_numbers(data):
     content["prediction"]["error"] = data.draw(st.one_of(st.none(), extremes))
     content["certificate"]["odds"] = data.draw(st.one_of(st.none(), extremes))
     page = tables.page(content)
-    drawn = " ".join(str(attributes) for tag, attributes in read(page).tags if tag in ("path", "rect"))
+    shapes = ("path", "rect", "line", "circle", "text")
+    drawn = " ".join(str(attributes) for tag, attributes in read(page).tags if tag in shapes)
     assert not re.search(r"nan|inf", drawn)
 
 
@@ -333,6 +602,9 @@ def in_browser(page, width, folder, *action):
     frame = f'<iframe id="f" srcdoc="{html.escape(page)}" style="border:0;width:{width}px;height:6000px"></iframe>'
     script = (
         "<script>onload = () => { const inner = document.getElementById('f').contentDocument.documentElement;"
+        "const wide = [...inner.querySelectorAll('body *:not(svg *)')].filter(e => e.scrollWidth > e.clientWidth + 1"
+        " && getComputedStyle(e).overflowX != 'visible');"
+        "document.body.dataset.scrolled = wide.length;"
         "document.body.dataset.width = inner.scrollWidth; document.body.dataset.height = inner.scrollHeight; }</script>"
     )
     path = folder / f"frame{width}.html"
@@ -353,10 +625,38 @@ def test_the_page_opens_in_a_browser_and_fits_its_width(tmp_path, name, width):
     page = tables.page(content_of(name))
     done = in_browser(page, width, tmp_path, "--dump-dom")
     assert f'data-width="{width}"' in done.stdout
+    assert 'data-scrolled="0"' in done.stdout
     assert "CONSOLE" not in done.stderr
     picture = tmp_path / f"{name}-{width}.png"
     in_browser(page, width, tmp_path, f"--screenshot={picture}")
     assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.mark.skipif(
+    shutil.which("chromium") is None or shutil.which("pdftotext") is None,
+    reason="Debian's packages chromium and poppler-utils are not installed",
+)
+def test_everything_is_printed(tmp_path):
+    """On paper nothing is folded, and nothing is cut off: every text of the page is a text of the PDF."""
+    schema = many_levels()
+    plan = es.plan(tables.problem_of(schema, N, ridge=0.1), es.Approximate(1.0, 1e-6), "descent", release="iterates")
+    model = tables.fit_model(plan, schema, {name: ["0.5"] * N for name in schema.columns}, seed=1, anyway=True)
+    content, page = written(model)
+    (tmp_path / "report.html").write_text(page)
+    pdf, text = tmp_path / "report.pdf", tmp_path / "report.txt"
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+    options += ["--disable-component-update", "--disable-sync", f"--user-data-dir={tmp_path / 'profile'}"]
+    printing = ["chromium", *options, f"--print-to-pdf={pdf}", f"file://{tmp_path / 'report.html'}"]
+    subprocess.run(printing, check=True, capture_output=True, timeout=120)
+    subprocess.run(["pdftotext", "-layout", pdf, text], check=True)
+    printed = "".join(text.read_text().split())
+    for entry in content["coefficients"]:
+        assert f"{entry['effect']:.4g}" in printed
+    for words in [
+        *content["plan_page"]["facts"].values(),
+        *(cell for row in content["plan_page"]["rows"] for cell in row),
+    ]:
+        assert all(word in printed for word in words.split())
 
 
 def test_a_model_of_very_many_numbers_has_no_table_of_intervals():

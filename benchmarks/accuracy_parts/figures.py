@@ -1,26 +1,41 @@
-"""One picture per dataset: excess risk over epsilon, pure and with delta, limits dashed; and the test score."""
+"""One picture per dataset: excess risk over epsilon, pure and with delta, yardsticks dashed; and the test score.
 
+Means with their standard errors. Colours, dashes and labels are those of all figures (``epsteps.methods.figures``).
+"""
+
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
 
 from accuracy_parts.methods import Method
-from accuracy_parts.report import Results
+from accuracy_parts.report import Results, standard_error
+from epsteps.methods import figures
+from epsteps.methods.figures import STYLES, Style
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
-OURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#e377c2", "#bcbd22", "#0b3d91", "#7f0000")
-COLOURS = {
-    "ours": OURS,
-    "peer": ("#222222", "#666666", "#909090", "#b8b8b8"),
-    "paper": ("#5c3317", "#a8703c", "#d2a679"),
+# What one noisy gradient at the optimum leaves (``limits``): a method may do better, with a larger ridge.
+YARDSTICK = Style(figures.BLACK, "--", "", 1.0)
+PEERS = {
+    "paper-gd": STYLES["DP-GD"],
+    "paper-nag": replace(STYLES["DP-NAG-opt"], marker="*"),
+    "paper-nag-0": STYLES["DP-NAG-opt"],
+    "diffprivlib": STYLES["diffprivlib"],
+    "diffprivlib-fixed": replace(STYLES["diffprivlib"], marker="p"),
+    "diffprivlib-linear": STYLES["diffprivlib"],
+    "adassp": STYLES["AdaSSP"],
+    "boosted-adassp": replace(STYLES["AdaSSP"], marker="p"),
+    "clipped-gd": STYLES["DP-GD, clipped, tuned on the answer"],
+    "dp-sgd": replace(STYLES["DP-GD, clipped, tuned on the answer"], dashes=":"),
 }
-MARKERS = {"ours": "o", "peer": "s", "paper": "^"}
+# Ours have the colour of what they publish; the default's marker is a dot, and other methods have one of their own.
+MARKERS = {"objective": "D", "output": "v", "statistics": "P", "sequential": "X", "curvature": "<", "descent": ">"}
+MARKERS |= {"nesterov-laplace": "h", "nesterov-hull": "p"}
 HIGHEST = 100.0  # what is this many times worse than x = 0 is off the picture (and in the tables)
-LINES = {"final": "-", "iterates": (0, (5, 1))}
 
 
 def write(results: Results, out: Path) -> None:
@@ -31,81 +46,88 @@ def write(results: Results, out: Path) -> None:
             _draw(results, group, drawn, out / f"accuracy-{group}.png")
 
 
+def style(method: Method) -> Style:
+    """Return a method's look."""
+    if method.name in PEERS:
+        return PEERS[method.name]
+    marker = next((found for name, found in MARKERS.items() if method.name.startswith(name)), "o")
+    return replace(figures.FINAL if method.published == "final" else figures.ITERATES, marker=marker)
+
+
 def _draw(results: Results, group: str, methods: list[Method], path: Path) -> None:
-    figure, (pure, delta, test) = plt.subplots(1, 3, figsize=(17, 5.4), constrained_layout=True)
-    styles = dict(zip(methods, _styles(methods), strict=True))
-    _excesses(pure, results, group, {m: style for m, style in styles.items() if m.privacy == "pure"}, "best pure")
-    _excesses(
-        delta, results, group, {m: style for m, style in styles.items() if m.privacy == "delta"}, "best with delta"
-    )
+    figure, (pure, delta, test) = plt.subplots(1, 3, figsize=(21, 5.8), constrained_layout=True)
+    drawn = {name: [m for m in methods if m.privacy == name] for name in ("pure", "delta")}
+    ends = {
+        "pure": _excesses(pure, results, group, drawn["pure"], "best pure"),
+        "delta": _excesses(delta, results, group, drawn["delta"], "best with delta"),
+    }
     bottom, top = (choose(axis.get_ylim()[end] for axis in (pure, delta)) for end, choose in ((0, min), (1, max)))
-    for axis, title in ((pure, "pure ε"), (delta, f"ε with δ = {results.delta:g}")):
+    for axis, name, title in ((pure, "pure", "pure ε"), (delta, "delta", f"ε with δ = {results.delta:g}")):
         axis.set(ylim=(bottom, top), title=title)
-    _test_scores(test, results, group, styles)
+        figures.readable(axis.yaxis)
+        figures.label_ends(axis, [end for end in ends[name] if bottom <= end[1] <= top])
+    _test_scores(test, results, group, methods)
     reference = results.reference(group, results.epsilons[0])[0]
     figure.suptitle(f"{group}: n = {reference['n']}, d = {reference['d']}, ridge = {reference['ridge']:g}")
-    found = [pair for axis in (pure, delta) for pair in zip(*axis.get_legend_handles_labels(), strict=True)]
-    figure.legend(*zip(*found, strict=True), loc="outside right upper", fontsize=8, frameon=False)
     figure.savefig(path, dpi=100)
     plt.close(figure)
 
 
-def _styles(methods: list[Method]) -> list[dict]:
-    """Return each method's look: colour by method, marker by whose it is, dashes where all iterates are published."""
-    seen, styles = dict.fromkeys(COLOURS, 0), []
-    for method in methods:
-        colours = COLOURS[method.whose]
-        styles.append(
-            {
-                "color": colours[seen[method.whose] % len(colours)],
-                "marker": MARKERS[method.whose],
-                "linestyle": LINES[method.published],
-                "linewidth": 1.8 if method.whose == "ours" else 1.2,
-                "markersize": 5,
-            }
-        )
-        seen[method.whose] += 1
-    return styles
-
-
 def _label(method: Method) -> str:
-    return f"{method.label} ({'ε' if method.privacy == 'pure' else 'ε, δ'}; {method.published})"
+    return f"{method.label} ({method.published})" if method.whose == "ours" else method.label
 
 
-def _excesses(axis: Axes, results: Results, group: str, styles: dict[Method, dict], limit: str) -> None:
-    for method, style in styles.items():
+def _excesses(
+    axis: Axes, results: Results, group: str, methods: list[Method], limit: str
+) -> list[tuple[float, float, str, str]]:
+    """Draw the lines of one kind of privacy, and return where they end."""
+    ends = []
+    for method in methods:
         found = [(e, s) for e in results.epsilons if (s := results.excess(group, method.name, e)) is not None]
-        axis.plot([e for e, _ in found], [s.mean for _, s in found], label=_label(method), **style)
+        errors = np.nan_to_num([summary.error for _, summary in found])
+        epsilons, means = [e for e, _ in found], [summary.mean for _, summary in found]
+        axis.errorbar(epsilons, means, errors, capsize=2, **style(method).marked())
+        ends.append((epsilons[-1], means[-1], _label(method), style(method).colour))
     limits = [results.limit(group, epsilon, limit) for epsilon in results.epsilons]
-    axis.plot(results.epsilons, limits, "--", color="black", linewidth=1, label=f"limit, {limit}")
+    axis.plot(results.epsilons, limits, **YARDSTICK.line())
+    ends.append((results.epsilons[-1], limits[-1], "yardstick: one noisy gradient", YARDSTICK.colour))
     nothing = float(np.mean([reference["at_zero"] for reference in results.reference(group, results.epsilons[0])]))
-    axis.axhline(nothing, color="black", linewidth=0.8, linestyle=":")
-    axis.annotate("x = 0", (results.epsilons[0], nothing), fontsize=8, va="bottom")
-    axis.set(xscale="log", yscale="log", xlabel="epsilon", ylabel="excess risk F(x) - F*")
+    axis.axhline(nothing, **STYLES["constant model"].line())
+    ends.append((results.epsilons[-1], nothing, "x = 0", STYLES["constant model"].colour))
+    axis.set(xscale="log", yscale="log", xlabel="epsilon", ylabel="excess risk F(x) - F* ± standard error")
     axis.set_ylim(top=min(axis.get_ylim()[1], HIGHEST * nothing))
     _finish(axis, results)
+    return ends
 
 
-def _test_scores(axis: Axes, results: Results, group: str, styles: dict[Method, dict]) -> None:
+def _test_scores(axis: Axes, results: Results, group: str, methods: list[Method]) -> None:
     best = results.reference(group, results.epsilons[0])
     score = "accuracy" if "accuracy" in best[0]["scores"] else "r2"
     optimum = float(np.mean([reference["scores"][score] for reference in best]))
     lowest = float(np.mean([reference["majority"] for reference in best])) if score == "accuracy" else 0.0
-    for method, style in styles.items():
-        cells = [(e, results.of(group, method.name, e)) for e in results.epsilons]
-        found = [(e, np.mean([np.mean(cell["scores"][score]) for cell in some])) for e, some in cells if some]
-        axis.plot([e for e, _ in found], [value for _, value in found], **style)
-    axis.axhline(optimum, color="black", linewidth=0.8, linestyle=":")
-    axis.annotate(f"non-private {optimum:.4f}", (results.epsilons[0], optimum), fontsize=8, va="bottom")
-    if score == "accuracy":
-        axis.axhline(lowest, color="black", linewidth=0.8, linestyle=":")
-        axis.annotate(f"majority {lowest:.4f}", (results.epsilons[0], lowest), fontsize=8, va="bottom")
     margin = 0.25 * (optimum - lowest) + 1e-3
+    ends = [(results.epsilons[-1], optimum, f"not private {optimum:.4f}", figures.BLACK)]
+    ends += [(results.epsilons[-1], lowest, f"constant {lowest:.4f}", figures.GREY)]
+    for method in methods:
+        cells = [(e, some) for e in results.epsilons if (some := results.of(group, method.name, e))]
+        means = [float(np.mean([np.mean(cell["scores"][score]) for cell in some])) for _, some in cells]
+        errors = np.nan_to_num([standard_error(some[0]["scores"][score]) for _, some in cells])
+        inside = {} if method.privacy == "pure" else {"markerfacecolor": "white"}
+        axis.errorbar([e for e, _ in cells], means, errors, capsize=2, **style(method).marked(), **inside)
+        if means[-1] > lowest - margin:
+            ends.append((cells[-1][0], means[-1], _budget(method) + _label(method), style(method).colour))
+    axis.axhline(optimum, **STYLES["not private"].line())
+    axis.axhline(lowest, **STYLES["constant model"].line())
     axis.set(xscale="log", xlabel="epsilon", ylabel=f"test {score}", ylim=(lowest - margin, optimum + margin))
     _finish(axis, results)
+    figures.label_ends(axis, ends)
+
+
+def _budget(method: Method) -> str:
+    return "ε: " if method.privacy == "pure" else "ε, δ: "
 
 
 def _finish(axis: Axes, results: Results) -> None:
     axis.set_xticks(results.epsilons, [f"{epsilon:g}" for epsilon in results.epsilons])
     axis.set_xticks([], minor=True)
-    axis.grid(alpha=0.3)
+    figures.plain(axis)

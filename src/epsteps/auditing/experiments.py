@@ -19,7 +19,7 @@ from epsteps.auditing import attacks
 from epsteps.bounds.steps import gd, heavy_ball, multistage, nesterov, restarted_nesterov
 from epsteps.budgets import Budget
 from epsteps.data.rows import Rows
-from epsteps.methods import choice
+from epsteps.methods import choice, figures
 from epsteps.methods.intervals.table import Intervals
 from epsteps.noise import Source
 from epsteps.plans.plan import Aim, Plan
@@ -163,9 +163,7 @@ class Coverage:
         plots = require("matplotlib.figure", "plots", "drawing coverage")
         figure = plots.Figure((7, 1.5 + 0.28 * len(next(iter(self.rows.values())))), layout="constrained")
         axes = figure.subplots()
-        for (target, rows), colour, shift in zip(
-            self.rows.items(), ("#0072B2", "#D55E00"), (-0.12, 0.12), strict=False
-        ):
+        for (target, rows), colour, shift in zip(self.rows.items(), figures.LINES[:2], (-0.12, 0.12), strict=False):
             middle, low, high = (np.array([getattr(r, name) for r in rows]) for name in ("coverage", "low", "high"))
             places = np.arange(len(rows)) + shift
             axes.errorbar(
@@ -518,16 +516,24 @@ class Calibration:
         predicted, measured, errors = (
             np.array([getattr(point, name) for point in self.points]) for name in ("predicted", "measured", "stderr")
         )
-        axes.fill_between(amounts, predicted / 2, 2 * predicted, color="#0072B2", alpha=0.15, label="within a factor 2")
-        axes.plot(amounts, predicted, color="#0072B2", marker="o", label="predicted")
-        axes.errorbar(amounts, measured, 2 * errors, color="#D55E00", marker="s", capsize=3, label="measured (2 se)")
-        axes.axhline(self.trivial, color="black", lw=0.9, ls=":", label="x = 0")
+        axes.fill_between(amounts, predicted / 2, 2 * predicted, color=figures.BLUE, alpha=0.15, lw=0)
+        axes.plot(amounts, predicted, color=figures.BLUE, marker="o")
+        axes.errorbar(amounts, measured, 2 * errors, color=figures.VERMILLION, marker="s", capsize=3)
+        axes.axhline(self.trivial, color=figures.GREY, lw=1.2, ls=":")
         axes.set(xscale="log", yscale="log", xlabel=f"budget, {amount_name(self.plan.budget)}", ylabel="E F(x) - F*")
         axes.set_xticks(amounts, [f"{amount:g}" for amount in amounts])
         axes.set_xticks([], minor=True)
+        figures.plain(axes)
+        figures.readable(axes.yaxis)
+        figures.label_ends(
+            axes,
+            [
+                (amounts[-1], predicted[-1], "predicted,\nwithin a factor 2", figures.BLUE),
+                (amounts[-1], measured[-1], "measured ± 2 se", figures.VERMILLION),
+                (amounts[-1], self.trivial, "x = 0", figures.GREY),
+            ],
+        )
         axes.set_title(f"{self.plan.method}: {self.runs} seeded runs at each budget", fontsize=11)
-        axes.legend(frameon=False)
-        axes.grid(alpha=0.3)
         if path is not None:
             figure.savefig(path, dpi=150)
         return figure

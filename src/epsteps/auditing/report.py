@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from epsteps.methods import figures
 from epsteps.plans.plan import Plan
 from epsteps.problem.validate import require
 
 # Right code fails the test of independence once in a million audits.
 _INDEPENDENCE_LEVEL = 1e-6
-# Okabe and Ito's palette, which colour-blind readers can tell apart.
-_CLAIMED, _LOWER, _ABOVE = "#0072B2", "#009E73", "#D55E00"
+_CLAIMED, _LOWER, _ABOVE = figures.BLUE, figures.GOOD, figures.BAD
 
 
 @dataclass(frozen=True)

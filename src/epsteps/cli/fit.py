@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 MODEL, REPORT = "model.json", "report.html"
 _MOST_COLUMNS = 12
+_LONGEST_NAME = 200
 
 
 def fit(
@@ -48,6 +49,7 @@ def fit(
     robust: common.Robust = False,
     ledger: Path | None = Option(None, help="Charge this ledger before noise is drawn; see epsteps ledger."),
     dataset: str | None = Option(None, help="The ledger's name for these records; goes with --ledger."),
+    approved_by: str | None = Option(None, help="Who agreed to the plan: stands in the report."),
     test: Path | None = Option(None, help="Score on this table of other records, which it does not protect."),
     delimiter: common.Delimiter = "comma",
     encoding: common.Encoding = "utf-8",
@@ -68,6 +70,7 @@ def fit(
     declared = with_target(es.Schema.read(schema), target)
     budget = es.Pure(epsilon) if delta is None else es.Approximate(epsilon, delta)
     account = _account(ledger, dataset)
+    approver = None if approved_by is None else _approver(approved_by)
     paths = [out / name for name in (MODEL, REPORT)]
     files.require_free(paths, force)
     table, tested = _tables(declared, data, test, {"delimiter": common.DELIMITERS[delimiter], "encoding": encoding})
@@ -85,7 +88,7 @@ def fit(
     if seed is None and not anyway:
         _require_hope(planned)
     _require_consent(yes, json)
-    described = partial(_described, tables.error_curve(budget, replan), tested)
+    described = partial(_described, tables.error_curve(budget, replan), tested, approver)
     rehearsed = described(tables.rehearsal(planned, declared), None)
     tables.page(rehearsed)  # what cannot be described is found out before anything is charged
     with files.opened(paths, force) as outputs:
@@ -100,7 +103,11 @@ def fit(
 
 
 def _described(
-    curve: list[tuple[float, float]], tested: Any, model: tables.Model, ledger: dict[str, Any] | None
+    curve: list[tuple[float, float]],
+    tested: Any,
+    approver: str | None,
+    model: tables.Model,
+    ledger: dict[str, Any] | None,
 ) -> dict[str, Any]:
     """Return the content of model.json."""
     from epsteps import tables
@@ -111,6 +118,7 @@ def _described(
         ledger=ledger,
         scores=None if tested is None else tables.score(model, tested),
         made={"by": f"epsteps {es.__version__}", "on": datetime.now(UTC).date().isoformat()},
+        approved_by=approver,
     )
 
 
@@ -135,7 +143,7 @@ def _save(outputs: list[files.Output], text: str, content: dict[str, Any]) -> No
 
 
 class _Account:
-    """An account that remembers the entry of its charge."""
+    """An account that remembers the receipt of its charge."""
 
     def __init__(self, path: Path, dataset: str) -> None:
         self._ledger, self._dataset = es.Ledger(path), dataset
@@ -145,8 +153,7 @@ class _Account:
     def charge(self, cost: Price, *, note: str = "", key: str | None = None) -> None:
         """Charge the dataset, durably, or raise."""
         entry = self._ledger.charge(self._dataset, cost, note=note, key=key)
-        facts = {name: getattr(entry, name) for name in ("dataset", "seq", "time", "terms", "note", "hash")}
-        self.described = {"file": self._ledger.path.name, **facts}
+        self.described = self._ledger.receipt(entry)
 
 
 def _account(path: Path | None, dataset: str | None) -> _Account | None:
@@ -154,6 +161,13 @@ def _account(path: Path | None, dataset: str | None) -> _Account | None:
         missing = "--dataset" if dataset is None else "--ledger"
         raise ValueError(f"--ledger and --dataset go together: add {missing}.")
     return None if path is None or dataset is None else _Account(path, dataset)
+
+
+def _approver(name: str) -> str:
+    """Return a name that a page can show, or raise: before anything is charged."""
+    if not name.strip() or not name.isprintable() or len(name) > _LONGEST_NAME:
+        raise ValueError(f"--approved-by must be a name of up to {_LONGEST_NAME} printable characters, got {name!a}.")
+    return name.strip()
 
 
 def _tables(declared: Schema, data: Path, test: Path | None, how: dict[str, str]) -> tuple[Any, Any]:

@@ -1,6 +1,8 @@
 """The ledger: the privacy budget of datasets, durable, charged before noise is drawn."""
 
+from dataclasses import replace
 from os import PathLike
+from typing import Any
 
 from epsteps.budgets import Budget
 from epsteps.budgets.budget import Price
@@ -108,6 +110,23 @@ class Ledger:
             return follow(entries, "charge", name, dump_cost(price), note, key)
 
         return store.append(self.path, decide)
+
+    def receipt(self, entry: Entry) -> dict[str, Any]:
+        """Return what is told of a charge beside a release: its entry, and the budget before and after it.
+
+        Amounts are in ``unit``: all of the ``budget``, ``before`` this charge and ``after`` it (rounded up), what the
+        ``release`` added, which under some compositions is less than its own cost, and what was ``left`` (rounded
+        down). Later charges do not change it.
+        """
+        book = self.book(entry.dataset)
+        before, after = (
+            replace(book, charges=tuple(charge for charge in book.charges if charge.seq <= last))
+            for last in (entry.seq - 1, entry.seq)
+        )
+        facts = {name: getattr(entry, name) for name in ("dataset", "seq", "time", "terms", "note", "hash")}
+        amounts = {"before": before.spent, "after": after.spent, "release": after.spent - before.spent}
+        declared = {"unit": book.unit, "allowed": str(book.budget), "budget": float(book.budget.amount)}
+        return {"file": self.path.name, **facts, **declared, **amounts, "left": after.remaining}
 
     def books(self) -> list[Book]:
         """Return every dataset with its budget and its charges, in the order of their creation."""

@@ -20,6 +20,7 @@ from scipy.optimize import minimize
 import epsteps as es
 from epsteps.bounds.steps import Method
 from epsteps.budgets import Budget, Epsilon
+from epsteps.methods import figures
 from epsteps.problem.sampling import Sampling
 from epsteps.problem.validate import require
 
@@ -32,11 +33,12 @@ ALGORITHMS: dict[str, tuple[Method, str]] = {
     "DP-NAG-opt": (es.nesterov, "optimal"),
     "DP-MASG-opt": (es.multistage, "optimal"),
 }
-# Okabe and Ito's palette, which colour-blind readers can tell apart; -opt variants are dashed too.
-_COLOURS = ("#E69F00", "#56B4E9", "#009E73", "#CC79A7", "#0072B2", "#D55E00")
 
 _HEADINGS = ["algorithm", "iteration", "gap_mean", "gap_standard_error"]
-_WHY_NOT_PRIVATE = "a seeded experiment that evaluates the objective on the records"
+# Those of a comparison on a table of one's own (``own_table``).
+TABLE_HEADINGS = ["method", "epsilon", "runs", "excess_mean", "excess_standard_error", "score", "score_standard_error"]
+TABLE_HEADINGS += ["note"]
+WHY_NOT_PRIVATE = "a seeded experiment that evaluates the objective on the records"
 # Columns of one product F(x): enough to keep the processor busy, few enough to stay in its cache.
 _COLUMNS = 100
 
@@ -179,7 +181,7 @@ def summary(outcomes: list[Outcome], problem: es.Problem, settings: Settings) ->
     """Return settings, versions and final numbers as plain data."""
     return {
         "private": False,
-        "why_not_private": _WHY_NOT_PRIVATE,
+        "why_not_private": WHY_NOT_PRIVATE,
         "problem": repr(problem),
         "settings": asdict(settings),
         "versions": versions(),
@@ -232,9 +234,9 @@ def is_own(path: Path) -> bool:
     try:
         if path.suffix == ".csv":
             with path.open(newline="") as file:
-                return next(csv.reader(file), None) == _HEADINGS
+                return next(csv.reader(file), None) in (_HEADINGS, TABLE_HEADINGS)
         beside = json.loads(path.with_suffix(".json").read_text())
-        if not isinstance(beside, dict) or beside.get("why_not_private") != _WHY_NOT_PRIVATE:
+        if not isinstance(beside, dict) or beside.get("why_not_private") != WHY_NOT_PRIVATE:
             return False
         return path.suffix == ".json" or path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     except (OSError, ValueError, csv.Error):
@@ -244,24 +246,27 @@ def is_own(path: Path) -> bool:
 def plot(path: Path, outcomes: list[Outcome], problem: es.Problem, settings: Settings) -> None:
     """Draw the gap over the iterations, one line per algorithm, with a band of one standard error."""
     figure_class = require("matplotlib.figure", "plots", "drawing the comparison").Figure
-    figure = figure_class(figsize=(8, 5), layout="constrained")
+    figure = figure_class(figsize=(8.6, 5), layout="constrained")
     axes = figure.subplots()
-    for outcome, colour in zip(outcomes, _COLOURS, strict=False):
-        t = outcome.iterations
-        style = "--" if outcome.plan.allocation == "optimal" else "-"
-        axes.plot(t, outcome.gap, style, color=colour, lw=1.8, label=f"{outcome.algorithm} (T = {t[-1]})")
-        axes.plot(t[-1], outcome.gap[-1], "o", color=colour, ms=5)
+    ends = []
+    for outcome in outcomes:
+        style, t = figures.STYLES[outcome.algorithm], outcome.iterations
+        axes.plot(t, outcome.gap, **style.line())
+        axes.plot(t[-1], outcome.gap[-1], style.marker, color=style.colour, ms=5, clip_on=False)
         low = np.maximum(outcome.gap - outcome.standard_error, outcome.gap / 10)
-        axes.fill_between(t, low, outcome.gap + outcome.standard_error, color=colour, alpha=0.15, lw=0)
+        axes.fill_between(t, low, outcome.gap + outcome.standard_error, color=style.colour, alpha=0.2, lw=0)
+        ends.append((t[-1], outcome.gap[-1], outcome.algorithm, style.colour))
     axes.set_yscale("log")
     axes.set_xlabel("iteration t")
-    axes.set_ylabel("F(x_t) - F*, mean of the runs")
+    axes.set_ylabel("F(x_t) - F*, mean of the runs ± standard error")
     batch = "" if settings.batch is None else f", batch {settings.batch}"
     axes.set_title(
         f"{settings.budget}, n = {problem.n}, d = {problem.d}{batch}, step {settings.c:g}/L, "
         f"{settings.repetitions} runs",
         fontsize=11,
     )
-    axes.grid(alpha=0.3, which="major")
-    axes.legend(frameon=False)
+    axes.set_xlim(right=max(end[0] for end in ends))
+    figures.plain(axes)
+    figures.readable(axes.yaxis)
+    figures.label_ends(axes, ends)
     figure.savefig(path, dpi=150)

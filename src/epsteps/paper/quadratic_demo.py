@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import epsteps as es
+from epsteps.methods import figures
 from epsteps.problem.validate import require
 
 MU, L = 0.1, 1.0
@@ -28,9 +29,12 @@ RATE_COLUMNS = ("version", "alpha", "beta", "rate")
 BOUND_COLUMNS = ("version", "c_w", "alpha", "beta", "momentum", "iteration", "bound", "exact_error")
 SPLIT_COLUMNS = ("version", "stages", "iterations", "iteration", "stage", "scale")
 
-# Okabe and Ito's palette.
-_COLOURS = ("#000000", "#E69F00", "#56B4E9", "#D55E00")
-_GREY = "#999999"
+_MOMENTA = (
+    figures.BLACK,
+    figures.ORANGE,
+    figures.BLUE,
+    figures.VERMILLION,
+)  # three that are fixed, and the optimal one
 
 
 class BoundCurve(NamedTuple):
@@ -186,16 +190,22 @@ def _draw_first(figure: Any, published: bool) -> None:
     for index, curve in enumerate(bounds(published)):
         panel, kind = axes[NOISES.index(curve.noise), ALPHAS.index(curve.alpha)], index % 4
         label = f"β = {curve.beta:g}" if curve.momentum == "fixed" else "β “optimal”" if published else "β optimal"
-        panel.semilogy(ITERATIONS, curve.bound, "--" if kind == 3 else "-", color=_COLOURS[kind], lw=1.8, label=label)
-        panel.semilogy(ITERATIONS, curve.exact, ":", color=_COLOURS[kind], lw=1.2)
+        panel.semilogy(ITERATIONS, curve.bound, "--" if kind == 3 else "-", color=_MOMENTA[kind], lw=1.8, label=label)
+        panel.semilogy(ITERATIONS, curve.exact, ":", color=_MOMENTA[kind], lw=1.2)
         panel.set_title(f"step α = {curve.alpha:g}/L, noise $c_w$ = {curve.noise:g}", fontsize=11)
     for panel, alpha, row, wrong in zip(axes[2], ALPHAS, rates(published), rates(True), strict=True):
         if not published:
-            panel.plot(BETA_GRID, wrong, ":", color=_GREY, lw=1.6, label="as published (Nesterov's)")
-        panel.plot(BETA_GRID, row, color="#0072B2", lw=1.8, label="printed rate" if published else "heavy ball's rate")
+            panel.plot(BETA_GRID, wrong, ":", color=figures.GREY, lw=1.6, label="as published (Nesterov's)")
+        panel.plot(
+            BETA_GRID,
+            row,
+            color=figures.STYLES["DP-HB"].colour,
+            lw=1.8,
+            label="printed rate" if published else "heavy ball's rate",
+        )
         beta = optimal_momentum(alpha, published)
         rate = published_rate(MU, L, alpha, beta) if published else es.bounds.rate(es.heavy_ball, MU, L, alpha, beta)
-        panel.plot(beta, rate, "o", color=_COLOURS[3], ms=7, label=f"β = {beta:.3f}, rate {rate:.3f}")
+        panel.plot(beta, rate, "o", color=_MOMENTA[3], ms=7, label=f"β = {beta:.3f}, rate {rate:.3f}")
         panel.set_title(f"step α = {alpha:g}/L", fontsize=11)
         panel.set_xlabel("momentum β")
         panel.legend(loc="lower left", frameon=False, fontsize=9)
@@ -225,9 +235,9 @@ def _draw_second(figure: Any, published: bool) -> None:
     axes = figure.subplots(1, len(STAGES), sharey=True)
     for panel, K in zip(axes, STAGES, strict=True):
         best = split(K, published)
-        panel.semilogy(np.arange(1, len(best.scale) + 1), best.scale, color="#0072B2", lw=1.8)
+        panel.semilogy(np.arange(1, len(best.scale) + 1), best.scale, color=figures.STYLES["DP-MASG"].colour, lw=1.8)
         for start in np.flatnonzero(np.diff(best.stage)):
-            panel.axvline(start + 1.5, color=_GREY, lw=0.8, ls="--")
+            panel.axvline(start + 1.5, color=figures.GREY, lw=0.8, ls="--")
         panel.set_title(f"{K} stages, T = {len(best.scale)}", fontsize=11)
         panel.set_xlabel("iteration t")
         panel.grid(alpha=0.3, which="major")

@@ -17,6 +17,8 @@ from epsteps.paper.published import DEVIATIONS, published_curves
 from epsteps.paper.statements import verdicts
 from epsteps.paper.sweep import PUBLISHED, Curve, Sweep
 
+HOW_TO_JUDGE = "Run epsteps reproduce without --quick and with its own T and repetitions to check them (some minutes)."
+
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
 table { border-collapse: collapse; margin: 1rem 0; display: block; overflow-x: auto; }
@@ -103,20 +105,33 @@ def add_pictures(document: Document, heading: str, pictures: list[Path]) -> None
         document.image(path, path.stem)
 
 
-def add_sweep(document: Document, curves: list[Curve], pictures: list[Path]) -> None:
-    """Add figures 3 and 4: pictures, conclusions, epsilon that was really spent, and final gaps."""
+def add_sweep(document: Document, curves: list[Curve], pictures: list[Path], too_small: Sequence[str] = ()) -> None:
+    """Add figures 3 and 4: pictures, conclusions, epsilon that was really spent, and final gaps.
+
+    Where the sweep is ``too_small``, for these reasons, nothing is concluded.
+    """
     add_pictures(document, "Figures 3 and 4", pictures)
     _add_spending(document, curves)
+    if too_small:
+        document.heading("What the paper concludes: not checked")
+        document.paragraph(
+            f"This sweep says nothing about the paper's conclusions: {'; '.join(too_small)}. {HOW_TO_JUDGE}"
+        )
+    else:
+        _add_verdicts(document, curves)
+    document.heading("Final gaps")
+    header = ["variant", "m", "c", "algorithm", "T", "T used", "epsilon spent", "final gap", "± standard error"]
+    document.table([*header, "published", "ours/published"], [_row(curve) for curve in curves])
+    _add_agreement(document, [curve for curve in curves if curve.configuration.variant == PUBLISHED])
+
+
+def _add_verdicts(document: Document, curves: list[Curve]) -> None:
     document.heading("What the paper concludes, checked")
     for variant in dict.fromkeys(curve.configuration.variant for curve in curves):
         document.paragraph(f"{variant}:")
         judged = verdicts([curve for curve in curves if curve.configuration.variant == variant])
         rows = [["holds" if each.holds else "DOES NOT HOLD", each.statement, each.evidence] for each in judged]
         document.table(["", "statement", "mean final gaps or other numbers"], rows)
-    document.heading("Final gaps")
-    header = ["variant", "m", "c", "algorithm", "T", "T used", "epsilon spent", "final gap", "± standard error"]
-    document.table([*header, "published", "ours/published"], [_row(curve) for curve in curves])
-    _add_agreement(document, [curve for curve in curves if curve.configuration.variant == PUBLISHED])
 
 
 def _add_agreement(document: Document, curves: list[Curve]) -> None:

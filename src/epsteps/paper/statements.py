@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 import epsteps as es
 from epsteps.paper.compare import ALGORITHMS
-from epsteps.paper.sweep import Curve
+from epsteps.paper.sweep import Curve, Sweep
+
+# What the paper's own figures have, and the fewest runs whose means are told apart.
+RECORDS, _HORIZONS, _FEWEST = 100_000, (100, 200, 500, 1000), 10
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,18 @@ class Gaps:
     def best(self, algorithm: str, m: int, c: float) -> float:
         """Return the smallest final gap over the numbers of iterations."""
         return min(self.final(algorithm, m, c, T) for T in self.horizons)
+
+
+def too_small(sweep: Sweep, records: int) -> list[str]:
+    """Return why a sweep says nothing about the paper's statements; nothing where it does."""
+    reasons = []
+    if records != RECORDS:
+        reasons.append(f"it has {records} records, and the paper's figures {RECORDS}")
+    if missing := [T for T in _HORIZONS if T not in sweep.horizons]:
+        reasons.append(f"T = {', '.join(map(str, missing))} was not run")
+    if sweep.repetitions < _FEWEST:
+        reasons.append(f"means of {sweep.repetitions} runs vary too much (at least {_FEWEST} are needed)")
+    return reasons
 
 
 def verdicts(curves: list[Curve]) -> list[Verdict]:

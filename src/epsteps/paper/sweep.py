@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import epsteps as es
+from epsteps.methods import figures
 from epsteps.paper.compare import ALGORITHMS, seeded_run, values
 from epsteps.paper.published import START, Key, corrected_plan, published_curves, published_plan
 from epsteps.problem.validate import require
@@ -24,7 +25,6 @@ PUBLISHED = "as published"
 PAPER_L = "corrected, the paper's L"
 RIGHT_L = "corrected, the right L"
 
-_COLOURS = ("#E69F00", "#009E73", "#0072B2", "#D55E00", "#CC79A7", "#56B4E9")
 CURVES = "fig3_fig4_curves.csv"
 SUMMARY = "fig3_fig4_summary.csv"
 
@@ -163,29 +163,40 @@ def draw_all(out: Path, curves: list[Curve]) -> list[Path]:
 
 def _draw(path: Path, title: str, curves: list[Curve], theirs: dict[Key, tuple[np.ndarray, np.ndarray]]) -> Path:
     """Draw 2 x 3 panels, one per algorithm, one line per T, all on the same axes; their own curves dashed."""
-    figure = require("matplotlib.figure", "plots", "drawing figures").Figure(figsize=(11, 6.5), layout="constrained")
+    figure = require("matplotlib.figure", "plots", "drawing figures").Figure(figsize=(12, 6.8), layout="constrained")
     axes = figure.subplots(2, 3, sharex=True, sharey=True)
     panels: dict[str, Any] = dict(zip(ALGORITHMS, np.ravel(axes), strict=True))
-    horizons = sorted({curve.configuration.T for curve in curves}, reverse=True)
+    ends: dict[str, dict[int, tuple[float, list[int]]]] = {name: {} for name in panels}  # lines that end together
+    horizons = sorted({curve.configuration.T for curve in curves})
     for curve in sorted(curves, key=lambda curve: -curve.configuration.T):
-        panel, index = panels[curve.configuration.algorithm], horizons.index(curve.configuration.T)
-        colour = _COLOURS[index % len(_COLOURS)]
+        name, T = curve.configuration.algorithm, curve.configuration.T
+        panel, colour = panels[name], figures.STYLES[name].colour
+        colour = figures.shade(colour, 1 - horizons.index(T) / max(len(horizons) - 1, 1))
         if curve.configuration.key in theirs:
             panel.plot(*theirs[curve.configuration.key], color="black", lw=0.9, ls=(0, (3, 2)), zorder=3)
         t = np.arange(len(curve.gap))
-        panel.plot(t, curve.gap, color=colour, lw=1.6, label=f"T = {curve.configuration.T}")
+        panel.plot(t, curve.gap, color=colour, lw=1.6)
+        low = np.maximum(curve.gap - curve.standard_error, curve.gap / 10)
+        panel.fill_between(t, low, curve.gap + curve.standard_error, color=colour, alpha=0.25, lw=0)
         panel.plot(t[-1], curve.gap[-1], "o", color=colour, ms=4)
+        ends[name].setdefault(len(t) - 1, (curve.final, []))[1].append(T)
     for name, panel in panels.items():
         panel.set_yscale("log")
         panel.set_title(name, fontsize=11)
-        panel.grid(alpha=0.3)
+        figures.plain(panel)
     for panel in axes[1]:
         panel.set_xlabel("iteration t")
     for panel in axes[:, 0]:
-        panel.set_ylabel("F(x_t) - F*")
-    handles, labels = panels["DP-GD"].get_legend_handles_labels()
-    figure.legend(handles[::-1], labels[::-1], loc="outside lower center", ncols=len(labels), frameon=False)
+        panel.set_ylabel("F(x_t) - F* ± standard error")
     figure.suptitle(title, fontsize=13)
+    axes[0, 0].set_xlim(right=1.22 * horizons[-1])  # labels stand inside
+    figures.readable(axes[0, 0].yaxis)
+    for name, panel in panels.items():
+        figures.label_ends(panel, [(t, gap, _horizons(Ts), figures.BLACK) for t, (gap, Ts) in ends[name].items()])
     for ending in ("png", "pdf"):
         figure.savefig(path.with_name(f"{path.name}.{ending}"), dpi=130)
     return path.with_name(f"{path.name}.png")
+
+
+def _horizons(Ts: list[int]) -> str:
+    return "T = " + ", ".join(map(str, sorted(Ts)))

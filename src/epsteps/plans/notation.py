@@ -233,14 +233,24 @@ WIDTH = 80
 _INDENT = 13
 
 
+def page(plan: "Plan") -> dict[str, Any]:
+    """Return what the page says, as plain values: its title, facts by their names, and the table of the releases."""
+    header, body = plan.table()
+    return {
+        "title": _visible(f"Plan: {plan.title}"),
+        "facts": {_visible(name): _visible(fact) for name, fact in _facts(plan).items()},
+        "header": list(header),
+        "rows": [[_visible(cell) for cell in row] for row in body],
+    }
+
+
 def text(plan: "Plan") -> str:
     """Return the page as text: guarantee, problem, noise, predicted error, and how the budget is split."""
-    lines = textwrap.wrap(_visible(f"Plan: {plan.title}"), WIDTH, subsequent_indent="  ")
-    for name, fact in _facts(plan).items():
-        indent = f"  {_visible(name):<10} "
-        lines += textwrap.wrap(_visible(fact), WIDTH, initial_indent=indent, subsequent_indent=" " * _INDENT)
-    header, body = plan.table()
-    return "\n".join([*lines, "", *_table(header, [[_visible(cell) for cell in row] for row in body])])
+    said = page(plan)
+    lines = textwrap.wrap(said["title"], WIDTH, subsequent_indent="  ")
+    for name, fact in said["facts"].items():
+        lines += textwrap.wrap(fact, WIDTH, initial_indent=f"  {name:<10} ", subsequent_indent=" " * _INDENT)
+    return "\n".join([*lines, "", *_table(said["header"], said["rows"])])
 
 
 def html(plan: "Plan") -> str:

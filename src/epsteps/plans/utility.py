@@ -21,7 +21,7 @@ USEFUL, MARGINAL, NOISE, UNKNOWN = "useful", "marginal", "noise", "unknown"
 VERDICTS = (USEFUL, MARGINAL, NOISE)
 # Shares of what the model 0 costs. Predictions are right to about a factor of 2: what is called useful then keeps at
 # least four fifths of what there is to gain, and what is called noise may well keep nothing.
-_USEFUL, _NOISE = 0.1, 0.7
+USEFUL_SHARE, NOISE_SHARE = 0.1, 0.7
 
 # Variances along the eigenvectors of real records, relative to records that fill their domain, in tenths of them:
 # columns are narrower than declared, and go together. These numbers and the next four are those with which plans of all
@@ -83,11 +83,11 @@ class Utility:
         if self.expected is None:
             return UNKNOWN
         share = self.expected / self.trivial
-        return USEFUL if share <= _USEFUL else NOISE if share >= _NOISE else MARGINAL
+        return USEFUL if share <= USEFUL_SHARE else NOISE if share >= NOISE_SHARE else MARGINAL
 
     def beyond(self, verdict: str) -> float:
         """Return how far the expected excess is beyond what a verdict, or a better one, allows; none below 0."""
-        limit = _USEFUL if verdict == USEFUL else math.nextafter(_NOISE, 0.0)
+        limit = USEFUL_SHARE if verdict == USEFUL else math.nextafter(NOISE_SHARE, 0.0)
         return math.inf if self.expected is None else self.expected - limit * self.trivial
 
     @property

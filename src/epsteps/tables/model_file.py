@@ -1,5 +1,6 @@
 """A model as JSON: nothing in it is executed when it is read, and what it states is checked."""
 
+import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from epsteps.budgets import Budget
+from epsteps.plans import notation
 from epsteps.plans.plan import Plan
 from epsteps.problem.validate import MissingExtraError
 from epsteps.tables.model import INTERCEPT, Model, certificate
@@ -42,6 +44,7 @@ def error_curve(
 
 FILE = "model.json"
 _FORMAT = 1
+_DIGEST = "SHA-256"
 _CERTIFICATE = (
     *("guarantee", "epsilon", "delta", "spent", "odds", "seeded", "adjacency"),
     *("records", "features", "domain", "method", "points"),
@@ -51,6 +54,8 @@ _CERTIFICATE = (
 _MOST_INTERVALS = 500
 # What files of earlier versions say of each coefficient besides: guesses that were too small.
 _FORMER = ("noise", "noise_if_never")
+# What they do not say.
+_LATTER = ("column",)
 
 
 class ModelFormatError(ValueError):
@@ -64,6 +69,7 @@ def model_to_dict(
     ledger: Mapping[str, Any] | None = None,
     scores: Mapping[str, Any] | None = None,
     made: Mapping[str, Any] | None = None,
+    approved_by: str | None = None,
 ) -> dict[str, Any]:
     """Return a model as values that JSON can hold, with everything that its report says.
 
@@ -74,15 +80,19 @@ def model_to_dict(
     curve : pairs of epsilon and error
         From ``error_curve``.
     ledger, scores : mappings, optional
-        The ledger's entry of the fit, and scores on other records.
+        The ledger's receipt for the fit (``Ledger.receipt``), and scores on other records.
     made : mapping, optional
         By which version, and when.
+    approved_by : str, optional
+        Who agreed to the plan.
 
     Whatever the numbers of the model are, nothing here raises or warns: the model was paid for. A number that floats do
     not hold is None.
     """
     with np.errstate(all="ignore"):
-        return _to_dict(model, curve, ledger, scores, made)
+        content = _to_dict(model, curve, ledger, scores, made)
+    signed = {"dataset": (ledger or {}).get("dataset"), "approved_by": approved_by}
+    return content | {"signature": signed | digests(content)}
 
 
 def _to_dict(
@@ -112,8 +122,28 @@ def _to_dict(
         "points": model.points.tolist(),
         "besides": {name: values.tolist() for name, values in model.besides.items()},
         "plan_text": str(model.plan),
+        "plan_page": notation.page(model.plan),
         "plan": json.loads(model.plan.to_json()),
     }
+
+
+def digests(content: Mapping[str, Any]) -> dict[str, str]:
+    """Return digests of the schema, the plan and all that was published, from the content of a model's file.
+
+    Each is of the JSON without spaces, in the file's order. None depends on records but through what was published:
+    a digest of the records themselves would tell whether somebody's guess of all of them is right.
+    """
+    parts = {
+        "schema": content["schema"],
+        "plan": content["plan"],
+        "model": {name: content[name] for name in ("private", "points", "besides")},
+    }
+    return {"digest": _DIGEST} | {name: _digest(part) for name, part in parts.items()}
+
+
+def _digest(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def stated(model: Model) -> dict[str, Any]:
@@ -131,7 +161,7 @@ def stated(model: Model) -> dict[str, Any]:
 
 
 def coefficients(model: Model) -> list[dict[str, Any]]:
-    """Return every number of the model with its feature's name.
+    """Return every number of the model with the names of its feature and of the column that this is made of.
 
     ``effect`` is that of the whole declared range of a number, or of an indicator; ``per_unit`` that of one unit of the
     column. The intercept is the value where numbers are at the low end of their ranges and all indicators are 0. What
@@ -140,13 +170,14 @@ def coefficients(model: Model) -> list[dict[str, Any]]:
     schema, x = model.schema, model.points[-1]
     middle, half = schema.target_column.target_scale
     spans = [span for column in schema.features.values() for span in column.spans]
-    features = [*zip(schema.names, spans, strict=True), (INTERCEPT, 1.0)]
+    owners = [name for name, column in schema.features.items() for _ in range(column.width)]
+    features = [*zip(schema.names, owners, spans, strict=True), (INTERCEPT, INTERCEPT, 1.0)]
     entries = []
     for row, output in enumerate(model.outputs):
-        for place, (name, span) in enumerate(features):
+        for place, (name, column, span) in enumerate(features):
             effect = half * float(x[row, place]) + (middle if name == INTERCEPT else 0.0)
             numbers = {"effect": finite(effect), "per_unit": finite(effect / span)}
-            entries.append({"output": output, "feature": name, **numbers})
+            entries.append({"output": output, "feature": name, "column": column, **numbers})
     return entries
 
 
@@ -225,7 +256,11 @@ def _from_dict(content: Any) -> Model:
     if not isinstance(listed, list) or len(actual) != len(listed):
         raise ModelFormatError("the model was changed: its coefficients are not those of its last point.")
     for ours, theirs in zip(actual, listed, strict=True):
-        _require_same(ours, {name: theirs[name] for name in theirs if name not in _FORMER})
+        known = {name: value for name, value in ours.items() if name in theirs or name not in _LATTER}
+        _require_same(known, {name: theirs[name] for name in theirs if name not in _FORMER})
+    if "signature" in content:
+        names = digests(content)
+        _require_same(names, {name: content["signature"].get(name) for name in names})
     return model
 
 

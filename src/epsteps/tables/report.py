@@ -2,34 +2,53 @@
 
 What it says stands in ``report.html.jinja``, where every text is escaped. Here is what it is told: the content of
 model.json, whose numbers are written with their place, so that a page can be held against it, and the shapes of its
-pictures. Those hold no text and stretch to any width.
+pictures (``pictures``). It needs no script and loads nothing.
 """
 
 import html
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from epsteps.methods import figures
+from epsteps.tables import pictures
+from epsteps.tables.model import INTERCEPT
+
 # Up to so many releases are listed with a bar each; more are drawn as columns.
 _LISTED = 12
-_LINES = 8
-_WIDTH, _HEIGHT = 600.0, 160.0
+# So many variables, and of one so many levels, are open to see; more are folded.
+_VARIABLES, _LEVELS = 10, 8
 
 
 def page(content: Mapping[str, Any]) -> str:
     """Return report.html for the content of a model.json: every number in it stands there."""
     card = Entry(content)
+    shares = [entry["share"] for entry in content["releases"]]
+    effects, scale = _effects(card)
     return _template().render(
         card=card,
+        colours=figures.LINES,
+        verdict_colours={"useful": figures.GOOD, "marginal": figures.DOUBTFUL, "noise": figures.BAD},
         seeded=not content["private"],
-        chosen=content.get("chosen", {}),  # files of earlier versions do not say it
-        columns=_columns(card["releases"]) if len(card["releases"]) > _LISTED else None,
-        spans=_spans(card["intervals"]["rows"].raw),
-        points=_path(card) if len(card["points"]) > 1 else None,
-        curve=_curve(card),
+        # Files of earlier versions do not have all of these.
+        signature=Entry(content.get("signature", {}), ("signature",)),
+        chosen=content.get("chosen", {}),
+        evaluation=None if content.get("evaluation") is None else card["evaluation"],
+        bought=_bought(card),
+        plan_page=content.get("plan_page"),
+        gauge=pictures.gauge(content["prediction"]["utility"]),
+        bar=pictures.ledger_bar(content["ledger"]),
+        columns=pictures.columns(shares) if len(shares) > _LISTED else None,
+        largest=card["releases"][shares.index(max(shares))],
+        effects=effects,
+        open_effects=_VARIABLES if len(effects) > _VARIABLES + 1 else len(effects),  # the intercept alone is not folded
+        scale=scale,
+        unit=_unit(content),
+        path=_path(card) if len(card["points"]) > 1 else None,
+        curve=pictures.curve(content["prediction"]["curve"], content["certificate"]["epsilon"]),
     )
 
 
@@ -83,82 +102,79 @@ class Entry:
         return f'<data data-key="{html.escape(json.dumps(self._place))}" value="{self.raw!r}">{shown}</data>'
 
 
-def _columns(releases: Entry) -> dict[str, Any]:
-    """Return place, top, width and height of a column for each share, the largest of full height."""
-    shares = [entry["share"] for entry in releases.raw]
-    step, top = _WIDTH / len(shares), max(shares) or 1.0
-    bars = [
-        (place * step, _HEIGHT * (1 - share / top), 0.9 * step, _HEIGHT * share / top)
-        for place, share in enumerate(shares)
+def _effects(card: Entry) -> tuple[list[dict[str, Any]], pictures.Scale | None]:
+    """Return the variables, of the largest effects first, each with its levels, largest first; the intercept is last.
+
+    An effect is told with its interval, where there is one: that of a level against the mean of its category's.
+    """
+    told, intervals = card["coefficients"], card["intervals"]["rows"]
+    joined = [intervals[place] for place in range(len(told))] if len(intervals) == len(told) else [None] * len(told)
+    numbers = [_numbers(entry.raw, row) for entry, row in zip(told, joined, strict=True)]
+    drawn, scale = pictures.spans(numbers)
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for place, (entry, row) in enumerate(zip(told, joined, strict=True)):
+        feature = entry["feature"]
+        column = entry.raw.get("column", feature)  # files of earlier versions do not say it
+        size = numbers[place]["value"]
+        line = {"entry": entry, "interval": row, "drawn": drawn[place], "size": -1.0 if size is None else abs(size)}
+        line["level"] = _level(feature, column)
+        line["numeric"] = line["level"] is None and _declared(card, column) is not None
+        line["same"] = row is None or _same(row.raw["coef"], entry.raw["effect"])
+        groups.setdefault(column, []).append(line)
+    found = [
+        {"name": name, "column": _declared(card, name), "lines": sorted(lines, key=lambda line: -line["size"])}
+        for name, lines in groups.items()
     ]
-    return {"bars": bars, "largest": releases[shares.index(max(shares))]}
+    found.sort(key=lambda group: (_is_intercept(group), -group["lines"][0]["size"]))
+    return [group | {"folded": group["lines"][_LEVELS:], "lines": group["lines"][:_LEVELS]} for group in found], scale
 
 
-def _spans(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str] | None]:
-    """Return each interval as a line, the number as a mark and 0 as an axis, all to one scale; None where ends miss."""
-    known = [all(row[name] is not None for name in ("low", "coef", "high")) for row in rows]
-    ends = [0.0, *(row[name] for row, drawn in zip(rows, known, strict=True) if drawn for name in ("low", "high"))]
-    low, high = min(ends), max(ends)
+def _numbers(effect: Mapping[str, Any], interval: Entry | None) -> dict[str, Any]:
+    if interval is None:
+        return {"value": effect["effect"]}
+    return {"value": interval.raw["coef"], "low": interval.raw["low"], "high": interval.raw["high"]}
 
-    def drawn(row: Mapping[str, Any]) -> dict[str, str]:
-        places = _scaled([0.0, row["low"], row["coef"], row["high"]], low, high)
-        zero, left, dot, right = (2 + 96 * place for place in places)
-        return {
-            "axis": f"M{zero:.6g} 0V8",
-            "line": f"M{left:.6g} 4H{right:.6g}",
-            "mark": f"M{dot:.6g} 1V7",
-        }
 
-    return [drawn(row) if whole else None for row, whole in zip(rows, known, strict=True)]
+def _same(first: float | None, second: float | None) -> bool:
+    return first == second if first is None or second is None else math.isclose(first, second, rel_tol=1e-9)
+
+
+def _is_intercept(group: Mapping[str, Any]) -> bool:
+    return all(line["entry"].raw["feature"] == INTERCEPT for line in group["lines"])
+
+
+def _level(feature: str, column: str) -> str | None:
+    """Return what a feature is called below its variable; None for the variable itself."""
+    return None if feature == column else feature.removeprefix(column).removeprefix("=").strip() or feature
+
+
+def _declared(card: Entry, name: str) -> Any:
+    return card["schema"]["columns"][name] if name in card["schema"]["columns"].raw else None
+
+
+def _unit(content: Mapping[str, Any]) -> str:
+    """Return what effects are measured in, in words."""
+    target = content["schema"]["target"]
+    outputs = list(dict.fromkeys(entry["output"] for entry in content["coefficients"]))
+    if outputs == [target]:
+        return f"effect on {target}, in its unit"
+    return "effect on the log-odds of " + (outputs[0] if len(outputs) == 1 else f"each {target}, against their mean")
+
+
+def _bought(card: Entry) -> Any:
+    """Return what was bought for the schema before the fit, each with its note, cost and unit."""
+    if "expenses" in card["certificate"].raw:
+        return card["certificate"]["expenses"]
+    return card["schema"]["bought"] if card["schema"].raw.get("bought") else []
 
 
 def _path(card: Entry) -> dict[str, Any]:
-    """Return the numbers of the model that are largest at the end: their lines, names, and highest and lowest."""
-    points = card["points"].raw
-    width = len(points[0][0])
-    spots = [(row, column) for row in range(len(points[0])) for column in range(width)]
-    shown = sorted(spots, key=lambda spot: -abs(points[-1][spot[0]][spot[1]]))[:_LINES]
-    flat = [(point[row][column], t, row, column) for t, point in enumerate(points) for row, column in shown]
-    (high, *highest), (low, *lowest) = max(flat), min(flat)
-    times = _scaled(range(len(points)), 0, len(points) - 1)
-    return {
-        "lines": [_line(times, _scaled([point[row][column] for point in points], low, high)) for row, column in shown],
-        "zero": _line([0.0, 1.0], _scaled([0.0, 0.0], low, high)) if low < 0 < high else None,
-        "named": [card["coefficients"][row * width + column] for row, column in shown],
-        "several": len(points[0]) > 1,
-        "highest": card["points"][highest[0]][highest[1]][highest[2]],
-        "lowest": card["points"][lowest[0]][lowest[1]][lowest[2]],
-    }
+    """Return the lines of the published points."""
+    points, told = card["points"].raw, card["coefficients"]
+    width, several = len(points[0][0]), len(points[0]) > 1
 
+    def name(row: int, column: int) -> str:
+        entry = told.raw[row * width + column]
+        return f"{entry['feature']} ({entry['output']})" if several else entry["feature"]
 
-def _curve(card: Entry) -> dict[str, Any] | None:
-    """Return the expected error over epsilon, both logarithmic; None where there is too little to draw."""
-    entries = card["prediction"]["curve"]
-    if len(entries) < 2 or not all(entry["error"] > 0 for entry in entries.raw):
-        return None
-    epsilons, errors = ([entry[name] for entry in entries.raw] for name in ("epsilon", "error"))
-    across, up = (
-        _scaled(logs, min(logs), max(logs))
-        for logs in ([math.log(value) for value in values] for values in (epsilons, errors))
-    )
-    spent = card["certificate"]["epsilon"].raw
-    return {
-        "line": _line(across, up),
-        "dots": [_line([a, a], [b, b]) for a, b in zip(across, up, strict=True)],
-        "marked": epsilons.index(spent) if spent in epsilons else None,
-        "highest": entries[errors.index(max(errors))]["error"],
-        "lowest": entries[errors.index(min(errors))]["error"],
-    }
-
-
-def _line(across: Sequence[float], up: Sequence[float]) -> str:
-    """Return the path of a line through points of the unit square, a little inside the picture."""
-    points = (
-        f"{10 + (_WIDTH - 20) * a:.6g} {10 + (_HEIGHT - 20) * (1 - b):.6g}" for a, b in zip(across, up, strict=True)
-    )
-    return "M" + "L".join(points)
-
-
-def _scaled(values: Sequence[float], low: float, high: float) -> list[float]:
-    span = high / 2 - low / 2  # a difference of floats may be too large for one
-    return [(value / 2 - low / 2) / span if span > 0 else 0.5 for value in values]
+    return pictures.path(points, name)

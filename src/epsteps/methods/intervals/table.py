@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import ndtri
 
+from epsteps.methods import figures
 from epsteps.methods.intervals import posterior
 from epsteps.methods.intervals.posterior import Released
 from epsteps.problem import validate
@@ -109,8 +110,8 @@ class Intervals:
         places = np.arange(len(self.names))[::-1]
         proved = self.kind == "provable"
         ax.axvline(0, color="0.7", lw=1)
-        ax.hlines(places, self.low, self.high, color="#35618f", lw=1.5 if proved else 3, ls=":" if proved else "-")
-        ax.plot(self.coef, places, "o", color="#35618f", ms=5)
+        ax.hlines(places, self.low, self.high, color=figures.BLUE, lw=1.5 if proved else 3, ls=":" if proved else "-")
+        ax.plot(self.coef, places, "o", color=figures.BLUE, ms=5)
         ax.set_yticks(places, self.names)
         ax.set_ylim(-0.7, len(self.names) - 0.3)
         ax.set_xlabel(f"coefficient, with its {self.level:.4g} interval" + (" at most" if proved else ""))
