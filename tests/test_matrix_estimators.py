@@ -32,6 +32,7 @@ MODELS = [
 VALUES = {
     "epsilon": (1.0, 0.05, 30.0),
     "delta": (0.0, 1e-6),
+    "schema": (None,),  # tables of schemas are tried by test_estimators_tables
     "bounds": (None, (0, 1), (-2, 30), ([0, -1, 5], [1, 1, 6]), (1e-3, 1e3), (-1e-9, 1e-9)),
     "one_hot": ((), [(0, 2)]),
     "row_norm": (None, 5.0, 1e-6),
@@ -72,14 +73,18 @@ def parameters_of(model, rng):
             found[name] = values[int(rng.integers(len(values)))]
     declared = ("bounds", "row_norm", "domain")[int(rng.integers(3))]
     found[declared] = VALUES[declared][int(rng.integers(len(VALUES[declared])))]
+    for name in ("classes", "target_bounds"):  # mostly declared: without, every fit is refused
+        if name in {field.name for field in dataclasses.fields(model)} and rng.random() < 0.95:
+            found.setdefault(name, VALUES[name][0])
     return found
 
 
 def datasets(model, rng, n=30, d=3):
     """Yield two neighbours: ordinary records, one of which is replaced by what is none."""
     X = rng.uniform(-1, 2, (n, d)) * rng.choice([0.0, 1.0, 1e3, 1e300])
-    kind = str if isinstance(getattr(model, "classes", (0,))[0], str) else float
-    y = rng.choice(np.array(getattr(model, "classes", (-1.0, 0.3, 7.0)), dtype=kind), n)
+    labels = getattr(model, "classes", None) or (-1.0, 0.3, 7.0)
+    kind = str if isinstance(labels[0], str) else float
+    y = rng.choice(np.array(labels, dtype=kind), n)
     other, targets = X.copy(), y.copy()
     other[4], targets[4] = [np.nan, np.inf, -1e308], targets[5] if kind is str else np.nan
     return (X, y), (other, targets)

@@ -239,8 +239,8 @@ def estimators():
     pytest.importorskip("sklearn")
     options = {"bounds": (0, 1), "random_state": 3, "method": "output"}
     return {
-        "logistic": es.PrivateLogisticRegression(**options, anyway=True),
-        "huber": es.PrivateHuberRegressor(**options, anyway=True),
+        "logistic": es.PrivateLogisticRegression(**options, classes=(0, 1), anyway=True),
+        "huber": es.PrivateHuberRegressor(**options, target_bounds=(-1, 1), anyway=True),
         "text": es.PrivateLogisticRegression(**options, classes=("no", "yes"), anyway=True),
     }
 
