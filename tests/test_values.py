@@ -702,10 +702,8 @@ def test_nothing_that_is_passed_is_written_to(tmp_path_factory, name):
     search(X, y)
     assert (state(X), state(y)) == before
     if not sparse.issparse(X):
-        from epsteps.estimators.base import SchemaTransformer
-
         schema = es.Schema({column: es.Numeric(0, 1, missing=True) for column in "abc"})
-        schema.encode(X), schema.check(X), SchemaTransformer(schema).fit_transform(X)
+        schema.encode(X), schema.check(X), schema.fit_transform(X)
         assert (state(X), state(y)) == before
 
 

@@ -101,7 +101,7 @@ def circumstances(name: str, ledger: Account | None, *, seeded: bool) -> Circums
         raise ValueError(
             f"{' and '.join(learned)} before {name} in a pipeline is fitted to the same records without protection, "
             "and the certificate would not hold for them. Declare a Schema in its place, whose transforms "
-            "(log1p, clip, bins, interactions) learn nothing; or fit it to public records, and put FrozenEstimator(...) "
+            "(log1p, clip, bins, interactions) learn nothing; or fit it to public records, and put FrozenEstimator() "
             "around it."
         )
     assumptions = (_DECLARED, _RECORDS_ALONE, *stateless)

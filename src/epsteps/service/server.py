@@ -261,7 +261,8 @@ class Desk:
 
 def longest_gradient(schema: Schema) -> int:
     """Return how many bytes a request for a gradient may have: a point of the largest dimension, and a few numbers."""
-    width = 1 + sum(column.width for column in schema.columns.values())
+    parts = (*schema.columns.values(), *schema.products)
+    width = 1 + sum(part.width for part in parts)
     outputs = max(len(column.classes or ()) for column in schema.columns.values())
     return 4096 + 16 * width * max(outputs, 1)  # base64 has 11 bytes for a number, and JSON may escape some of them
 

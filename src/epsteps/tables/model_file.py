@@ -134,13 +134,12 @@ def coefficients(model: Model) -> list[dict[str, Any]]:
     """Return every number of the model with its feature's name.
 
     ``effect`` is that of the whole declared range of a number, or of an indicator; ``per_unit`` that of one unit of the
-    column. The intercept is the value where numbers are at the low end of their ranges and all indicators are 0. What
-    noise may have done to each number stands in ``intervals``.
+    column, or of what its transform makes of it. The intercept is the value where numbers are at the low end of their
+    ranges and all indicators are 0. What noise may have done to each number stands in ``intervals``.
     """
     schema, x = model.schema, model.points[-1]
     middle, half = schema.target_column.target_scale
-    spans = [span for column in schema.features.values() for span in column.spans]
-    features = [*zip(schema.names, spans, strict=True), (INTERCEPT, 1.0)]
+    features = [*zip(schema.names, schema.spans, strict=True), (INTERCEPT, 1.0)]
     entries = []
     for row, output in enumerate(model.outputs):
         for place, (name, span) in enumerate(features):
