@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         PrivateRidge,
         PrivateSearch,
         evaluate,
+        load,
     )
     from epsteps.service.client import connect
 
@@ -55,6 +56,7 @@ _ESTIMATORS = (
     "PrivateRidge",
     "PrivateSearch",
     "evaluate",
+    "load",
 )
 
 
@@ -133,6 +135,7 @@ __all__ = [
     "evaluate",
     "gd",
     "heavy_ball",
+    "load",
     "multistage",
     "nesterov",
     "plan",

@@ -3,8 +3,10 @@
 import inspect
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
+from importlib import import_module
+from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -223,6 +225,10 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
         What is guaranteed, and what was spent.
     path_ : array
         Published points, one per row: coefficients, then intercepts. The last one is the model.
+    points_ : array of shape (points, outputs, coordinates)
+        Published points in the units of ``declared_``, finite: what a file holds.
+    entry_ : dict or None
+        The ledger's entry of the fit, if there is one.
     run_ : Run
         All that was published, in the units of ``declared_``: what intervals are computed from.
     n_iter_ : int
@@ -405,8 +411,10 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
         """Execute what was planned on records, and tell of the model."""
         seed = None if self.random_state is None else validate.integer("random_state", self.random_state, low=0)
         self._tell_declared(chosen)
-        _, result = published(chosen, rows, seed=seed, ledger=around.account, anyway=self.anyway)
-        self._tell(result, around)
+        points, result = published(chosen, rows, seed=seed, ledger=around.account, anyway=self.anyway)
+        points = held(points) if self.schema_ is None else centred(held(points))
+        self._tell(replace(result, path=points.reshape(len(points), -1)), points, around)
+        self.entry_ = around.entry
         return self
 
     def _tell_declared(self, chosen: Plan) -> None:
@@ -414,12 +422,11 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
         self.declared_, self._told = self._declared(chosen.problem.d), self._telling()
         vars(self).setdefault("schema_", self._schema())
 
-    def _tell(self, result: Run, around: Circumstances) -> None:
-        """Tell of the model that a run published."""
+    def _tell(self, result: Run, points: np.ndarray, around: Circumstances) -> None:
+        """Tell of the model that a run published, at points that are finite."""
         chosen, declared = result.plan, self.declared_
         vars(self).pop("confint_", None)  # of a fit before
-        points = held(result.path.reshape(len(result.path), chosen.problem.loss.outputs, chosen.problem.width))
-        points = points if self.schema_ is None else centred(points)
+        self.points_ = points
         self.run_, self.plan_, self.n_iter_ = result, chosen, len(chosen.charges)
         self.certificate_ = self._certificate(chosen, len(points), result.seeded, around)
         coefficients, constants = self._told.told(*unscaled(chosen.problem, points, declared.shift, declared.unit))
@@ -468,6 +475,26 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
             table = summaries.without_intervals(terms, self.run_.x, str(error))
         return summaries.page(type(self).__name__, self.plan_, self.run_.extras, self.certificate_, table)
 
+    def save(self, folder: str | Path, *, force: bool = False) -> Path:
+        """Write the fitted model to model.json in a folder, and with a schema its report.html; return the folder.
+
+        The file is text that nothing executes: ``epsteps.load(folder)`` reads it, and with a schema ``epsteps predict``
+        does, too. A model that is there already is not replaced without ``force``.
+        """
+        return _saved().save(self, folder, force=force)
+
+    def card(self, path: str | Path) -> Path:
+        """Write the report of the model, the page that ``epsteps fit`` writes: for models with a schema."""
+        return _saved().card(self, path)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Return the fitted model that ``save`` wrote, or ``epsteps fit``: see ``epsteps.load``."""
+        model = _saved().load(folder)
+        if not isinstance(model, cls):
+            raise TypeError(f"{folder} holds a {type(model).__name__}: load it with epsteps.load, or as that.")
+        return model
+
     def _published(self) -> Run:
         """Return the run whose noise has the law that intervals take it to have."""
         if "trial" in self.certificate_:
@@ -503,6 +530,11 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
         coefficients = np.atleast_2d(self.coef_)
         constants = self.intercept_ + coefficients @ self.declared_.shift
         return X @ (coefficients * self.declared_.unit).T + constants
+
+
+def _saved() -> Any:
+    """Return the module of files, which knows every estimator and so comes after them."""
+    return import_module("epsteps.estimators.saved")
 
 
 _E = TypeVar("_E", bound=type)

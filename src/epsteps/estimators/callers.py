@@ -18,6 +18,7 @@ from sklearn.pipeline import Pipeline
 from epsteps.budgets.budget import Budget, exact, round_up
 from epsteps.estimators import _scikit
 from epsteps.ledger.books import Account
+from epsteps.ledger.chain import Entry
 from epsteps.tables.schema import Schema
 
 # Modules of scikit-learn that call a fit once: pipelines, and what is wrapped around every method.
@@ -67,12 +68,32 @@ class Process:
             self.counted = _uncounted = _uncounted.and_one(cost)
 
 
+class Kept:
+    """An account of a ledger that keeps the entry of its charge."""
+
+    def __init__(self, account: Account) -> None:
+        self._account, self.entry = account, None
+
+    def charge(self, cost: Any, *, note: str = "", key: str | None = None) -> None:
+        """Charge the account, durably, or raise."""
+        entry: Any = self._account.charge(cost, note=note, **({} if key is None else {"key": key}))
+        if isinstance(entry, Entry):
+            facts = {name: getattr(entry, name) for name in ("dataset", "seq", "time", "terms", "note", "hash")}
+            path = getattr(getattr(self._account, "ledger", None), "path", None)
+            self.entry = {"file": None if path is None else path.name, **facts}
+
+
 @dataclass
 class Circumstances:
     """What is known about a fit besides its records, and the account that it is charged to."""
 
     account: Account | None
     assumptions: tuple[str, ...]
+
+    @property
+    def entry(self) -> dict[str, Any] | None:
+        """The entry that a ledger made of the charge, as model.json tells of it; None where no ledger did."""
+        return getattr(self.account, "entry", None)
 
     @property
     def without_ledger(self) -> dict[str, Any] | None:
@@ -91,7 +112,7 @@ def circumstances(name: str, ledger: Account | None, *, seeded: bool) -> Circums
     An experiment, whose noise has a seed, protects nothing: it is neither refused nor counted.
     """
     if seeded:
-        return Circumstances(ledger, ())
+        return Circumstances(None if ledger is None else Kept(ledger), ())
     frames = list(_frames())
     called = next((each for each in frames if _repeats(each)), None)
     if called is not None and ledger is None:
@@ -109,7 +130,7 @@ def circumstances(name: str, ledger: Account | None, *, seeded: bool) -> Circums
         assumptions += (
             f"scores of these records that {_module(called)} computes are not published: nothing hides them",
         )
-    return Circumstances(Process() if ledger is None else ledger, assumptions)
+    return Circumstances(Process() if ledger is None else Kept(ledger), assumptions)
 
 
 def _unaccounted(name: str, frame: Any) -> str:

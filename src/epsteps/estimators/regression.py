@@ -130,7 +130,8 @@ class PrivateRidge(PrivateRegressor):
     """
 
     def loss(self) -> Loss:
-        """Return the loss of the scaled targets."""
+        """Return the loss of the scaled targets, whose range must be declared."""
+        self._ends()
         return Squared(1.0)
 
 

@@ -101,10 +101,15 @@ class Numeric:
         object.__setattr__(self, "bins", self._checked_bins())
         self._require_transform()
 
+    def __repr__(self) -> str:
+        declared = ("transform", self.transform), ("clip", self.clip), ("bins", self.bins)
+        others = "".join(f", {name}={value!r}" for name, value in declared if value)
+        return f"Numeric(low={self.low!r}, high={self.high!r}, missing={self.missing!r}{others})"
+
     def __str__(self) -> str:
         parts = [f"from {self.low:g} to {self.high:g}"]
         parts += [] if self.clip is None else [f"clipped to {self.clip[0]:g} to {self.clip[1]:g}"]
-        parts += [self.transform] * (self.transform is not None)
+        parts += [] if self.transform is None else [self.transform]
         parts += [f"in bins at {', '.join(f'{edge:g}' for edge in self.bins)}"] * self.levels
         return ", ".join([*parts, *["or missing"] * self.missing])
 

@@ -120,6 +120,11 @@ class Model:
         return self.schema.target_column.classes
 
     @property
+    def has_probabilities(self) -> bool:
+        """Whether margins are logits: so they are with the loss that fits the schema's target."""
+        return self.classes is not None and self.plan.problem.loss == self.schema.loss()
+
+    @property
     def outputs(self) -> tuple[str, ...]:
         """What each row of coefficients speaks for: the second of two classes, each of more, or the target itself."""
         if self.classes is None:
@@ -171,6 +176,8 @@ class Model:
         """Return each row's probability of each class, in the order of their declaration."""
         if self.classes is None:
             raise ValueError(f"the target {self.schema.target!r} is a number: there are no probabilities of classes.")
+        if not self.has_probabilities:
+            raise ValueError("the model was fitted with a loss of margins, and has no probabilities of classes.")
         return probabilities(self.margins(frame))
 
 
@@ -297,5 +304,6 @@ def score(model: Model, table: Any) -> dict[str, Any]:
             known = ~model.schema.target_column.unknown(columns_of(table, [name])[name])
             places = np.select([truth == label for label in model.classes], np.arange(len(model.classes)))
             right = (predictions == truth) & known
-            scores = of_classes(places, right, model.margins(table), model.probabilities(table))
+            likely = model.probabilities(table) if model.has_probabilities else None
+            scores = of_classes(places, right, model.margins(table), likely)
     return {"records": len(predictions), **scores, "note": NOTE}

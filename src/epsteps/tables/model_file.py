@@ -211,6 +211,8 @@ def model_from_dict(content: Any) -> Model:
 
 
 def _from_dict(content: Any) -> Model:
+    if isinstance(content, Mapping) and "epsteps_estimator" in content:
+        raise ModelFormatError("it is an estimator without a schema: read it with epsteps.load in Python.")
     if not isinstance(content, Mapping) or content.get("epsteps_model") != _FORMAT:
         raise ModelFormatError(f"not a model of format {_FORMAT}: pass what epsteps fit wrote.")
     plan = _plan(content["plan"])
@@ -230,16 +232,29 @@ def _from_dict(content: Any) -> Model:
 
 def load_model(path: str | Path) -> Model:
     """Return the model in a folder that ``epsteps fit`` wrote, or in its model.json."""
-    path = Path(path)
-    path = path / FILE if path.is_dir() else path
+    path, content = _path(path), read_content(path)
+    try:
+        return model_from_dict(content)
+    except ValueError as error:
+        raise ModelFormatError(f"{path}: {_line(str(error))}") from None
+
+
+def read_content(path: str | Path) -> Any:
+    """Return what the model.json of a folder holds, unchecked."""
+    path = _path(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no model {path}: name the folder that epsteps fit wrote.")
     try:
-        return model_from_dict(json.loads(path.read_text(encoding="utf-8"), parse_constant=_refused))
+        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_refused)
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
         raise ModelFormatError(f"{path} is not JSON: name the model.json that epsteps fit wrote.") from None
     except ValueError as error:
         raise ModelFormatError(f"{path}: {_line(str(error))}") from None
+
+
+def _path(path: str | Path) -> Path:
+    path = Path(path)
+    return path / FILE if path.is_dir() else path
 
 
 def _plan(content: Any) -> Plan:
