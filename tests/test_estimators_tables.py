@@ -7,11 +7,15 @@ from importlib import import_module
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from test_matrix import Watched
 from typer.testing import CliRunner
 
 import epsteps as es
-from epsteps import tables
+from epsteps import Schema, tables
+from epsteps.budgets.conversions import gaussian_epsilon
+from epsteps.data.values import key_of
 from epsteps.tables.report import page
 
 pytest.importorskip("sklearn")
@@ -83,7 +87,9 @@ def people(n: int = 600) -> dict[str, list]:
 
 @cache
 def fitted(name: str):
-    quick = {} if name in ("logistic", "softmax") else {"method": "output"}
+    quick = {"svc": {"method": "output"}, "huber": {"method": "output"}, "ridge": {"method": "statistics"}}.get(
+        name, {}
+    )
     return KINDS[name](50.0, schema=schema_for(name), anyway=True, **quick).fit(pd.DataFrame(people()), TARGETS[name])
 
 
@@ -441,3 +447,101 @@ def test_targets_that_are_transformed_by_the_records_are_refused():
     model = es.PrivateRidge(bounds=(0, 1), target_bounds=(-3, 3), anyway=True)
     with pytest.raises(ValueError, match=r"called by sklearn\.compose"):
         TransformedTargetRegressor(model, transformer=StandardScaler()).fit(X, X[:, 0])
+
+
+# --- several records of one person -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 10])
+@pytest.mark.parametrize("budget", [es.Pure(1.0), es.Pure(0.1), es.Concentrated(0.3), es.Approximate(1.0, 1e-6)])
+def test_so_many_records_cost_the_budget_of_a_person_and_not_more(budget, k):
+    share = budget.per_record(k)
+    group = share.of_group(k)
+    assert group.amount <= budget.amount
+    assert group.amount == pytest.approx(budget.amount, rel=1e-9)
+    assert group.delta <= budget.delta
+    assert group.delta == pytest.approx(budget.delta, rel=1e-9)
+    assert (share == budget) == (k == 1)
+
+
+@pytest.mark.parametrize("k", [2, 5])
+@pytest.mark.parametrize("mu", [0.05, 0.3, 1.0])
+@pytest.mark.parametrize("delta", [1e-9, 1e-3])
+def test_groups_of_gaussian_releases_keep_the_bound(mu, delta, k):
+    """Noise that is mu-Gaussian-private for a record is k mu-Gaussian-private for k: exactly, so a bound must cover it."""
+    group = es.Approximate(gaussian_epsilon(mu, delta), delta).of_group(k)
+    assert gaussian_epsilon(k * mu, group.delta) <= group.epsilon
+    rho = es.Concentrated(mu**2 / 2).of_group(k).rho
+    assert rho == pytest.approx((k * mu) ** 2 / 2)
+
+
+def test_groups_of_randomised_responses_cost_what_is_said():
+    """Each of k bits tells the truth with odds e^epsilon: all of them together do with odds e^(k epsilon)."""
+    epsilon, k = 0.4, 3
+    truth = np.exp(epsilon) / (1 + np.exp(epsilon))
+    largest = (truth / (1 - truth)) ** k
+    assert np.log(largest) <= es.Pure(epsilon).of_group(k).epsilon
+    assert np.log(largest) > es.Pure(epsilon).of_group(k - 1).epsilon
+
+
+def test_groups_without_a_rule_are_refused():
+    with pytest.raises(ValueError, match="promises nothing to a person"):
+        es.Approximate(5.0, 0.1).of_group(10)
+    with pytest.raises(ValueError, match="no delta"):
+        es.Approximate(2000.0, 1e-6).per_record(3)
+    with pytest.raises((ValueError, TypeError), match="per_person"):
+        plain(per_person=0).fit(*records())
+
+
+ids = st.sampled_from(["ann", "bob", "eve", "", None, 1, "1"])
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(ids, min_size=1, max_size=12), st.integers(1, 3))
+def test_tables_of_neighbours_differ_in_so_many_records_at_most(owners, k):
+    """One person's records are replaced, in their places, by those of somebody else."""
+    schema = es.Schema({"age": es.Numeric(0, 100)}, person="who")
+    for person in set(owners):
+        key = key_of(person)
+        others = ["zoe" if key_of(each) == key else each for each in owners]
+        before, after = (schema.kept({"who": who}, k) for who in (owners, others))
+        np.testing.assert_array_equal(before, after)
+        theirs = np.array([key_of(each) == key for each in owners])
+        assert np.sum(before & theirs) == min(k, np.sum(theirs))
+
+
+def test_records_beyond_a_persons_share_count_as_nothing():
+    table = dict(people())
+    who = [f"p{i % 200}" for i in range(600)]  # three each
+    schema = es.Schema(schema_for("logistic").columns, "ill", person="who")
+    model = es.PrivateLogisticRegression(schema=schema, per_person=2, random_state=1)
+    one = clone(model).fit(table | {"who": who})
+    changed = {key: [*cells[:400], *cells[:200]] for key, cells in table.items()}
+    np.testing.assert_array_equal(clone(model).fit(changed | {"who": who}).coef_, one.coef_)
+    np.testing.assert_array_equal(one.predict(table), one.predict(table | {"who": who}))  # no person is needed
+    with pytest.raises(ValueError, match="no column 'who'"):
+        clone(model).fit(table)
+    assert Schema.from_toml(schema.to_toml()) == schema == Schema.from_dict(schema.to_dict())
+    with pytest.raises(ValueError, match="people with one record"):
+        es.PrivateSearch(model.set_params(random_state=None), {"ridge": [0.1]}).fit(table | {"who": who})
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_a_person_is_promised_and_charged_the_whole_budget(delta, tmp_path):
+    ledger = es.Ledger(tmp_path / "budget.db")
+    ledger.create("people", es.Pure(1.0) if delta == 0 else es.Approximate(1.0, 1e-5))
+    model = plain(epsilon=0.6, delta=delta, per_person=3, ledger=ledger.account("people")).fit(*records())
+    certificate = model.certificate_
+    assert model.plan_.budget.amount == pytest.approx(0.2)
+    assert certificate["spent"] <= certificate["epsilon"] == 0.6
+    assert certificate["spent"] == pytest.approx(0.6, rel=1e-3)
+    assert "all records of one person, 3 at most" in certificate["guarantee"]
+    assert "nobody has more than 3 of these records" in certificate["assumptions"]
+    assert ledger.spent("people") == pytest.approx(0.6, rel=1e-3)
+    assert "a person with 3 records" in ledger.history("people")[-1].note
+    loaded = es.load(model.set_params(ledger=None).save(tmp_path / "model"))
+    assert loaded.certificate_ == certificate
+    file = tmp_path / "model" / "model.json"
+    file.write_text(file.read_text().replace('"epsilon": 0.6', '"epsilon": 0.5'))
+    with pytest.raises(ValueError, match="another budget"):
+        es.load(tmp_path / "model")

@@ -52,6 +52,7 @@ VALUES = {
     "anyway": (True,),
     "intervals": (False, 0.95, True),
     "robust": (False, True),
+    "per_person": (1, 2, 5),
     "classes": ((0, 1), (1, 0), (0, 1, 2), ("no", "yes")),
     "width": (0.5, 0.05, 4.0),
     "target_bounds": ((-1.0, 1.0), (0.0, 1e6), (5.0, 5.001)),

@@ -211,6 +211,11 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
         bounds of them at no price (``confint``), of method "objective".
     robust : bool
         With intervals: let the records say how much samples vary, in the place of the model.
+    per_person : int
+        How many records one person may have. epsilon and delta are then for a person: each record gets the share with
+        which so many cost the whole (group privacy), and a ledger is charged for the person. If the schema names the
+        column of persons (``Schema(..., person="patient")``) further records of one count as nothing; otherwise that
+        nobody has more is an assumption, and the certificate says so.
 
     Attributes
     ----------
@@ -264,6 +269,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
     anyway: bool = False
     intervals: float | bool | None = None
     robust: bool = False
+    per_person: int = 1
     _most: ClassVar[int]
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -283,9 +289,10 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
 
         With a schema d is the number of its features, and can be left out.
         """
-        return self._planned(n, d, self._budget())
+        return self._planned(n, d, self._budget().per_record(validate.integer("per_person", self.per_person)))
 
     def _budget(self) -> Budget:
+        """Return the budget of a person."""
         return Pure(self.epsilon) if self.delta == 0 else Approximate(self.epsilon, self.delta)
 
     def _planned(self, n: int, d: int | None, budget: Budget) -> Plan:
@@ -391,6 +398,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
         try:
             X, y = self._records(X, y)
             chosen = self.plan(*X.shape)
+            around = around.of_person(self.per_person, None if self.schema_ is None else self.schema_.person)
             return self._fit(chosen, self._rows(chosen.problem, X, y), around)
         except BaseException:  # a fit that is refused leaves the estimator as it was
             vars(self).clear()
@@ -401,7 +409,15 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
         """Return features and comparable targets, or raise if their structure is not as declared."""
         self.schema_ = self._schema_for(y)
         features, targets = _scikit.records(self, X, y)
-        return features, self.comparable(targets)
+        targets = self.comparable(targets)
+        if self.schema_ is None or self.schema_.person is None:
+            return features, targets
+        kept = self.schema_.kept(X, validate.integer("per_person", self.per_person))
+        return features * kept[:, None], np.where(kept, targets, self._nothing())
+
+    @abstractmethod
+    def _nothing(self) -> Any:
+        """Return the comparable target of a record that counts as nothing: whatever stands there is public."""
 
     def _rows(self, problem: Problem, X: Any, y: np.ndarray) -> Rows:
         """Return records as a fit reads them; targets are comparable ones."""
@@ -514,8 +530,11 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
         return summaries.terms_of(problem, self._told, declared.shift, declared.unit, list(columns), labels)
 
     def _certificate(self, chosen: Plan, points: int, seeded: bool, around: Circumstances) -> dict[str, Any]:
-        unprotected = UNPROTECTED if seeded else None
-        return certificate(chosen.budget, chosen.spending().amount, chosen.method, unprotected=unprotected) | {
+        unprotected, k = UNPROTECTED if seeded else None, self.per_person
+        spent = chosen.spending().of_group(k).amount
+        person = certificate(self._budget(), spent, chosen.method, unprotected=unprotected, per_person=k)
+        return person | {
+            "per_person": k,
             "published": f"{points} point(s) of path_, the last of which is the model",
             "records": str(chosen.problem.domain),
             "ledger": None if self.ledger is None else repr(self.ledger),

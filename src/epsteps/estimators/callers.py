@@ -83,12 +83,39 @@ class Kept:
             self.entry = {"file": None if path is None else path.name, **facts}
 
 
+class OfPerson:
+    """An account that is charged what all records of one person cost, in the place of one record."""
+
+    def __init__(self, account: Any, records: int) -> None:
+        self._account, self._records = account, records
+
+    def charge(self, cost: Budget, *, note: str = "", key: str | None = None) -> None:
+        """Charge the account for a person, or raise."""
+        note = f"{note}; for a person with {self._records} records or fewer"
+        self._account.charge(cost.of_group(self._records), note=note, key=key)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._account, name)
+
+
 @dataclass
 class Circumstances:
     """What is known about a fit besides its records, and the account that it is charged to."""
 
     account: Account | None
     assumptions: tuple[str, ...]
+
+    def of_person(self, records: int, column: str | None) -> "Circumstances":
+        """Return the same for people with so many records, who are told apart by a column or by nothing."""
+        if records == 1 and column is None:
+            return self
+        told = (
+            f"nobody has more than {records} of these records"
+            if column is None
+            else f"records are one person's if, and only if, {column!r} is the same in them"
+        )
+        account = self.account if self.account is None or records == 1 else OfPerson(self.account, records)
+        return Circumstances(account, (*self.assumptions, told))
 
     @property
     def entry(self) -> dict[str, Any] | None:

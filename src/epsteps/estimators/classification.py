@@ -90,6 +90,9 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
             raise ValueError(f"classes must be a sequence of labels, such as (0, 1), got {self.classes!r}.")
         return tuple(np.asarray(self.classes).tolist())
 
+    def _nothing(self) -> Any:
+        return self._labels()[0]
+
     def comparable(self, y: np.ndarray) -> np.ndarray:
         """Return the labels as the loss takes them; those of no class stay so."""
         if (schema := self._schema()) is not None:

@@ -93,6 +93,9 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             raise ValueError(f"target_bounds must be a pair (low, high) with low < high, got {self.target_bounds!r}.")
         return low, high
 
+    def _nothing(self) -> Any:
+        return 0.0
+
     @np.errstate(all="ignore")  # a warning would tell something about a record
     def comparable(self, y: np.ndarray) -> np.ndarray:
         """Return the targets in the scaled units that the loss takes; those outside the range stay so."""

@@ -96,7 +96,9 @@ def content_of(model: PrivateLinearModel) -> dict[str, Any]:
         }
     curve = model_file.error_curve(plan.budget, partial(model._planned, plan.problem.n, plan.problem.d))
     fitted = Model(model.schema_, plan, model.points_, model.run_.seeded, _besides(model))
-    return model_file.model_to_dict(fitted, curve=curve, ledger=model.entry_, made=made) | {"estimator": estimator}
+    told = {name: model.certificate_[name] for name in ("per_person", "guarantee", "spent")}
+    content = model_file.model_to_dict(fitted, curve=curve, ledger=model.entry_, made=made)
+    return content | {"estimator": estimator, "person": told}
 
 
 def load(folder: str | Path) -> Any:
@@ -173,8 +175,13 @@ def _told(
     model._tell_declared(plan)
     if model.declared_.domain != plan.problem.domain or model.loss() != plan.problem.loss:
         raise ModelFormatError("the model was changed: its plan is for other columns or targets than are declared.")
+    if model._budget().per_record(model.per_person) != plan.budget:
+        raise ModelFormatError("the model was changed: its plan is for another budget than its parameters say.")
     stated = content.get("estimator", {}).get("certificate", {})
     model._tell(Run(plan, points.reshape(len(points), -1), seeded, besides), points, Circumstances(None, ()))
+    for name, value in content.get("person", {}).items():
+        if model.certificate_.get(name) != value:
+            raise ModelFormatError(f"the model was changed: its {name} for a person is not that of its plan.")
     model.certificate_ |= {name: stated[name] for name in _CIRCUMSTANCES if name in stated}
     return model
 

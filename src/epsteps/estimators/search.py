@@ -29,7 +29,18 @@ from epsteps.tables.model import certificate
 # By default so many trials for each candidate, on average: each is tried with a chance of 5/6 or more.
 _TRIALS_EACH = 5
 # The search itself decides these, or they say what the score means.
-_NOT_TUNED = ("epsilon", "delta", "ledger", "random_state", "schema", "classes", "target_bounds", "intervals", "robust")
+_NOT_TUNED = (
+    "epsilon",
+    "delta",
+    "ledger",
+    "random_state",
+    "schema",
+    "classes",
+    "target_bounds",
+    "intervals",
+    "robust",
+    "per_person",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,6 +302,11 @@ def _candidates(estimator: Any, grid: Any) -> tuple[dict[str, Any], ...]:
         raise ValueError(
             "a search gives no intervals: its model is chosen among trials, which changes the law of its noise. Leave "
             "intervals and robust out, and fit once with the chosen parameters for them."
+        )
+    if estimator.per_person != 1 or (estimator.schema is not None and estimator.schema.person is not None):
+        raise ValueError(
+            "a search is for people with one record: of several, some may be in the fit and some in the score, and a "
+            "trial would cost the sum of both. Leave per_person and the schema's person out, and fit without a search."
         )
     candidates = tuple(ParameterGrid(grid))
     for name in _NOT_TUNED:

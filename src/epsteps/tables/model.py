@@ -44,17 +44,21 @@ def unscaled(
 
 
 def certificate(
-    budget: Budget, spent: float, method: str, *, unprotected: str | None, when: str = ""
+    budget: Budget, spent: float, method: str, *, unprotected: str | None, when: str = "", per_person: int = 1
 ) -> dict[str, Any]:
-    """Return what a fit guarantees, as plain values; ``unprotected`` says why nothing, if the noise has a seed."""
-    promise = f"differential privacy with {budget}, when one record is replaced{when}"
+    """Return what a fit guarantees, as plain values; ``unprotected`` says why nothing, if the noise has a seed.
+
+    Budget and what is spent are those of a person with so many records.
+    """
+    replaced = "one record is" if per_person == 1 else f"all records of one person, {per_person} at most, are"
+    promise = f"differential privacy with {budget}, when {replaced} replaced{when}"
     return {
         "guarantee": promise if unprotected is None else unprotected,
         "epsilon": float(budget.amount),
         "delta": float(budget.delta),
         "spent": float(spent),
         "seeded": unprotected is not None,
-        "adjacency": "one record is replaced; the number of records is public",
+        "adjacency": f"{replaced} replaced; the number of records is public",
         "method": method,
     }
 

@@ -4,6 +4,7 @@ import json
 import re
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import FrozenInstanceError, dataclass
 from functools import cached_property
@@ -75,6 +76,9 @@ class Schema:
         Products of two features' columns, as further features: of two numbers in units of their ranges, of a number
         for each level of a category, of levels of two categories. A number with itself is its square.
 
+    person : str, optional
+        A further column, no feature, that says whose record it is: for ``per_person`` of estimators; see ``kept``.
+
     A schema is a transformer of scikit-learn that learns nothing, and can stand before an estimator in a pipeline:
     ``fit`` reads nothing, and ``transform`` is ``encode``.
 
@@ -89,17 +93,22 @@ class Schema:
     _columns: tuple[tuple[str, Column], ...]
     target: str | None
     interactions: tuple[tuple[str, str], ...] = ()
+    person: str | None = None
 
     def __init__(
         self,
         columns: Mapping[str, Column],
         target: str | None = None,
         interactions: Sequence[Sequence[str]] = (),
+        person: str | None = None,
     ) -> None:
         object.__setattr__(self, "_columns", _checked_columns(columns))
         object.__setattr__(self, "target", None if target is None else checked_text("target", target))
         self._require_target()
         object.__setattr__(self, "interactions", _checked_pairs(interactions, self.features, self.target))
+        object.__setattr__(self, "person", None if person is None else checked_text("person", person))
+        if self.person in self.columns:
+            raise ValueError(f"person {self.person!r} says whose a record is, and must not be among the columns.")
         if not self.features:
             raise ValueError("a schema needs at least one column beside the target.")
         if len(set(self.names)) < len(self.names):
@@ -114,13 +123,15 @@ class Schema:
 
     def __repr__(self) -> str:
         pairs = f", interactions={list(self.interactions)!r}" if self.interactions else ""
-        return f"Schema({self.columns!r}, target={self.target!r}{pairs})"
+        person = f", person={self.person!r}" if self.person is not None else ""
+        return f"Schema({self.columns!r}, target={self.target!r}{pairs}{person})"
 
     def __str__(self) -> str:
         rows = [("column", "declared", "features")]
         for name, column in self._columns:
             rows.append((name, str(column), "target" if name == self.target else str(column.width)))
         rows += [(str(product), "interaction", str(product.width)) for product in self.products]
+        rows += [] if self.person is None else [(self.person, "whose record it is", "person")]
         first, second = (max(len(row[i]) for row in rows) for i in range(2))
         return "\n".join(f"{name:<{first}}  {declared:<{second}}  {count}" for name, declared, count in rows)
 
@@ -157,14 +168,14 @@ class Schema:
 
     def with_target(self, target: str | None) -> "Schema":
         """Return the same schema with this target; with None all columns are features."""
-        return Schema(self.columns, target, self.interactions)
+        return Schema(self.columns, target, self.interactions, self.person)
 
     def only(self, names: Sequence[str], target: str | None) -> "Schema":
         """Return what is declared of these columns and a target, with the interactions among the former."""
         listed = [name for name in names if name != target]
         pairs = [pair for pair in self.interactions if set(pair) <= set(listed)]
-        columns = self.columns
-        return Schema({name: columns[name] for name in [*listed, *([] if target is None else [target])]}, target, pairs)
+        names = [*listed, *([] if target is None else [target])]
+        return Schema({name: self.columns[name] for name in names}, target, pairs, self.person)
 
     def domain(self) -> Box:
         """Return the set that all records lie in: [0, 1] in each feature, and at most 1 over all features of a column.
@@ -247,7 +258,8 @@ class Schema:
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return what the schema was made of, for scikit-learn."""
-        return {"columns": self.columns, "target": self.target, "interactions": self.interactions}
+        declared = {"columns": self.columns, "target": self.target}
+        return declared | {"interactions": self.interactions, "person": self.person}
 
     def set_params(self, **parameters: Any) -> "Schema":
         """Refuse: what was declared stays so."""
@@ -257,7 +269,8 @@ class Schema:
 
     def __sklearn_clone__(self) -> "Schema":
         """Return the schema with the same output: it has learned nothing that a clone would forget."""
-        return Schema(self.columns, self.target, self.interactions).set_output(transform=getattr(self, "_output", None))
+        copy = Schema(self.columns, self.target, self.interactions, self.person)
+        return copy.set_output(transform=getattr(self, "_output", None))
 
     def __sklearn_is_fitted__(self) -> bool:
         return True
@@ -284,13 +297,33 @@ class Schema:
             return column.encode_target(columns_of(frame, [name])[name])
         return column.encode_target(array_of(frame, name))
 
+    def kept(self, frame: Any, per_person: int) -> np.ndarray:
+        """Mark the first records of each person, up to so many; a fit counts the others as nothing, in their places.
+
+        Formal guarantee: let two tables be neighbours if one person's records, however many, are replaced in their
+        places by those of another, of whom there are no others in the table. The same places are then marked in both:
+        the first of that person's, and those of everybody else, whose order has not changed. Records that are not
+        marked are the same constant in both. So the tables differ in at most ``per_person`` records after this, and
+        what is private for so many replaced records is private for the person. Records without a person, whose cell is
+        missing, count as those of one.
+        """
+        if self.person is None:
+            raise ValueError("the schema names no column of persons: Schema(..., person=...).")
+        cells, seen = columns_of(frame, [self.person])[self.person], Counter[Any]()
+        marked = np.zeros(len(cells), dtype=bool)
+        for place, cell in enumerate(cells.tolist()):
+            key = key_of(cell)
+            marked[place] = seen[key] < per_person
+            seen[key] += 1
+        return marked
+
     def decode_target(self, predictions: Any) -> np.ndarray:
         """Return predictions as they would stand in the table: numbers scaled back, and within the declared range."""
         return self.target_column.decode_target(np.asarray(predictions))
 
     def load(self, path: str | Path, *, delimiter: str = ",") -> dict[str, np.ndarray]:
         """Return the declared columns of a .csv or .parquet file, the target included; see ``read_columns``."""
-        return _load(path, self.columns, delimiter)
+        return _load(path, self.columns, delimiter, self.person)
 
     def load_features(self, path: str | Path, *, delimiter: str = ",") -> dict[str, np.ndarray]:
         """Return the declared columns but the target, which the file need not have: to predict it."""
@@ -304,7 +337,8 @@ class Schema:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the schema as values that JSON can hold; the order of its columns is part of it."""
-        return to_dict(self.columns, self.target, self.interactions)
+        person = {} if self.person is None else {"person": self.person}
+        return to_dict(self.columns, self.target, self.interactions) | person
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> "Schema":
@@ -313,7 +347,8 @@ class Schema:
 
     def to_toml(self) -> str:
         """Return the schema as TOML."""
-        return to_toml(self.columns, self.target, self.interactions)
+        person = "" if self.person is None else f"{person_line(self.person)}\n"
+        return person + to_toml(self.columns, self.target, self.interactions)
 
     @staticmethod
     def from_toml(text: str) -> "Schema":
@@ -365,9 +400,11 @@ def _in_container(features: np.ndarray, names: Sequence[str], frame: Any, output
     return features
 
 
-def _load(path: str | Path, columns: Mapping[str, Column], delimiter: str) -> dict[str, np.ndarray]:
+def _load(
+    path: str | Path, columns: Mapping[str, Column], delimiter: str, person: str | None = None
+) -> dict[str, np.ndarray]:
     numeric = [name for name, column in columns.items() if column.classes is None]
-    return read_columns(path, list(columns), numeric=numeric, delimiter=delimiter)
+    return read_columns(path, [*columns, *([] if person is None else [person])], numeric=numeric, delimiter=delimiter)
 
 
 def _checked_columns(columns: Any) -> tuple[tuple[str, Column], ...]:
@@ -497,17 +534,18 @@ def to_dict(columns: Mapping[str, Column], target: str | None, interactions: Pai
     return ({} if target is None else {"target": target}) | {"columns": described} | pairs
 
 
-def from_dict(values: Any) -> tuple[dict[str, Column], str | None, list[Any]]:
-    """Return columns, target and interactions from such values, or raise with what is wrong with them."""
+def from_dict(values: Any) -> tuple[dict[str, Column], str | None, list[Any], str | None]:
+    """Return columns, target, interactions and person from such values, or raise with what is wrong with them."""
     if not isinstance(values, Mapping):
         raise TypeError(f"a schema must be a table with columns, got {values!r}.")
-    _require_keys("the schema", values, ("columns",), ("target", "interactions", DRAFTED))
+    _require_keys("the schema", values, ("columns",), ("target", "interactions", "person", DRAFTED))
     _refuse_draft(values.get(DRAFTED, False))
     columns = values["columns"]
     if not isinstance(columns, Mapping):
         raise TypeError(f"columns must be a table with one entry for each column, got {columns!r}.")
     pairs = [_pair(entry) for entry in _listed("interactions", values.get("interactions", []))]
-    return {name: _column(name, column) for name, column in columns.items()}, values.get("target"), pairs
+    declared = {name: _column(name, column) for name, column in columns.items()}
+    return declared, values.get("target"), pairs, values.get("person")
 
 
 def _listed(name: str, values: Any) -> list[Any]:
@@ -533,8 +571,8 @@ def to_toml(columns: Mapping[str, Column], target: str | None, interactions: Pai
     return "\n".join(lines)
 
 
-def from_toml(text: str) -> tuple[dict[str, Column], str | None, list[Any]]:
-    """Return columns, target and interactions from TOML, or raise with what is wrong with it."""
+def from_toml(text: str) -> tuple[dict[str, Column], str | None, list[Any], str | None]:
+    """Return columns, target, interactions and person from TOML, or raise with what is wrong with it."""
     try:
         values = tomllib.loads(text)
     except ValueError as error:  # TOMLDecodeError is one, and Python refuses integers of thousands of digits itself
@@ -547,6 +585,11 @@ def from_toml(text: str) -> tuple[dict[str, Column], str | None, list[Any]]:
 def target_line(target: str) -> str:
     """Return the line that names the target."""
     return f"target = {_quoted(target)}"
+
+
+def person_line(person: str) -> str:
+    """Return the line that names the column of persons."""
+    return f"person = {_quoted(person)}"
 
 
 def heading(name: str) -> str:
