@@ -465,10 +465,10 @@ def test_so_many_records_cost_the_budget_of_a_person_and_not_more(budget, k):
 
 
 @pytest.mark.parametrize("k", [2, 5])
-@pytest.mark.parametrize("mu", [0.05, 0.3, 1.0])
+@pytest.mark.parametrize("mu", [0.05, 0.3, 0.6])
 @pytest.mark.parametrize("delta", [1e-9, 1e-3])
 def test_groups_of_gaussian_releases_keep_the_bound(mu, delta, k):
-    """Noise that is mu-Gaussian-private for a record is k mu-Gaussian-private for k: exactly, so a bound must cover it."""
+    """Noise that is mu-Gaussian-private for a record is k mu-Gaussian-private for k, exactly: bounds must cover it."""
     group = es.Approximate(gaussian_epsilon(mu, delta), delta).of_group(k)
     assert gaussian_epsilon(k * mu, group.delta) <= group.epsilon
     rho = es.Concentrated(mu**2 / 2).of_group(k).rho
@@ -545,3 +545,39 @@ def test_a_person_is_promised_and_charged_the_whole_budget(delta, tmp_path):
     file.write_text(file.read_text().replace('"epsilon": 0.6', '"epsilon": 0.5'))
     with pytest.raises(ValueError, match="another budget"):
         es.load(tmp_path / "model")
+
+
+def test_the_command_line_fits_for_persons(tmp_path):
+    schema = es.Schema(schema_for("logistic").columns, "ill", person="who")
+    (tmp_path / "people.toml").write_text(schema.to_toml())
+    table = pd.DataFrame(people() | {"who": [f"p{i % 300}" for i in range(600)]})
+    table.to_csv(tmp_path / "people.csv", index=False)
+    ledger = es.Ledger(tmp_path / "budget.db")
+    ledger.create("people", es.Pure(5.0))
+    options = ["--schema", tmp_path / "people.toml", "--epsilon", "4", "--per-person", "2", "--yes", "--anyway"]
+    options += [
+        "--method",
+        "output",
+        "--out",
+        tmp_path / "model",
+        "--ledger",
+        tmp_path / "budget.db",
+        "--dataset",
+        "people",
+    ]
+    told = CliRunner().invoke(
+        import_module("epsteps.cli").app, list(map(str, ["fit", tmp_path / "people.csv", *options]))
+    )
+    assert told.exit_code == 0, told.output
+    assert "those beyond 2 count as nothing" in told.output
+    assert "all records of one person, 2 at most" in told.output
+    assert ledger.spent("people") == pytest.approx(4.0, rel=1e-3)
+    loaded = es.load(tmp_path / "model")
+    assert loaded.plan_.budget.amount == pytest.approx(2.0)
+    assert loaded.certificate_["epsilon"] == 4.0
+    file = tmp_path / "model" / "model.json"
+    content = json.loads(file.read_text())
+    content["person"]["epsilon"] = 3.0
+    file.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="budget that a person is said to have"):
+        tables.load_model(tmp_path / "model")

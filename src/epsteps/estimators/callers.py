@@ -17,7 +17,7 @@ from sklearn.pipeline import Pipeline
 
 from epsteps.budgets.budget import Budget, exact, round_up
 from epsteps.estimators import _scikit
-from epsteps.ledger.books import Account
+from epsteps.ledger.books import Account, OfPerson
 from epsteps.ledger.chain import Entry
 from epsteps.tables.schema import Schema
 
@@ -81,21 +81,6 @@ class Kept:
             facts = {name: getattr(entry, name) for name in ("dataset", "seq", "time", "terms", "note", "hash")}
             path = getattr(getattr(self._account, "ledger", None), "path", None)
             self.entry = {"file": None if path is None else path.name, **facts}
-
-
-class OfPerson:
-    """An account that is charged what all records of one person cost, in the place of one record."""
-
-    def __init__(self, account: Any, records: int) -> None:
-        self._account, self._records = account, records
-
-    def charge(self, cost: Budget, *, note: str = "", key: str | None = None) -> None:
-        """Charge the account for a person, or raise."""
-        note = f"{note}; for a person with {self._records} records or fewer"
-        self._account.charge(cost.of_group(self._records), note=note, key=key)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._account, name)
 
 
 @dataclass

@@ -23,7 +23,7 @@ from epsteps.estimators.regression import PrivateHuberRegressor, PrivateRidge
 from epsteps.plans.plan import Plan
 from epsteps.running.run import Run
 from epsteps.tables import model_file, report
-from epsteps.tables.model import Model, held
+from epsteps.tables.model import Model, held, promise_to_a_person
 from epsteps.tables.model_file import ModelFormatError
 
 REPORT = "report.html"
@@ -96,9 +96,10 @@ def content_of(model: PrivateLinearModel) -> dict[str, Any]:
         }
     curve = model_file.error_curve(plan.budget, partial(model._planned, plan.problem.n, plan.problem.d))
     fitted = Model(model.schema_, plan, model.points_, model.run_.seeded, _besides(model))
-    told = {name: model.certificate_[name] for name in ("per_person", "guarantee", "spent")}
-    content = model_file.model_to_dict(fitted, curve=curve, ledger=model.entry_, made=made)
-    return content | {"estimator": estimator, "person": told}
+    content = model_file.model_to_dict(fitted, curve=curve, ledger=model.entry_, made=made) | {"estimator": estimator}
+    if model.per_person == 1:
+        return content
+    return content | {"person": promise_to_a_person(plan, model._budget(), model.per_person, fitted.seeded)}
 
 
 def load(folder: str | Path) -> Any:
@@ -121,8 +122,10 @@ def _of_schema(content: Mapping[str, Any]) -> PrivateLinearModel:
     fitted = model_file.model_from_dict(content)
     schema, plan = fitted.schema, fitted.plan
     usual = PrivateRidge if fitted.classes is None else PrivateLogisticRegression
-    budget = {"epsilon": plan.budget.amount, "delta": plan.budget.delta, "ridge": plan.problem.ridge}
-    model = _made(content.get("estimator", {"name": usual.__name__, "parameters": budget}), schema=schema)
+    person = content.get("person", {"epsilon": plan.budget.amount, "delta": plan.budget.delta, "per_person": 1})
+    budget = {name: person[name] for name in ("epsilon", "delta", "per_person")}
+    usually = {"name": usual.__name__, "parameters": budget | {"ridge": plan.problem.ridge}}
+    model = _made(content.get("estimator", usually), schema=schema)
     model.schema_ = schema
     model.feature_names_in_ = np.array(list(schema.features), dtype=object)
     model.n_features_in_ = len(schema.features)
@@ -179,9 +182,6 @@ def _told(
         raise ModelFormatError("the model was changed: its plan is for another budget than its parameters say.")
     stated = content.get("estimator", {}).get("certificate", {})
     model._tell(Run(plan, points.reshape(len(points), -1), seeded, besides), points, Circumstances(None, ()))
-    for name, value in content.get("person", {}).items():
-        if model.certificate_.get(name) != value:
-            raise ModelFormatError(f"the model was changed: its {name} for a person is not that of its plan.")
     model.certificate_ |= {name: stated[name] for name in _CIRCUMSTANCES if name in stated}
     return model
 

@@ -199,17 +199,32 @@ def fit_model(
     ledger: Account | None = None,
     on_step: Callable[[int], None] | None = None,
     anyway: bool = False,
+    per_person: int = 1,
 ) -> Model:
-    """Execute a plan on a table.
+    """Execute a plan on a table; where the schema names the column of persons, on so many records of each.
 
     Formal guarantee: without ``seed``, the model with all its points is private as ``plan.spending()`` says when one
     row of the table is replaced: each row is encoded by the schema alone, and what follows the run is post-processing.
     """
     require_measurable(plan, schema)
-    rows = Rows(plan.problem, schema.encode(table), schema.encode_target(table))
+    features, targets = schema.encode(table), schema.encode_target(table)
+    if schema.person is not None:
+        kept, classes = schema.kept(table, per_person), schema.target_column.classes
+        features, targets = features * kept[:, None], np.where(kept, targets, 0.0 if classes is None else classes[0])
+    rows = Rows(plan.problem, features, targets)
     points, result = published(plan, rows, seed=seed, ledger=ledger, on_step=on_step, anyway=anyway)
     besides = {name: held(result.extras[name]) for name in plan.besides}
     return Model(schema, plan, centred(held(points)), result.seeded, besides)
+
+
+def promise_to_a_person(plan: Plan, budget: Budget, per_person: int, seeded: bool) -> dict[str, Any]:
+    """Return what a plan guarantees a person with so many records, beside the certificate of one record."""
+    spent, unprotected = (
+        plan.spending().of_group(per_person).amount,
+        "NOT PRIVATE: a seed makes the noise repeatable" if seeded else None,
+    )
+    stated = certificate(budget, spent, plan.method, unprotected=unprotected, per_person=per_person)
+    return {"per_person": per_person} | {name: stated[name] for name in ("epsilon", "delta", "spent", "guarantee")}
 
 
 def require_measurable(plan: Plan, schema: Schema) -> None:

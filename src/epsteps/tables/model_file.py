@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,7 +12,7 @@ import numpy as np
 from epsteps.budgets import Budget
 from epsteps.plans.plan import Plan
 from epsteps.problem.validate import MissingExtraError
-from epsteps.tables.model import INTERCEPT, Model, certificate
+from epsteps.tables.model import INTERCEPT, Model, certificate, promise_to_a_person
 from epsteps.tables.schema import Schema
 
 _FACTORS = (1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0, 8.0)
@@ -222,12 +222,25 @@ def _from_dict(content: Any) -> Model:
     model = Model(Schema.from_dict(content["schema"]), plan, points, seeded, content.get("besides", {}))
     _require_same({"private": not seeded}, {"private": content.get("private")})
     _require_same(stated(model), promised)
+    if (person := content.get("person")) is not None:
+        _require_person(model, person)
     actual = coefficients(model)
     if not isinstance(listed, list) or len(actual) != len(listed):
         raise ModelFormatError("the model was changed: its coefficients are not those of its last point.")
     for ours, theirs in zip(actual, listed, strict=True):
         _require_same(ours, {name: theirs[name] for name in theirs if name not in _FORMER})
     return model
+
+
+def _require_person(model: Model, person: Mapping[str, Any]) -> None:
+    """Raise unless the plan is for the share of one record in the budget that a person is said to have."""
+    plan, records = model.plan, person["per_person"]
+    budget = replace(
+        cast(Any, plan.budget), **{field.name: person[field.name] for field in fields(cast(Any, plan.budget))}
+    )
+    if budget.per_record(records) != plan.budget:
+        raise ModelFormatError("the model was changed: its plan is not for the budget that a person is said to have.")
+    _require_same(promise_to_a_person(plan, budget, records, model.seeded), person)
 
 
 def load_model(path: str | Path) -> Model:
