@@ -179,7 +179,7 @@ class Budget(Price):
         """
         raise NotImplementedError
 
-    def of_group(self, records: int) -> Self:
+    def of_group(self, count: int) -> Self:
         """Return what so many records of one person cost together, rounded up, if one costs this: group privacy.
 
         Formal guarantee: whoever replaces k records one after the other changes the law of what is published k times
@@ -189,7 +189,7 @@ class Budget(Price):
             f"{self} has no rule for several records of one person: use Pure, Concentrated or Approximate."
         )
 
-    def per_record(self, records: int) -> Self:
+    def per_record(self, count: int) -> Self:
         """Return the largest budget of one record with which so many of one person's cost at most this together."""
         raise ValueError(
             f"{self} has no rule for several records of one person: use Pure, Concentrated or Approximate."

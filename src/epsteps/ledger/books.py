@@ -157,7 +157,7 @@ class OfPerson:
     def __init__(self, account: Account, records: int) -> None:
         self._account, self._records = account, records
 
-    def charge(self, cost: Budget, *, note: str = "", key: str | None = None) -> object:
+    def charge(self, cost: Any, *, note: str = "", key: str | None = None) -> object:
         """Charge the account for a person, or raise."""
         note = f"{note}; for a person with {self._records} records or fewer"
         return self._account.charge(cost.of_group(self._records), note=note, **({} if key is None else {"key": key}))
