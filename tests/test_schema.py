@@ -821,6 +821,7 @@ def test_transforms_and_interactions_are_read_from_what_was_written():
     assert Schema.from_dict(json.loads(json.dumps(WORKED.to_dict()))) == WORKED
     assert '[[interactions]]\nof = ["hours", "sex"]' in WORKED.to_toml()
     assert eval(repr(WORKED), {"Schema": Schema, "Numeric": Numeric, "Category": Category}) == WORKED
+    assert WORKED.only(list(WORKED.features), "y") == WORKED  # as the two parties of a service take it
     narrow = WORKED.only(["age", "hours"], "sex")
     assert narrow.interactions == (("hours", "hours"),)
     assert list(narrow.columns) == ["age", "hours", "sex"]

@@ -305,7 +305,7 @@ class Schema:
         the first of that person's, and those of everybody else, whose order has not changed. Records that are not
         marked are the same constant in both. So the tables differ in at most ``per_person`` records after this, and
         what is private for so many replaced records is private for the person. Records without a person, whose cell is
-        missing, count as those of one.
+        missing, count as those of one; so do numbers that are the same float64, which can only leave more out.
         """
         if self.person is None:
             raise ValueError("the schema names no column of persons: Schema(..., person=...).")
