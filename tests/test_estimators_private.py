@@ -5,6 +5,7 @@ import io
 import traceback
 import warnings
 from functools import cache
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -17,20 +18,26 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
 from epsteps import Run
-from epsteps.estimators import PrivateHuberRegressor, PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge
+from epsteps.estimators import PrivateHuberRegressor, PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge, callers
 
 N, D = 40, 3
 MODELS = {
-    "logistic": PrivateLogisticRegression(anyway=True),
-    "bounds": PrivateLogisticRegression(bounds=([0, -1, 5], [1, 1, 6]), one_hot=[(0, 1)], anyway=True),
-    "softmax": PrivateLogisticRegression(classes=(0, 1, 2), anyway=True),
-    "steps": PrivateLogisticRegression(bounds=(0, 1), release="iterates", method="descent", iterations=3, anyway=True),
-    "gaussian": PrivateLogisticRegression(bounds=(0, 1), delta=1e-5, method="descent", iterations=3, anyway=True),
-    "svc": PrivateLinearSVC(anyway=True),
-    "ridge": PrivateRidge(bounds=(0, 1), anyway=True),
-    "huber": PrivateHuberRegressor(target_bounds=(0, 10), anyway=True),
-    "text": PrivateLogisticRegression(classes=("no", "yes"), anyway=True),
-    "intervals": PrivateLogisticRegression(50.0, bounds=(0, 1), intervals=0.95, robust=True, anyway=True),
+    "logistic": PrivateLogisticRegression(row_norm=1.0, classes=(0, 1), anyway=True),
+    "bounds": PrivateLogisticRegression(classes=(0, 1), bounds=([0, -1, 5], [1, 1, 6]), one_hot=[(0, 1)], anyway=True),
+    "softmax": PrivateLogisticRegression(row_norm=1.0, classes=(0, 1, 2), anyway=True),
+    "steps": PrivateLogisticRegression(
+        classes=(0, 1), bounds=(0, 1), release="iterates", method="descent", iterations=3, anyway=True
+    ),
+    "gaussian": PrivateLogisticRegression(
+        classes=(0, 1), bounds=(0, 1), delta=1e-5, method="descent", iterations=3, anyway=True
+    ),
+    "svc": PrivateLinearSVC(row_norm=1.0, classes=(0, 1), anyway=True),
+    "ridge": PrivateRidge(bounds=(0, 1), target_bounds=(-1, 1), anyway=True),
+    "huber": PrivateHuberRegressor(row_norm=1.0, target_bounds=(0, 10), anyway=True),
+    "text": PrivateLogisticRegression(row_norm=1.0, classes=("no", "yes"), anyway=True),
+    "intervals": PrivateLogisticRegression(
+        50.0, classes=(0, 1), bounds=(0, 1), intervals=0.95, robust=True, anyway=True
+    ),
 }
 SPARSE = ("logistic", "ridge")
 
@@ -76,6 +83,7 @@ def seen(model, X, y) -> dict[str, object]:
         warnings.catch_warnings(record=True) as caught,
         contextlib.redirect_stdout(output),
         contextlib.redirect_stderr(errors),
+        patch.object(callers, "_uncounted", callers.Uncounted()),  # every fit is the first of its process
     ):
         warnings.simplefilter("always")
         try:

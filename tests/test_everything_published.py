@@ -158,7 +158,9 @@ def test_an_estimator_publishes_its_minima_and_the_last_is_the_model(delta):
     rng = np.random.default_rng(0)
     X = rng.uniform(0, 1, (3000, 3))
     y = X @ (3.0, -2.0, 1.0) + 0.3 * rng.standard_normal(3000) > 1
-    model = es.PrivateLogisticRegression(2.0, delta=delta, bounds=(0, 1), release="iterates", random_state=1).fit(X, y)
+    model = es.PrivateLogisticRegression(
+        2.0, delta=delta, bounds=(0, 1), classes=(0, 1), release="iterates", random_state=1
+    ).fit(X, y)
     assert model.plan_.method == "sequential objective perturbation"
     assert model.path_.shape == (2, 4)
     np.testing.assert_allclose(model.path_[1], [*model.coef_.ravel(), *np.atleast_1d(model.intercept_)])

@@ -157,13 +157,18 @@ def test_other_methods_say_why_there_are_none():
 )
 def test_what_cannot_be_bought_is_refused_before_data_is_read(changes, error, message):
     with pytest.raises(error, match=message):
-        es.PrivateLogisticRegression(1.0, bounds=(0, 1), **changes).plan(N, 3)
+        es.PrivateLogisticRegression(1.0, bounds=(0, 1), classes=(0, 1), **changes).plan(N, 3)
 
 
 def test_robust_buys_a_dispersion_and_regression_has_it_anyway():
-    assert es.PrivateLogisticRegression(1.0, bounds=(0, 1), intervals=True, robust=True).plan(N, 3).dispersion > 0
-    assert es.PrivateLogisticRegression(1.0, bounds=(0, 1), intervals=True).plan(N, 3).dispersion == 0
-    assert es.PrivateRidge(1.0, bounds=(0, 1), intervals=True).plan(N, 3).dispersion > 0
+    assert (
+        es.PrivateLogisticRegression(1.0, bounds=(0, 1), classes=(0, 1), intervals=True, robust=True)
+        .plan(N, 3)
+        .dispersion
+        > 0
+    )
+    assert es.PrivateLogisticRegression(1.0, bounds=(0, 1), classes=(0, 1), intervals=True).plan(N, 3).dispersion == 0
+    assert es.PrivateRidge(1.0, bounds=(0, 1), target_bounds=(-1, 1), intervals=True).plan(N, 3).dispersion > 0
 
 
 def test_a_search_has_no_intervals():
@@ -201,7 +206,9 @@ def test_repeated_fits_cover_the_minimum_of_their_records():
     y = (X @ [2.0, -1.0] - 0.5 + rng.logistic(0, 1, 4000) > 0).astype(int)
     covered, third, target = [], [], None
     for seed in range(60):
-        model = es.PrivateLogisticRegression(1.0, bounds=(0, 1), intervals=0.95, random_state=seed).fit(X, y)
+        model = es.PrivateLogisticRegression(1.0, bounds=(0, 1), classes=(0, 1), intervals=0.95, random_state=seed).fit(
+            X, y
+        )
         target = minimum(X, y, model.plan_.ridge) if target is None else target
         found = model.confint(target="sample")
         assert found.kind == "measured"

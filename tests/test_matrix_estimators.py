@@ -28,10 +28,20 @@ MODELS = [
     for name in estimators.__all__
     if isinstance(found := getattr(estimators, name), type) and issubclass(found, PrivateLinearModel)
 ]
+COLUMNS = {
+    "a": es.Numeric(0, 1, missing=True, transform="log1p"),
+    "b": es.Numeric(-1, 1e6, bins=[0, 0.5, 2]),
+    "c": es.Numeric(-5, 1000, clip=(0, 2)),
+}
 # The first value of each is taken half of the time.
 VALUES = {
     "epsilon": (1.0, 0.05, 30.0),
     "delta": (0.0, 1e-6),
+    "schema": (
+        None,
+        es.Schema(COLUMNS | {"y": es.Category([0, 1])}, "y", [("a", "b"), ("b", "c")]),
+        es.Schema(COLUMNS | {"y": es.Numeric(-1, 7)}, "y", [("a", "c")]),
+    ),
     "bounds": (None, (0, 1), (-2, 30), ([0, -1, 5], [1, 1, 6]), (1e-3, 1e3), (-1e-9, 1e-9)),
     "one_hot": ((), [(0, 2)]),
     "row_norm": (None, 5.0, 1e-6),
@@ -51,6 +61,7 @@ VALUES = {
     "anyway": (True,),
     "intervals": (False, 0.95, True),
     "robust": (False, True),
+    "per_person": (1, 2, 5),
     "classes": ((0, 1), (1, 0), (0, 1, 2), ("no", "yes")),
     "width": (0.5, 0.05, 4.0),
     "target_bounds": ((-1.0, 1.0), (0.0, 1e6), (5.0, 5.001)),
@@ -70,16 +81,23 @@ def parameters_of(model, rng):
         values = VALUES[name]
         if rng.random() < 0.25 and values[0] is not None:
             found[name] = values[int(rng.integers(len(values)))]
-    declared = ("bounds", "row_norm", "domain")[int(rng.integers(3))]
+    declared = ("bounds", "row_norm", "domain", "schema")[int(rng.integers(4))]
     found[declared] = VALUES[declared][int(rng.integers(len(VALUES[declared])))]
+    if found.get("schema") is not None:  # it declares alone; what else would is mostly left out
+        alone = ("bounds", "one_hot", "row_norm", "norm", "domain", "intercept", "classes", "target_bounds")
+        return {name: value for name, value in found.items() if name not in alone or rng.random() < 0.05}
+    for name in ("classes", "target_bounds"):  # mostly declared: without, every fit is refused
+        if name in {field.name for field in dataclasses.fields(model)} and rng.random() < 0.95:
+            found.setdefault(name, VALUES[name][0])
     return found
 
 
 def datasets(model, rng, n=30, d=3):
     """Yield two neighbours: ordinary records, one of which is replaced by what is none."""
     X = rng.uniform(-1, 2, (n, d)) * rng.choice([0.0, 1.0, 1e3, 1e300])
-    kind = str if isinstance(getattr(model, "classes", (0,))[0], str) else float
-    y = rng.choice(np.array(getattr(model, "classes", (-1.0, 0.3, 7.0)), dtype=kind), n)
+    labels = getattr(model, "classes", None) or (-1.0, 0.3, 7.0)
+    kind = str if isinstance(labels[0], str) else float
+    y = rng.choice(np.array(labels, dtype=kind), n)
     other, targets = X.copy(), y.copy()
     other[4], targets[4] = [np.nan, np.inf, -1e308], targets[5] if kind is str else np.nan
     return (X, y), (other, targets)

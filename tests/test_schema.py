@@ -2,6 +2,7 @@
 
 import copy
 import csv
+import dataclasses
 import datetime
 import io
 import json
@@ -15,15 +16,16 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder
+from sklearn.utils import get_tags
 from typer.testing import CliRunner
 
 import epsteps as es
-from epsteps.estimators.base import SchemaTransformer
 from epsteps.tables import Category, Numeric, Schema, draft, read_columns
 
 command = import_module("epsteps.cli.schema")
@@ -788,43 +790,157 @@ def test_the_data_holder_sees_what_is_outside():
 
 
 @pytest.mark.parametrize("make", [dict, pd.DataFrame, pl.DataFrame])
-def test_the_transformer_gives_the_schemas_features(make):
+def test_a_schema_is_a_transformer_that_learns_nothing(make):
     table = make(people())
-    step = SchemaTransformer(PEOPLE)
-    np.testing.assert_array_equal(step.transform(table), PEOPLE.encode(table))
-    np.testing.assert_array_equal(clone(step).fit_transform(table), PEOPLE.encode(table))
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(step)).fit(table).transform(table), PEOPLE.encode(table))
-    assert clone(step).schema == PEOPLE
-    assert list(step.get_feature_names_out()) == list(PEOPLE.names)
+    assert PEOPLE.fit(None) is PEOPLE
+    np.testing.assert_array_equal(PEOPLE.transform(table), PEOPLE.encode(table))
+    np.testing.assert_array_equal(clone(PEOPLE).fit_transform(table), PEOPLE.encode(table))
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(PEOPLE)).fit(table).transform(table), PEOPLE.encode(table))
+    assert clone(PEOPLE) == PEOPLE
+    assert list(PEOPLE.get_feature_names_out()) == list(PEOPLE.names)
+    assert list(PEOPLE.feature_names_in_) == list(PEOPLE.features)
+    assert not get_tags(PEOPLE).requires_fit
+    with pytest.raises(TypeError, match="does not change"):
+        PEOPLE.set_params(target=None)
 
 
-def test_the_transformer_sets_its_output():
+def test_a_schema_sets_its_output():
     frame = pd.DataFrame(people(), index=[f"row {i}" for i in range(60)])
-    as_pandas = SchemaTransformer(PEOPLE).set_output(transform="pandas").fit_transform(frame)
-    pd.testing.assert_frame_equal(
-        as_pandas, pd.DataFrame(PEOPLE.encode(frame), index=frame.index, columns=list(PEOPLE.names))
-    )
-    as_polars = SchemaTransformer(PEOPLE).set_output(transform="polars").fit_transform(pl.DataFrame(people()))
+    schema = clone(PEOPLE)
+    as_pandas = schema.set_output(transform="pandas").fit_transform(frame)
+    expected = pd.DataFrame(PEOPLE.encode(frame), index=frame.index, columns=list(PEOPLE.names))
+    pd.testing.assert_frame_equal(as_pandas, expected)
+    pd.testing.assert_frame_equal(clone(schema).transform(frame), expected)
+    as_polars = schema.set_output(transform="polars").fit_transform(pl.DataFrame(people()))
     assert as_polars.columns == list(PEOPLE.names)
     np.testing.assert_array_equal(as_polars.to_numpy(), PEOPLE.encode(frame))
+    with config_context(transform_output="pandas"):
+        pd.testing.assert_frame_equal(PEOPLE.transform(frame), expected)
+    assert isinstance(PEOPLE.transform(frame), np.ndarray)
+    with pytest.raises(ValueError, match="transform must be"):
+        schema.set_output(transform="excel")
 
 
 @pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame])
-def test_the_transformer_works_in_pipelines(make):
+def test_a_schema_stands_in_pipelines(make):
     table = make(people(200))
     y = PEOPLE.encode_target(table)
-    pipeline = make_pipeline(SchemaTransformer(PEOPLE), LogisticRegression())
+    pipeline = make_pipeline(PEOPLE, LogisticRegression())
     by_hand = LogisticRegression().fit(PEOPLE.encode(table), y)
     np.testing.assert_array_equal(pipeline.fit(table, y).predict(table), by_hand.predict(PEOPLE.encode(table)))
     assert list(pipeline[:-1].get_feature_names_out()) == list(PEOPLE.names)
     expected = cross_val_score(LogisticRegression(), PEOPLE.encode(table), y)
     np.testing.assert_array_equal(cross_val_score(pipeline, table, y), expected)
-    assert "SchemaTransformer" in repr(pipeline)
+    assert "Schema" in repr(pipeline)
+    assert list(clone(pipeline).set_output(transform="pandas")[:-1].fit_transform(table).columns) == list(PEOPLE.names)
 
 
-def test_the_transformer_wants_a_schema():
-    with pytest.raises(TypeError, match="schema must be a Schema"):
-        SchemaTransformer({"age": (0, 1)}).fit({"age": [1]})
+# --- transforms and interactions -------------------------------------------------------------------------------------
+
+WORKED = Schema(
+    {
+        "age": Numeric(0, 100, bins=[18, 30, 65]),
+        "income": Numeric(0, 1e6, missing=True, transform="log1p"),
+        "hours": Numeric(0, 99, clip=(10, 60)),
+        "sex": Category(["f", "m"]),
+        "job": Category(["clerk", "nurse", "smith"], missing=True),
+        "city": Numeric(-0.5, 5, bins=[1], missing=True),
+        "y": Category([0, 1]),
+    },
+    target="y",
+    interactions=[("hours", "sex"), ("income", "job"), ("age", "job"), ("hours", "hours"), ("income", "city")],
+)
+CELLS = st.one_of(
+    st.floats(allow_nan=True, allow_infinity=True),
+    st.sampled_from(
+        ["", "?", "f", "m", "clerk", "nurse", None, True, 17.999, 18, 30, 65, 1e6, -1, -2, 0, 99, 1e308, "12"]
+    ),
+    st.text(max_size=3),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.lists(CELLS, min_size=6, max_size=6), min_size=1, max_size=4))
+def test_transformed_records_lie_within_the_declared_set_whatever_their_cells(rows):
+    table = {name: [row[place] for row in rows] for place, name in enumerate(WORKED.features)}
+    features = WORKED.encode(table)
+    assert features.shape == (len(rows), WORKED.d)
+    np.testing.assert_array_equal(WORKED.domain().project(features), features)  # the projection has nothing to do
+    for start, stop in WORKED.domain().one_hot:
+        assert np.all(np.count_nonzero(features[:, start:stop], axis=1) <= 1)
+    for place in range(len(rows)):  # and each record speaks for itself alone
+        alone = WORKED.encode({name: [column[place]] for name, column in table.items()})
+        np.testing.assert_array_equal(alone[0], features[place])
+
+
+def test_transforms_are_what_their_names_say():
+    values = np.array([0.0, 17.5, 18.0, 29.0, 64.0, 65.0, 200.0, np.nan])
+    bins = Numeric(0, 100, bins=[18, 30, 65], missing=True)
+    assert bins.encode(values).argmax(axis=1).tolist() == [0, 0, 1, 1, 2, 3, 3, 4]
+    assert Numeric(0, 100, bins=[18, 30, 65]).encode(values).argmax(axis=1).tolist() == [0, 0, 1, 1, 2, 3, 3, 0]
+    assert bins.names("age") == ["age < 18", "18 <= age < 30", "30 <= age < 65", "age >= 65", "age is missing"]
+    assert Numeric(0, 9, bins=[5]).encode(values)[:3, 0].tolist() == [0.0, 1.0, 1.0]
+    logarithm = Numeric(1, 99, transform="log1p")
+    expected = np.log((1 + np.clip(values[:-1], 1, 99)) / 2) / np.log(50)
+    np.testing.assert_allclose(logarithm.encode(values)[:-1, 0], expected, atol=1e-15)
+    assert logarithm.spans == pytest.approx([np.log(50)])
+    assert logarithm.names("pay") == ["log1p(pay)"]
+    clipped = Numeric(0, 100, clip=[20, 60])
+    np.testing.assert_allclose(clipped.encode(values)[:-1, 0], (np.clip(values[:-1], 20, 60) - 20) / 40)
+    assert clipped.check("age", values).above == 1
+
+
+def test_interactions_are_products_of_features():
+    table = {"income": [np.e - 1, None], "job": ["nurse", "nurse"], "hours": [35, 60], "sex": ["m", "f"]}
+    table |= {"age": [20, 70], "city": [0, 3]}
+    features = dict(zip(WORKED.names, WORKED.encode(table).T, strict=True))
+    unit = 1 / np.log1p(1e6)
+    assert features["log1p(income) * job=nurse"] == pytest.approx([unit, 0.0])
+    assert features["income is missing * job=nurse"].tolist() == [0.0, 1.0]
+    assert features["hours * sex=m"].tolist() == [0.5, 0.0]
+    assert features["hours * hours"].tolist() == [0.25, 1.0]
+    assert features["18 <= age < 30 * job=nurse"].tolist() == [1.0, 0.0]
+    assert len(WORKED.spans) == WORKED.d
+    assert "hours * sex" in str(WORKED)
+    assert WORKED.categories == WORKED.domain().categories
+
+
+def test_transforms_and_interactions_are_read_from_what_was_written():
+    assert Schema.from_toml(WORKED.to_toml()) == WORKED
+    assert Schema.from_dict(json.loads(json.dumps(WORKED.to_dict()))) == WORKED
+    assert '[[interactions]]\nof = ["hours", "sex"]' in WORKED.to_toml()
+    assert eval(repr(WORKED), {"Schema": Schema, "Numeric": Numeric, "Category": Category}) == WORKED
+    assert WORKED.only(list(WORKED.features), "y") == WORKED  # as the two parties of a service take it
+    narrow = WORKED.only(["age", "hours"], "sex")
+    assert narrow.interactions == (("hours", "hours"),)
+    assert list(narrow.columns) == ["age", "hours", "sex"]
+    for name in ("target", "_columns"):
+        with pytest.raises(dataclasses.FrozenInstanceError, match="does not change"):
+            setattr(narrow, name, None)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Numeric(-1, 5, transform="log1p"), "low end is above -1"),
+        (lambda: Numeric(0, 5, transform="sqrt"), "transform must be 'log1p'"),
+        (lambda: Numeric(0, 5, clip=(1, 9)), "clip must be a pair"),
+        (lambda: Numeric(0, 5, clip=3), "clip must be a pair"),
+        (lambda: Numeric(0, 5, bins=[3, 2]), "increasing order"),
+        (lambda: Numeric(0, 5, bins=[0, 2]), "increasing order"),
+        (lambda: Numeric(0, 5, bins=[2], transform="log1p"), "bins go without"),
+        (lambda: WORKED.with_target("hours"), "cannot hold the target|must not have a transform"),
+        (lambda: Schema({"a": Numeric(0, 1, clip=(0, 0.5)), "b": Numeric(0, 1)}, "a"), "must not have a transform"),
+        (lambda: Schema({"a": Numeric(0, 1)}, interactions=[("a", "c")]), "no column"),
+        (lambda: Schema({"a": Numeric(0, 1)}, interactions=["aa"]), "pair of two"),
+        (lambda: Schema({"a": Category([0, 1])}, interactions=[("a", "a")]), "tells nothing"),
+        (lambda: Schema({"a": Numeric(0, 1), "b": Numeric(0, 1)}, None, [("a", "b"), ("b", "a")]), "twice"),
+        (lambda: Schema.from_toml("[columns.a]\ntype = 'numeric'\nlow = 0\nhigh = 1\nbin = [0.5]"), "unknown key"),
+    ],
+)
+def test_wrong_transforms_and_interactions_are_refused(make, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        make()
 
 
 # --- the command line ----------------------------------------------------------------------------------------------

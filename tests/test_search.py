@@ -30,9 +30,9 @@ from epsteps.problem.sampling import Sampling
 
 # A statistical test fails by chance with at most this probability; seeds are fixed, so that it does or does not.
 ERROR_RATE = 1e-4
-LOGISTIC = PrivateLogisticRegression(bounds=(0, 1), anyway=True)
+LOGISTIC = PrivateLogisticRegression(bounds=(0, 1), classes=(0, 1), anyway=True)
 RIDGE = PrivateRidge(bounds=(0, 1), target_bounds=(-2, 2), method="statistics", anyway=True)
-HUBER = PrivateHuberRegressor(bounds=(0, 1), anyway=True)
+HUBER = PrivateHuberRegressor(bounds=(0, 1), target_bounds=(-1, 1), anyway=True)
 GRID = {"ridge": [1e-3, 1.0]}
 
 
@@ -334,7 +334,9 @@ ODD_RECORDS = [(np.full(3, np.nan), 7), (np.full(3, 1e308), 0), (np.array([np.in
 
 
 @pytest.mark.parametrize(
-    "model", [LOGISTIC, RIDGE, PrivateHuberRegressor(bounds=(0, 1))], ids=lambda m: type(m).__name__
+    "model",
+    [LOGISTIC, RIDGE, PrivateHuberRegressor(bounds=(0, 1), target_bounds=(-1, 1))],
+    ids=lambda m: type(m).__name__,
 )
 @pytest.mark.parametrize(("row", "target"), ODD_RECORDS)
 def test_no_record_shows(model, row, target):

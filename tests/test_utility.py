@@ -330,12 +330,18 @@ def test_a_hopeless_run_is_refused_before_it_is_charged(method, release, tmp_pat
 def test_estimators_and_searches_refuse_hopeless_fits():
     rng = np.random.default_rng(4)
     X, y = rng.random((60, 4)), np.tile([0, 1], 30)
-    model = es.PrivateLogisticRegression(1e-3, bounds=(0, 1))
+    model = es.PrivateLogisticRegression(1e-3, bounds=(0, 1), classes=(0, 1))
     with pytest.raises(es.HopelessError):
         model.fit(X, y)
     assert not hasattr(model, "coef_")
-    assert es.PrivateLogisticRegression(1e-3, bounds=(0, 1), anyway=True).fit(X, y).coef_.shape == (1, 4)
-    assert es.PrivateLogisticRegression(1e-3, bounds=(0, 1), random_state=1).fit(X, y).coef_.shape == (1, 4)
+    assert es.PrivateLogisticRegression(1e-3, bounds=(0, 1), classes=(0, 1), anyway=True).fit(X, y).coef_.shape == (
+        1,
+        4,
+    )
+    assert es.PrivateLogisticRegression(1e-3, bounds=(0, 1), classes=(0, 1), random_state=1).fit(X, y).coef_.shape == (
+        1,
+        4,
+    )
 
     class Account:
         charged = 0

@@ -239,8 +239,8 @@ def estimators():
     pytest.importorskip("sklearn")
     options = {"bounds": (0, 1), "random_state": 3, "method": "output"}
     return {
-        "logistic": es.PrivateLogisticRegression(**options, anyway=True),
-        "huber": es.PrivateHuberRegressor(**options, anyway=True),
+        "logistic": es.PrivateLogisticRegression(**options, classes=(0, 1), anyway=True),
+        "huber": es.PrivateHuberRegressor(**options, target_bounds=(-1, 1), anyway=True),
         "text": es.PrivateLogisticRegression(**options, classes=("no", "yes"), anyway=True),
     }
 
@@ -702,10 +702,8 @@ def test_nothing_that_is_passed_is_written_to(tmp_path_factory, name):
     search(X, y)
     assert (state(X), state(y)) == before
     if not sparse.issparse(X):
-        from epsteps.estimators.base import SchemaTransformer
-
         schema = es.Schema({column: es.Numeric(0, 1, missing=True) for column in "abc"})
-        schema.encode(X), schema.check(X), SchemaTransformer(schema).fit_transform(X)
+        schema.encode(X), schema.check(X), schema.fit_transform(X)
         assert (state(X), state(y)) == before
 
 

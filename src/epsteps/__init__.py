@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         PrivateRidge,
         PrivateSearch,
         evaluate,
+        load,
     )
     from epsteps.ledger import BudgetExceededError, Ledger, LedgerError
     from epsteps.methods import CurvaturePlan, IntervalPlan, ObjectivePlan, OutputPlan, StatisticsPlan, StepsPlan, plan
@@ -113,6 +114,7 @@ __all__ = [
     "evaluate",
     "gd",
     "heavy_ball",
+    "load",
     "multistage",
     "nesterov",
     "plan",
@@ -133,6 +135,7 @@ _ALONE = {
         "PrivateRidge",
         "PrivateSearch",
         "evaluate",
+        "load",
     ),
     "epsteps.ledger": ("BudgetExceededError", "Ledger", "LedgerError"),
     "epsteps.problem.validate": ("MissingExtraError",),

@@ -602,30 +602,44 @@ def _estimators() -> Iterator[tuple[str, Callable[[], Any]]]:
         es.PrivateHuberRegressor,
     )
     models = {
-        "logistic": (logistic(bounds=(0, 1), random_state=SEED), two),
-        "logistic norm": (logistic(random_state=SEED), two),
-        "logistic delta": (logistic(bounds=(0, 1), delta=1e-6, random_state=SEED), two),
-        "logistic iterates": (logistic(bounds=(0, 1), release="iterates", random_state=SEED), two),
-        "logistic descent": (logistic(bounds=(0, 1), method="descent", iterations=3, random_state=SEED), two),
-        "logistic curvature": (logistic(bounds=(0, 1), method="curvature", random_state=SEED), two),
-        "logistic uneven": (logistic(bounds=([0, -1, 0.5], [1, 1, 6]), one_hot=[(0, 1)], random_state=SEED), two),
+        "logistic": (logistic(bounds=(0, 1), classes=(0, 1), random_state=SEED), two),
+        "logistic norm": (logistic(row_norm=1.0, classes=(0, 1), random_state=SEED), two),
+        "logistic delta": (logistic(classes=(0, 1), bounds=(0, 1), delta=1e-6, random_state=SEED), two),
+        "logistic iterates": (logistic(classes=(0, 1), bounds=(0, 1), release="iterates", random_state=SEED), two),
+        "logistic descent": (
+            logistic(classes=(0, 1), bounds=(0, 1), method="descent", iterations=3, random_state=SEED),
+            two,
+        ),
+        "logistic curvature": (logistic(classes=(0, 1), bounds=(0, 1), method="curvature", random_state=SEED), two),
+        "logistic uneven": (
+            logistic(classes=(0, 1), bounds=([0, -1, 0.5], [1, 1, 6]), one_hot=[(0, 1)], random_state=SEED),
+            two,
+        ),
         "softmax": (logistic(bounds=(0, 1), classes=(0, 1, 2), random_state=SEED), three),
         "text": (logistic(bounds=(0, 1), classes=("no", "yes"), random_state=SEED), np.array(["no", "yes"])[two]),
-        "svc": (svc(bounds=(0, 1), random_state=SEED), two),
+        "svc": (svc(classes=(0, 1), bounds=(0, 1), random_state=SEED), two),
         "ridge": (ridge(bounds=(0, 1), target_bounds=(-2, 2), random_state=SEED), y),
         "ridge delta": (ridge(bounds=(0, 1), target_bounds=(-2, 2), delta=1e-6, random_state=SEED), y),
         "ridge statistics": (ridge(bounds=(0, 1), target_bounds=(-2, 2), method="statistics", random_state=SEED), y),
         "ridge output": (ridge(bounds=(0, 1), target_bounds=(-2, 2), method="output", random_state=SEED), y),
         "huber": (huber(bounds=(0, 1), target_bounds=(-2, 2), random_state=SEED), y),
-        "wrong bounds": (logistic(bounds=(1, 0), random_state=SEED), two),
-        "wrong epsilon": (ridge(epsilon=-1.0, random_state=SEED), y),
-        "wrong method": (huber(method="statistics", random_state=SEED), y),
+        "wrong bounds": (logistic(bounds=(1, 0), classes=(0, 1), random_state=SEED), two),
+        "wrong epsilon": (ridge(epsilon=-1.0, row_norm=1.0, target_bounds=(-1, 1), random_state=SEED), y),
+        "wrong method": (huber(method="statistics", row_norm=1.0, target_bounds=(-1, 1), random_state=SEED), y),
         "search logistic": (
-            es.PrivateSearch(logistic(bounds=(0, 1)), {"ridge": [1e-3, 1.0]}, epsilon=3.0, random_state=SEED),
+            es.PrivateSearch(
+                logistic(bounds=(0, 1), classes=(0, 1)), {"ridge": [1e-3, 1.0]}, epsilon=3.0, random_state=SEED
+            ),
             two,
         ),
         "search ridge": (
-            es.PrivateSearch(ridge(bounds=(0, 1)), {"ridge": [1e-2, 1.0]}, epsilon=9.0, trials=2, random_state=SEED),
+            es.PrivateSearch(
+                ridge(bounds=(0, 1), target_bounds=(-1, 1)),
+                {"ridge": [1e-2, 1.0]},
+                epsilon=9.0,
+                trials=2,
+                random_state=SEED,
+            ),
             y,
         ),
     }

@@ -179,6 +179,22 @@ class Budget(Price):
         """
         raise NotImplementedError
 
+    def of_group(self, count: int) -> Self:
+        """Return what so many records of one person cost together, rounded up, if one costs this: group privacy.
+
+        Formal guarantee: whoever replaces k records one after the other changes the law of what is published k times
+        by what one record may. Each kind of budget says what that amounts to.
+        """
+        raise ValueError(
+            f"{self} has no rule for several records of one person: use Pure, Concentrated or Approximate."
+        )
+
+    def per_record(self, count: int) -> Self:
+        """Return the largest budget of one record with which so many of one person's cost at most this together."""
+        raise ValueError(
+            f"{self} has no rule for several records of one person: use Pure, Concentrated or Approximate."
+        )
+
     def allocate(
         self, weights: np.ndarray | None, T: int, mechanism: "Mechanism", sampling: Sampling, reserved: float = 0.0
     ) -> np.ndarray:

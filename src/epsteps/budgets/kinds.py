@@ -68,6 +68,19 @@ class Pure(Budget):
         """Return epsilon."""
         return self.epsilon
 
+    def of_group(self, count: int) -> "Pure":
+        """Return k epsilon: each of k replaced records changes every probability by a factor of at most e^epsilon."""
+        k = validate.integer("count", count)
+        return self if k == 1 else Pure(math.nextafter(k * self.epsilon, math.inf))
+
+    def per_record(self, count: int) -> "Pure":
+        """Return epsilon/k, rounded down."""
+        k = validate.integer("count", count)
+        share = self.epsilon / k
+        while Pure(share).of_group(k).epsilon > self.epsilon:
+            share = math.nextafter(share, 0.0)
+        return Pure(share)
+
     def capacity(self, kind: type[Cost]) -> float:
         """Return epsilon, of which no Gaussian noise can be had."""
         return self.epsilon if kind is Epsilon else 0.0
@@ -222,6 +235,16 @@ class Concentrated(Budget):
         """Return rho."""
         return self.rho
 
+    def of_group(self, count: int) -> "Concentrated":
+        """Return k² rho (Bun, Steinke 2016, proposition 1.9)."""
+        k = validate.integer("count", count)
+        return self if k == 1 else Concentrated(up(k * k * self.rho, 1e-15))
+
+    def per_record(self, count: int) -> "Concentrated":
+        """Return rho/k², rounded down."""
+        k = validate.integer("count", count)
+        return self if k == 1 else Concentrated(self.rho / (k * k) * (1 - 1e-14))
+
     def capacity(self, kind: type[Cost]) -> float:
         """Return rho, or the mu or the pure epsilon √(2 rho) that has it."""
         return self.rho if kind is Rho else math.sqrt(2 * self.rho)
@@ -251,6 +274,11 @@ class Concentrated(Budget):
         halves = sum((count * exact(epsilon, amounts) ** 2 / 2 for epsilon, count in epsilons.items()), Fraction(0))
         rhos = exact_total((part.rho for part in parts if part.rho is not None), amounts)
         return Tally(halves + rhos, exact(self.rho, amounts))
+
+
+def _growth(epsilon: float, count: int) -> float:
+    """Return the sum of e^(i epsilon) over i < count, infinity where floats do not hold it."""
+    return math.inf if count * epsilon > 700 else math.expm1(count * epsilon) / math.expm1(epsilon)
 
 
 # Certificates are rounded up, so what may be spent is rounded down by more than that.
@@ -300,6 +328,31 @@ class Approximate(Budget):
     def kind(self, sampling: Sampling) -> type[Cost]:
         """Return rhos for full batches, and epsilons, whose amplification is known, for samples."""
         return Rho if sampling.is_full else Epsilon
+
+    def of_group(self, count: int) -> "Approximate":
+        """Return k epsilon, and delta times the sum of e^(i epsilon) over i < k.
+
+        Replaced one after the other, P_0(S) <= e^epsilon P_1(S) + delta <= ... <= e^(k epsilon) P_k(S) + the sum of
+        e^(i epsilon) delta (Vadhan 2017, lemma 2.2).
+        """
+        k = validate.integer("count", count)
+        if k == 1:
+            return self
+        delta = up(self.delta * _growth(self.epsilon, k), 1e-13)
+        if not delta < 1:
+            raise ValueError(f"{self} promises nothing to a person with {k} records: plan with a smaller delta.")
+        return Approximate(math.nextafter(k * self.epsilon, math.inf), delta)
+
+    def per_record(self, count: int) -> "Approximate":
+        """Return the epsilon and delta of one record, rounded down."""
+        k = validate.integer("count", count)
+        if k == 1:
+            return self
+        epsilon = Pure(self.epsilon).per_record(k).epsilon
+        delta = self.delta / _growth(epsilon, k) * (1 - 1e-12)
+        if not delta > 1e-300:
+            raise ValueError(f"{self} leaves one of {k} records of a person no delta: take a smaller epsilon.")
+        return Approximate(epsilon, delta)
 
     def capacity(self, kind: type[Cost]) -> float:
         """Return the epsilon, or the rho or mu of Gaussian noise that has it at this delta."""

@@ -54,6 +54,7 @@ def fit(
     delimiter: common.Delimiter = "comma",
     encoding: common.Encoding = "utf-8",
     seed: int | None = Option(None, help="Makes the fit repeatable and NOT private: for experiments."),
+    per_person: int = Option(1, min=1, help="Records that one person may have; the budget is then for a person."),
     yes: bool = Option(False, "--yes", help="Run the plan without asking."),
     anyway: bool = Option(False, "--anyway", help="Run it even if its model is expected to be nothing but noise."),
     json: bool = Option(False, "--json", help="Print model.json to stdout, and the plan to stderr."),
@@ -78,8 +79,10 @@ def fit(
     problem = tables.problem_of(declared, len(next(iter(table.values()))), ridge)
     asked = {"method": common.method_named(method), "release": release, **common.inference(intervals, robust)}
     replan = partial(es.plan, problem, **asked)
-    planned = replan(budget)
+    planned = replan(budget.per_record(per_person))
     say(f"{planned}\n")
+    if per_person > 1:
+        say(f"{_shared(declared, budget, per_person)}\n")
     if seed is not None:
         warning = "NOT PRIVATE: a seed makes the noise repeatable. The model must be kept as secret as the records.\n"
         typer.echo(warning, err=json or common.is_quiet())
@@ -88,11 +91,12 @@ def fit(
     if seed is None and not anyway:
         _require_hope(planned)
     _require_consent(yes, json)
-    described = partial(_described, tables.error_curve(budget, replan), tested, approver)
+    person = tables.promise_to_a_person(planned, budget, per_person, seed is not None) if per_person > 1 else None
+    described = partial(_described, tables.error_curve(planned.budget, replan), tested, approver, person)
     rehearsed = described(tables.rehearsal(planned, declared), None)
     tables.page(rehearsed)  # what cannot be described is found out before anything is charged
     with files.opened(paths, force) as outputs:
-        model = _run(planned, declared, table, seed, account, anyway)
+        model = _run(planned, declared, table, seed, account, anyway, per_person)
         content = described(model, None if account is None else account.described)
         text = json_module.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
         _save(outputs, text, content)
@@ -106,13 +110,14 @@ def _described(
     curve: list[tuple[float, float]],
     tested: Any,
     approver: str | None,
+    person: dict[str, Any] | None,
     model: tables.Model,
     ledger: dict[str, Any] | None,
 ) -> dict[str, Any]:
     """Return the content of model.json."""
     from epsteps import tables
 
-    return tables.model_to_dict(
+    content = tables.model_to_dict(
         model,
         curve=curve,
         ledger=ledger,
@@ -120,6 +125,7 @@ def _described(
         made={"by": f"epsteps {es.__version__}", "on": datetime.now(UTC).date().isoformat()},
         approved_by=approver,
     )
+    return content if person is None else content | {"person": person}
 
 
 def _save(outputs: list[files.Output], text: str, content: dict[str, Any]) -> None:
@@ -181,6 +187,16 @@ def _tables(declared: Schema, data: Path, test: Path | None, how: dict[str, str]
     return table, None if test is None else declared.load(test, **how)
 
 
+def _shared(declared: Schema, budget: es.budgets.Budget, records: int) -> str:
+    """Say how the budget of a person is shared among records, and what is taken for granted."""
+    told = (
+        f"Nobody may have more than {records} of these records: nothing checks it, since the schema names no person."
+        if declared.person is None
+        else f"Records are one person's if {declared.person!r} is the same; those beyond {records} count as nothing."
+    )
+    return f"A person with {records} records is promised {budget}: the plan is for one record. {told}"
+
+
 def _require_consent(yes: bool, quiet: bool) -> None:
     """Ask the data holder on a terminal; elsewhere the option must say that the plan is agreed to."""
     if yes:
@@ -216,13 +232,22 @@ def _require_hope(planned: es.Plan) -> None:
 
 
 def _run(
-    planned: es.Plan, declared: Schema, table: Any, seed: int | None, account: _Account | None, anyway: bool
+    planned: es.Plan,
+    declared: Schema,
+    table: Any,
+    seed: int | None,
+    account: _Account | None,
+    anyway: bool,
+    per_person: int,
 ) -> tables.Model:
     """Run behind a progress bar that counts the answers of the plan, which are public."""
     from epsteps import tables
+    from epsteps.ledger.books import OfPerson
 
     with common.progress_bar("fit", planned.requests) as advance:
-        options = {"seed": seed, "ledger": account, "on_step": _counted(advance), "anyway": anyway}
+        payer = account if account is None or per_person == 1 else OfPerson(account, per_person)
+        options = {"seed": seed, "ledger": payer, "on_step": _counted(advance), "anyway": anyway}
+        options |= {"per_person": per_person}
         return tables.fit_model(planned, declared, table, **options)
 
 
@@ -239,7 +264,8 @@ def _counted(advance: Callable[[int], None]) -> Callable[[int], None]:
 
 
 def _summary(content: dict[str, Any], out: Path) -> str:
-    lines = [f"Guarantee: {content['certificate']['guarantee']}; spent {content['certificate']['spent']:.6g}."]
+    promised = content.get("person", content["certificate"])["guarantee"]
+    lines = [f"Guarantee: {promised}; spent {content['certificate']['spent']:.6g}."]
     if content["scores"] is not None:
         scores = {name: value for name, value in content["scores"].items() if name != "note"}
         texts = (f"{name} {'–' if value is None else format(value, '.4g')}" for name, value in scores.items())

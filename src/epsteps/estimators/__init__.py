@@ -8,6 +8,7 @@ from epsteps.estimators import _scikit as _scikit
 from epsteps.estimators.base import Evaluation, evaluate
 from epsteps.estimators.classification import PrivateLinearSVC, PrivateLogisticRegression
 from epsteps.estimators.regression import PrivateHuberRegressor, PrivateRidge
+from epsteps.estimators.saved import load
 from epsteps.estimators.search import PrivateSearch
 
 __all__ = [
@@ -18,4 +19,5 @@ __all__ = [
     "PrivateRidge",
     "PrivateSearch",
     "evaluate",
+    "load",
 ]

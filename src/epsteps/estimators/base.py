@@ -3,18 +3,21 @@
 import inspect
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
+from importlib import import_module
+from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator
 
 from epsteps.budgets import Approximate, Budget, Pure
 from epsteps.data.rows import Rows, check
 from epsteps.data.sources import Check
 from epsteps.estimators import _scikit, summaries
+from epsteps.estimators.callers import ALONE, Circumstances, circumstances, refuse_weights
 from epsteps.estimators.summaries import Telling
 from epsteps.ledger.books import Account
 from epsteps.methods import plan
@@ -28,7 +31,7 @@ from epsteps.problem.domain import Domain
 from epsteps.problem.losses import Loss
 from epsteps.problem.problem import Problem
 from epsteps.running.run import Run
-from epsteps.tables.model import certificate, published, unscaled
+from epsteps.tables.model import centred, certificate, held, published, unscaled
 from epsteps.tables.schema import Schema
 
 
@@ -84,21 +87,28 @@ def declare(
     domain: Domain | None,
     intercept: bool,
 ) -> Declared:
-    """Return what was declared of d columns: one of bounds, row_norm and domain, or rows of norm 1."""
+    """Return what was declared of d columns: one of bounds, row_norm and domain; refused if it is none."""
     options = {"bounds": bounds, "row_norm": row_norm, "domain": domain}
     given = [name for name, value in options.items() if value is not None]
     if len(given) > 1:
         raise ValueError(f"declare one of bounds, row_norm and domain, got {' and '.join(given)}.")
     if len(one_hot) and bounds is None:
         raise ValueError(f"one_hot goes with bounds. Pass bounds=(low, high), got one_hot={one_hot!r} alone.")
-    if norm != 2 and given not in ([], ["row_norm"]):
-        raise ValueError(f"norm goes with row_norm, not with {given[0]}. Leave it out, got norm={norm!r}.")
+    if norm != 2 and given != ["row_norm"]:
+        with_what = f"not with {given[0]}. Leave it out" if given else "which is not given. Pass both"
+        raise ValueError(f"norm goes with row_norm, {with_what}, got norm={norm!r}.")
     if bounds is not None:
         return _declare_box(d, bounds, one_hot, intercept)
     if domain is not None:
         domain.require(d)
         return Declared(domain, np.zeros(d), np.ones(d))
-    radius = Ball(1.0 if row_norm is None else row_norm, norm=norm).radius
+    if row_norm is None:
+        raise ValueError(
+            "nothing is declared of the columns, and noise is scaled by what is. Pass bounds=(low, high), numbers or "
+            "one for each column, from public knowledge and never measured on the data; or schema=Schema(...) for a "
+            "table with names, row_norm=... or domain=... ."
+        )
+    radius = Ball(row_norm, norm=norm).radius
     return Declared(Ball(1.0, norm=norm), np.zeros(d), np.full(d, radius))
 
 
@@ -143,23 +153,36 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
     all parameters are public. A record's values never raise or warn: rows outside the declared set are moved into it,
     NaN counts as 0 (or as the low end of bounds that do not hold 0), an unknown label as the first class. Cells of
     Python's lists and objects are converted one by one: what is no number is NaN. Structure does raise: shapes, types,
-    lengths.
+    lengths, columns that are not there.
+
+    What the guarantee needs must be declared, and a fit is refused without: of the columns ``schema``, ``bounds``,
+    ``row_norm`` or ``domain``; of the targets ``classes`` or ``target_bounds``, unless a schema declares them, too.
+    With a schema, ``fit(table, "target")`` and ``predict(table)`` take data frames (pandas, polars, pyarrow) or dicts
+    of columns, in any order of columns, and to predict with or without the target.
+
+    Loops of scikit-learn that fit many times (``cross_val_score``, ``GridSearchCV``, ...) are refused unless a ledger
+    counts each fit or random_state makes them experiments, and so is a pipeline in which a transformer was fitted to
+    the same records. Fits without a ledger are counted by the process, in ``certificate_["without_ledger"]``. What was
+    done to the records by hand cannot be seen: it is among ``certificate_["assumptions"]``.
 
     Parameters
     ----------
     epsilon, delta : float
         The budget of a fit; delta = 0 is pure differential privacy.
+    schema : Schema, optional
+        What is declared of a table's columns, the target among them; in the place of bounds, one_hot, row_norm, norm,
+        domain, classes and target_bounds. Coefficients are those of its features: of a whole declared range (of what a
+        transform makes of it), or of an indicator.
     bounds : pair (low, high), optional
         Ranges of the columns: numbers, or one for each. Publicly known, not measured; values outside are clipped.
     one_hot : sequence of (start, stop)
         With bounds: ranges of columns that are the indicators of one category each, which means less noise.
     row_norm : float, optional
-        Instead of bounds: the largest ``norm`` (1, 2 or numpy.inf) of a row; longer ones are shortened to it. If
-        neither is given it is 1.
+        Instead of bounds: the largest ``norm`` (1, 2 or numpy.inf) of a row; longer ones are shortened to it.
     norm : 1, 2 or numpy.inf
         The norm of row_norm.
     domain : Box or Ball, optional
-        Instead of both: a domain of the library, such as a schema has.
+        Instead of both: a domain of the library.
     ridge : float
         Weight of |coefficients|²/2 beside the mean loss, where columns are in units of their declared bounds (rows in
         those of row_norm), the intercept included. The default is small: methods that publish a minimum raise it
@@ -189,6 +212,11 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
         bounds of them at no price (``confint``), of method "objective".
     robust : bool
         With intervals: let the records say how much samples vary, in the place of the model.
+    per_person : int
+        How many records one person may have. epsilon and delta are then for a person: each record gets the share with
+        which so many cost the whole (group privacy), and a ledger is charged for the person. If the schema names the
+        column of persons (``Schema(..., person="patient")``) further records of one count as nothing; otherwise that
+        nobody has more is an assumption, and the certificate says so.
 
     Attributes
     ----------
@@ -203,19 +231,26 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
         What is guaranteed, and what was spent.
     path_ : array
         Published points, one per row: coefficients, then intercepts. The last one is the model.
+    points_ : array of shape (points, outputs, coordinates)
+        Published points in the units of ``declared_``, finite: what a file holds.
+    entry_ : dict or None
+        The ledger's entry of the fit, if there is one.
     run_ : Run
         All that was published, in the units of ``declared_``: what intervals are computed from.
     n_iter_ : int
         Number of steps, or of releases of a method without steps: public, and decided by the plan.
+    schema_ : Schema or None
+        The schema of the fit, with its target.
     declared_ : Declared
         The set that rows are projected into, here and in prediction, and its units.
     n_features_in_, feature_names_in_
-        Columns of the data, and their names if they have any.
+        Columns of the data, and their names if they have any; with a schema, those that it makes features of.
     """
 
     epsilon: float = 1.0
     _: KW_ONLY
     delta: float = 0.0
+    schema: Schema | None = None
     bounds: Any = None
     one_hot: Sequence[Sequence[int]] = ()
     row_norm: float | None = None
@@ -235,7 +270,11 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
     anyway: bool = False
     intervals: float | bool | None = None
     robust: bool = False
+    per_person: int = 1
     _most: ClassVar[int]
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "coef_")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -246,10 +285,20 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
         """Return the same for scikit-learn before 1.6."""
         return {"X_types": ["2darray", "sparse"], "allow_nan": True}
 
-    def plan(self, n: int, d: int) -> Plan:
-        """Return what a fit on n records with d columns would do: for the data holder to read before any data is."""
-        problem = self._problem(n, d)
-        budget: Budget = Pure(self.epsilon) if self.delta == 0 else Approximate(self.epsilon, self.delta)
+    def plan(self, n: int, d: int | None = None) -> Plan:
+        """Return what a fit on n records with d columns would do: for the data holder to read before any data is.
+
+        With a schema d is the number of its features, and can be left out.
+        """
+        return self._planned(n, d, self._budget().per_record(validate.integer("per_person", self.per_person)))
+
+    def _budget(self) -> Budget:
+        """Return the budget of a person."""
+        return Pure(self.epsilon) if self.delta == 0 else Approximate(self.epsilon, self.delta)
+
+    def _planned(self, n: int, d: int | None, budget: Budget) -> Plan:
+        """Return the plan of such a fit for any budget."""
+        problem = self._problem(n, self._width(d))
         # The default release is for methods that can publish the last model alone; others publish everything anyway.
         options: dict[str, Any] = {} if self._publishes_everything else {"release": self.release}
         if self.mechanism != "auto":
@@ -270,15 +319,40 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
     def _publishes_everything(self) -> bool:
         return callable(self.method) or METHODS.get(self.method) == "iterates"
 
+    def _width(self, d: int | None) -> int:
+        """Return the number of features."""
+        schema = self._schema()
+        if schema is None and d is None:
+            raise TypeError("plan needs the number of columns d: plan(n, d). A schema would say it.")
+        if schema is not None and d not in (None, schema.d):
+            raise ValueError(f"the schema declares {schema.d} features, got d={d!r}: leave d out.")
+        return schema.d if schema is not None else validate.integer("d", d)
+
+    def _schema(self) -> Schema | None:
+        """Return the declared schema; with the target that a fit named, where it declares none itself."""
+        if self.schema is None or isinstance(self.schema, Schema):
+            named = vars(self).get("schema_")
+            if self.schema is not None and self.schema.target is None and named is not None:
+                return named if named.with_target(None) == self.schema else self.schema
+            return self.schema
+        raise TypeError(f"schema must be a Schema, got {self.schema!r}. Read a file of one with Schema.read(path).")
+
+    def _schema_for(self, y: Any) -> Schema | None:
+        """Return the declared schema, with the target that y is the name of if it declares none."""
+        vars(self).pop("schema_", None)
+        schema = self._schema()
+        if schema is not None and schema.target is None and isinstance(y, str):
+            return schema.with_target(y)
+        return schema
+
     def _problem(self, n: int, d: int) -> Problem:
         return Problem(self.loss(), self._declared(d).domain, ridge=self.ridge, n=n, d=d, intercept=self.intercept)
 
     def check(self, X: Any, y: Any) -> Check:
         """Count what a fit would project: NOT private, for the data holder's own eyes."""
         blank = type(self)(**self.get_params(deep=False))
-        X = _scikit.features(blank, X, reset=True)
-        y = _scikit.targets(self, X, y)
-        return check(self._problem(*X.shape), self._declared(X.shape[1]).scaled(X), self.comparable(y))
+        rows, y = blank._records(X, y)
+        return check(blank._problem(*rows.shape), blank._declared(rows.shape[1]).scaled(rows), y)
 
     @abstractmethod
     def loss(self) -> Loss:
@@ -301,33 +375,85 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
         """Return scores by their names, without privacy for these records."""
 
     def _declared(self, d: int) -> Declared:
+        if (schema := self._schema()) is not None:
+            self._require_schema_alone(bounds=None, one_hot=(), row_norm=None, norm=2, domain=None)
+            if not self.intercept:
+                raise ValueError(
+                    "a schema goes with an intercept, since it scales ranges to [0, 1]: leave intercept out, or "
+                    "declare bounds in the place of the schema."
+                )
+            return Declared(schema.domain(), np.zeros(d), np.ones(d))
         names = ("bounds", "one_hot", "row_norm", "norm", "domain", "intercept")
         return declare(d, **{name: getattr(self, name) for name in names})
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Fit the model privately to rows X with labels or targets y."""
-        X = _scikit.features(self, X, reset=True)
-        y = self.comparable(_scikit.targets(self, X, y))
-        chosen = self.plan(*X.shape)
-        return self._fit(chosen, self._rows(chosen.problem, X, y))
+    def _require_schema_alone(self, **unset: Any) -> None:
+        """Raise if one of these parameters, which are given as they are by default, declares what the schema does."""
+        for name, default in unset.items():
+            value = getattr(self, name)
+            if value is not None and not np.array_equal(value, default):
+                raise ValueError(f"the schema declares what {name} would: leave one of them out, got {name}={value!r}.")
+
+    def fit(self, X: Any, y: Any = None, **weights: Any) -> Self:
+        """Fit the model privately to rows X with labels or targets y.
+
+        With a schema X is a table, and y the name of its target, the column itself, or None for the declared one.
+        """
+        refuse_weights(weights)
+        name, seeded = type(self).__name__, self.random_state is not None
+        around, before = circumstances(name, self.ledger, seeded=seeded), dict(vars(self))
+        try:
+            X, y = self._records(X, y)
+            chosen = self.plan(*X.shape)
+            around = around.of_person(self.per_person, None if self.schema_ is None else self.schema_.person)
+            return self._fit(chosen, self._rows(chosen.problem, X, y), around)
+        except BaseException:  # a fit that is refused leaves the estimator as it was
+            vars(self).clear()
+            vars(self).update(before)
+            raise
+
+    def _records(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
+        """Return features and comparable targets, or raise if their structure is not as declared."""
+        self.schema_ = self._schema_for(y)
+        features, targets = _scikit.records(self, X, y)
+        targets = self.comparable(targets)
+        if self.schema_ is None or self.schema_.person is None:
+            return features, targets
+        kept = self.schema_.kept(X, validate.integer("per_person", self.per_person))
+        return features * kept[:, None], np.where(kept, targets, self._nothing())
+
+    @abstractmethod
+    def _nothing(self) -> Any:
+        """Return the comparable target of a record that counts as nothing: whatever stands there is public."""
 
     def _rows(self, problem: Problem, X: Any, y: np.ndarray) -> Rows:
         """Return records as a fit reads them; targets are comparable ones."""
         return Rows(problem, self._declared(problem.d).scaled(X), y, engine=self.engine)
 
-    def _fit(self, chosen: Plan, rows: Rows) -> Self:
+    def _fit(self, chosen: Plan, rows: Rows, around: Circumstances = ALONE) -> Self:
         """Execute what was planned on records, and tell of the model."""
         seed = None if self.random_state is None else validate.integer("random_state", self.random_state, low=0)
-        declared = self._declared(chosen.problem.d)
-        points, self.run_ = published(chosen, rows, seed=seed, ledger=self.ledger, anyway=self.anyway)
+        self._tell_declared(chosen)
+        points, result = published(chosen, rows, seed=seed, ledger=around.account, anyway=self.anyway)
+        points = held(points) if self.schema_ is None else centred(held(points))
+        self._tell(replace(result, path=points.reshape(len(points), -1)), points, around)
+        self.entry_ = around.entry
+        return self
+
+    def _tell_declared(self, chosen: Plan) -> None:
+        """Set what is known of a fit before its records are read: what cannot be told raises here."""
+        self.declared_, self._told = self._declared(chosen.problem.d), self._telling()
+        vars(self).setdefault("schema_", self._schema())
+
+    def _tell(self, result: Run, points: np.ndarray, around: Circumstances) -> None:
+        """Tell of the model that a run published, at points that are finite."""
+        chosen, declared = result.plan, self.declared_
         vars(self).pop("confint_", None)  # of a fit before
-        self.plan_, self.declared_, self.n_iter_ = chosen, declared, len(chosen.charges)
-        self.certificate_ = self._certificate(chosen, len(points), self.run_.seeded)
-        self._told = self._telling()
+        self.points_ = points
+        self.run_, self.plan_, self.n_iter_ = result, chosen, len(chosen.charges)
+        self.certificate_ = self._certificate(chosen, len(points), result.seeded, around)
         coefficients, constants = self._told.told(*unscaled(chosen.problem, points, declared.shift, declared.unit))
         self.path_ = np.concatenate([part.reshape(len(part), -1) for part in (coefficients, constants)], axis=1)
         self.coef_, self.intercept_ = coefficients[-1], constants[-1]
-        return self
 
     @cached_property
     def confint_(self) -> np.ndarray:
@@ -371,6 +497,26 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
             table = summaries.without_intervals(terms, self.run_.x, str(error))
         return summaries.page(type(self).__name__, self.plan_, self.run_.extras, self.certificate_, table)
 
+    def save(self, folder: str | Path, *, force: bool = False) -> Path:
+        """Write the fitted model to model.json in a folder, and with a schema its report.html; return the folder.
+
+        The file is text that nothing executes: ``epsteps.load(folder)`` reads it, and with a schema ``epsteps predict``
+        does, too. A model that is there already is not replaced without ``force``.
+        """
+        return _saved().save(self, folder, force=force)
+
+    def card(self, path: str | Path) -> Path:
+        """Write the report of the model, the page that ``epsteps fit`` writes: for models with a schema."""
+        return _saved().card(self, path)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Return the fitted model that ``save`` wrote, or ``epsteps fit``: see ``epsteps.load``."""
+        model = _saved().load(folder)
+        if not isinstance(model, cls):
+            raise TypeError(f"{folder} holds a {type(model).__name__}: load it with epsteps.load, or as that.")
+        return model
+
     def _published(self) -> Run:
         """Return the run whose noise has the law that intervals take it to have."""
         if "trial" in self.certificate_:
@@ -385,15 +531,21 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
         _scikit.require_fitted(self)
         declared, problem = self.declared_, self.plan_.problem
         columns = getattr(self, "feature_names_in_", [f"x{j}" for j in range(problem.d)])
+        columns = columns if self.schema_ is None else self.schema_.names
         labels = getattr(self, "classes_", ())
         return summaries.terms_of(problem, self._told, declared.shift, declared.unit, list(columns), labels)
 
-    def _certificate(self, chosen: Plan, points: int, seeded: bool) -> dict[str, Any]:
-        unprotected = UNPROTECTED if seeded else None
-        return certificate(chosen.budget, chosen.spending().amount, chosen.method, unprotected=unprotected) | {
+    def _certificate(self, chosen: Plan, points: int, seeded: bool, around: Circumstances) -> dict[str, Any]:
+        unprotected, k = UNPROTECTED if seeded else None, self.per_person
+        spent = chosen.spending().of_group(k).amount
+        person = certificate(self._budget(), spent, chosen.method, unprotected=unprotected, per_person=k)
+        return person | {
+            "per_person": k,
             "published": f"{points} point(s) of path_, the last of which is the model",
             "records": str(chosen.problem.domain),
             "ledger": None if self.ledger is None else repr(self.ledger),
+            "without_ledger": around.without_ledger,
+            "assumptions": list(around.assumptions),
         }
 
     def _margins(self, X: Any) -> np.ndarray:
@@ -403,6 +555,11 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
         coefficients = np.atleast_2d(self.coef_)
         constants = self.intercept_ + coefficients @ self.declared_.shift
         return X @ (coefficients * self.declared_.unit).T + constants
+
+
+def _saved() -> Any:
+    """Return the module of files, which knows every estimator and so comes after them."""
+    return import_module("epsteps.estimators.saved")
 
 
 _E = TypeVar("_E", bound=type)
@@ -473,49 +630,3 @@ def evaluate(model: Any, X: Any, y: Any, *, same_records: bool = False) -> Evalu
         scores = model._scores(X, values)
     outside = model.loss().outside(model.comparable(values))
     return Evaluation(scores, len(values), outside, same_records, _SAME if same_records else _OTHER)
-
-
-class SchemaTransformer(TransformerMixin, BaseEstimator):
-    """Turns tables into the features that a schema declares. It learns nothing: fitting it costs no privacy.
-
-    Parameters
-    ----------
-    schema : Schema
-        The declared columns. Its target, if there is one, is not among the features; tables need not have it.
-
-    >>> from epsteps.tables import Numeric
-    >>> step = SchemaTransformer(Schema({"age": Numeric(0, 100)}))
-    >>> step.fit_transform({"age": [20, 150]})
-    array([[0.2],
-           [1. ]])
-    """
-
-    def __init__(self, schema: Schema) -> None:
-        self.schema = schema
-
-    def fit(self, X: Any, y: Any = None) -> "SchemaTransformer":
-        """Check that there is a schema; the table is not read."""
-        if not isinstance(self.schema, Schema):
-            raise TypeError(f"schema must be a Schema, got {self.schema!r}.")
-        self.feature_names_in_ = np.array(list(self.schema.features), dtype=object)
-        self.n_features_in_ = len(self.feature_names_in_)
-        return self
-
-    def transform(self, X: Any) -> np.ndarray:
-        """Return the features of a table, one row for each of its rows."""
-        return self.schema.encode(X)
-
-    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Return the features' names, whatever the table's columns are called."""
-        return np.array(self.schema.names, dtype=object)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return True
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.requires_fit = False
-        tags.input_tags.allow_nan = True
-        tags.input_tags.categorical = True
-        tags.input_tags.string = True
-        return tags

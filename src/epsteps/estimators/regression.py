@@ -19,7 +19,7 @@ from epsteps.tables.model import of_numbers, r_squared
 class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     """What regressors share: targets that are clipped into a declared range, and scaled to [-1, 1]."""
 
-    target_bounds: tuple[float, float] = (-1.0, 1.0)
+    target_bounds: tuple[float, float] | None = None
     _most: ClassVar[int] = 2**20
 
     def __sklearn_tags__(self) -> Any:
@@ -37,10 +37,15 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         return Telling(0, half, middle)
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return each row's value, in the targets' units."""
-        return self._margins(X)[:, 0]
+        """Return each row's value, in the targets' units; with a schema, within the range that it declares."""
+        found = self._margins(X)[:, 0]
+        if self.schema_ is None:
+            return found
+        column = self.schema_.target_column
+        middle, half = column.target_scale
+        return np.clip(found, middle - half, middle + half)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return R², without privacy for these records; targets outside the declared range count as in a fit."""
         targets = self.clipped(_scikit.targets(self, X, y))
         return r_squared(targets, self.predict(X), sample_weight)
@@ -67,6 +72,20 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         return (low + high) / 2, (high - low) / 2
 
     def _ends(self) -> tuple[float, float]:
+        if (schema := self._schema()) is not None:
+            self._require_schema_alone(target_bounds=None)
+            if schema.target_column.classes is not None:
+                raise ValueError(
+                    f"the target {schema.target!r} is declared as a category: use PrivateLogisticRegression, or "
+                    "declare it Numeric."
+                )
+            middle, half = schema.target_column.target_scale
+            return middle - half, middle + half
+        if self.target_bounds is None:
+            raise ValueError(
+                "the range of the targets is not declared, and is not read off y: pass target_bounds=(low, high), from "
+                "public knowledge; targets outside are clipped to it."
+            )
         if np.shape(self.target_bounds) != (2,):
             raise ValueError(f"target_bounds must be a pair (low, high), got {self.target_bounds!r}.")
         low, high = (validate.number("target_bounds", end) for end in self.target_bounds)
@@ -74,10 +93,13 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             raise ValueError(f"target_bounds must be a pair (low, high) with low < high, got {self.target_bounds!r}.")
         return low, high
 
+    def _nothing(self) -> Any:
+        return 0.0
+
     @np.errstate(all="ignore")  # a warning would tell something about a record
     def comparable(self, y: np.ndarray) -> np.ndarray:
         """Return the targets in the scaled units that the loss takes; those outside the range stay so."""
-        if y.dtype.kind not in "Obiuf":
+        if y.dtype.kind not in "Obiuf" and self._schema() is None:
             raise TypeError(f"y must hold numbers, got dtype {y.dtype}. Convert it before.")
         middle, half = self._range()
         return (values.numbers(y) - middle) / half
@@ -106,12 +128,13 @@ class PrivateRidge(PrivateRegressor):
     Parameters
     ----------
     target_bounds : pair (low, high)
-        Range of the targets, publicly known; targets outside are clipped, and NaN counts as its middle. Without an
-        intercept it is widened to [-m, m], for the larger end m.
+        Range of the targets, publicly known, required without a schema; targets outside are clipped, and NaN counts as
+        its middle. Without an intercept it is widened to [-m, m], for the larger end m.
     """
 
     def loss(self) -> Loss:
-        """Return the loss of the scaled targets."""
+        """Return the loss of the scaled targets, whose range must be declared."""
+        self._ends()
         return Squared(1.0)
 
 
@@ -123,8 +146,9 @@ class PrivateHuberRegressor(PrivateRegressor):
     Parameters
     ----------
     target_bounds : pair (low, high)
-        Range of the targets, publicly known; targets outside are clipped, and NaN counts as its middle. Without an
-        intercept it is widened to [-m, m], for the larger end m. The noise is that of ``transition``, however wide.
+        Range of the targets, publicly known, required without a schema; targets outside are clipped, and NaN counts as
+        its middle. Without an intercept it is widened to [-m, m], for the larger end m. The noise is that of
+        ``transition``, however wide.
     transition : float, optional
         The residual around which the loss turns linear, in the targets' units; a tenth of their range by default.
     """

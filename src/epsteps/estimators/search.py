@@ -17,6 +17,7 @@ from epsteps.budgets.mechanisms import LAPLACE
 from epsteps.data.rows import Rows
 from epsteps.estimators import _scikit
 from epsteps.estimators.base import UNPROTECTED, PrivateLinearModel
+from epsteps.estimators.callers import Circumstances, circumstances
 from epsteps.ledger.books import Account
 from epsteps.noise import Source
 from epsteps.plans.plan import Plan
@@ -29,7 +30,18 @@ from epsteps.tables.model import certificate
 # By default so many trials for each candidate, on average: each is tried with a chance of 5/6 or more.
 _TRIALS_EACH = 5
 # The search itself decides these, or they say what the score means.
-_NOT_TUNED = ("epsilon", "delta", "ledger", "random_state", "classes", "target_bounds", "intervals", "robust")
+_NOT_TUNED = (
+    "epsilon",
+    "delta",
+    "ledger",
+    "random_state",
+    "schema",
+    "classes",
+    "target_bounds",
+    "intervals",
+    "robust",
+    "per_person",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +158,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(0, 1, (20_000, 3))
     >>> y = (X[:, 0] > X[:, 1]).astype(int)
-    >>> model = PrivateLogisticRegression(bounds=(0, 1))
+    >>> model = PrivateLogisticRegression(bounds=(0, 1), classes=(0, 1))
     >>> search = PrivateSearch(model, {"ridge": [1e-3, 1.0]}, epsilon=1.0, trials=4).fit(X, y)
     >>> bool(search.score(X, y) > 0.7), search.certificate_["spent"] <= 1.0
     (True, True)
@@ -171,7 +183,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         self.ledger = ledger
         self.random_state = random_state
 
-    def plan(self, n: int, d: int) -> SearchPlan:
+    def plan(self, n: int, d: int | None = None) -> SearchPlan:
         """Return what a search on n records with d columns would do: for the data holder to read before any data is."""
         budget = Pure(self.epsilon)
         candidates = _candidates(self.estimator, self.param_grid)
@@ -182,10 +194,11 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         unit = self.estimator._most
         return SearchPlan(budget, selection, candidates, plans, held_out, unit, outward_scale(unit, share.epsilon))
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Search privately on rows X with targets y."""
-        X = _scikit.features(self, X, reset=True)
-        y = _scikit.targets(self, X, y)
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Search privately on rows X with targets y; of an estimator with a schema, on a table that has its target."""
+        around = circumstances(type(self).__name__, self.ledger, seeded=self.random_state is not None)
+        _candidates(self.estimator, self.param_grid)
+        X, y = _scikit.records(self, X, y)
         plan = self.plan(*X.shape)
         models = models_of(self.estimator, plan.candidates, plan.selection.trial(plan.budget))
         _require_structure(models, X, y)
@@ -197,25 +210,25 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
                 each.utility.require_hope()
         # Of a private search nothing may depend on which candidates its trials were.
         models = [model.set_params(anyway=True) for model in models]
-        if self.ledger is not None:
-            self.ledger.charge(plan.spent, note=f"best of {len(models)} candidates, random number of trials")
+        if around.account is not None:
+            around.account.charge(plan.spent, note=f"best of {len(models)} candidates, random number of trials")
         is_held = np.zeros(len(y), dtype=bool)
         is_held[source.subset(Sampling(len(y), plan.held_out))] = True
         fitting, scoring = ((X[part], y[part]) for part in (np.flatnonzero(~is_held), np.flatnonzero(is_held)))
         best = best_of(plan.selection, source, partial(make_trial, plan, models, source, Shared(*fitting), scoring))
-        self._publish(plan, best, source.seeded)
+        self._publish(plan, best, source.seeded, around)
         return self
 
-    def _publish(self, plan: SearchPlan, best: Trial, seeded: bool) -> None:
+    def _publish(self, plan: SearchPlan, best: Trial, seeded: bool, around: Circumstances) -> None:
         place, model = best.outcome
         self.plan_, self.best_params_, self.best_estimator_ = plan, dict(plan.candidates[place]), model
         self.best_score_ = best.score / (plan.unit * plan.held_out)
-        self.certificate_ = self._certificate(plan, seeded)
+        self.certificate_ = self._certificate(plan, seeded, around)
         model.certificate_ = dict(self.certificate_)
         if (names := getattr(self, "feature_names_in_", None)) is not None:
             model.feature_names_in_ = names
 
-    def _certificate(self, plan: SearchPlan, seeded: bool) -> dict[str, Any]:
+    def _certificate(self, plan: SearchPlan, seeded: bool, around: Circumstances) -> dict[str, Any]:
         method = (
             f"best of {len(plan.plans)} candidates in a random number of trials, {plan.selection.trials} on average"
         )
@@ -225,6 +238,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
             "published": "best_params_, best_estimator_, best_score_",
             "records": ", ".join(sorted({str(each.problem.domain) for each in plan.plans})),
             "ledger": None if self.ledger is None else repr(self.ledger),
+            "without_ledger": around.without_ledger,
+            "assumptions": list(around.assumptions),
         }
 
     @property
@@ -250,7 +265,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         _scikit.require_fitted(self)
         return self.best_estimator_.decision_function(X)
 
-    def score(self, X: Any, y: Any) -> float:
+    def score(self, X: Any, y: Any = None) -> float:
         """Return the chosen model's accuracy or R², without privacy for these records."""
         _scikit.require_fitted(self)
         return self.best_estimator_.score(X, y)
@@ -288,6 +303,11 @@ def _candidates(estimator: Any, grid: Any) -> tuple[dict[str, Any], ...]:
         raise ValueError(
             "a search gives no intervals: its model is chosen among trials, which changes the law of its noise. Leave "
             "intervals and robust out, and fit once with the chosen parameters for them."
+        )
+    if estimator.per_person != 1 or (estimator.schema is not None and estimator.schema.person is not None):
+        raise ValueError(
+            "a search is for people with one record: of several, some may be in the fit and some in the score, and a "
+            "trial would cost the sum of both. Leave per_person and the schema's person out, and fit without a search."
         )
     candidates = tuple(ParameterGrid(grid))
     for name in _NOT_TUNED:

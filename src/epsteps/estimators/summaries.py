@@ -69,6 +69,7 @@ def page(name: str, plan: Plan, extras: dict[str, np.ndarray], certificate: dict
         "Records": f"{plan.problem.n}, with {plan.problem.d} column(s)",
         "Spent": f"epsilon {certificate['spent']:.6g} of {certificate['epsilon']:.6g}{delta}",
         "Guarantee": certificate["guarantee"],
+        **_counted(certificate.get("without_ledger")),
         "Worth": plan.utility.sentence,
         **plan.choices(extras),
     }
@@ -77,6 +78,16 @@ def page(name: str, plan: Plan, extras: dict[str, np.ndarray], certificate: dict
         first = f"{what + ':':{_NAME}}"
         lines += textwrap.wrap(f"{first}{fact}", _WIDTH, subsequent_indent=" " * _NAME, drop_whitespace=True)
     return "\n".join([name.center(_WIDTH).rstrip(), "=" * _WIDTH, *lines, "", table])
+
+
+def _counted(without_ledger: dict[str, Any] | None) -> dict[str, str]:
+    """Return the line of fits that no ledger counts, where there are any."""
+    if without_ledger is None:
+        return {}
+    delta = f", delta {without_ledger['delta']:.3g}" if without_ledger["delta"] else ""
+    fits, epsilon = without_ledger["fits"], without_ledger["epsilon"]
+    told = f"{fits} fit(s) of this process had no ledger: on the same records, epsilon {epsilon:.6g}{delta} together"
+    return {"Uncounted": told}
 
 
 def without_intervals(terms: Terms, x: np.ndarray, reason: str) -> str:

@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
+from typing import Any, Protocol
 
 from epsteps.budgets import Budget
 from epsteps.budgets.budget import Price, Tally, round_down, round_up
@@ -146,3 +146,21 @@ class Account(Protocol):
         A second charge with the same ``key`` is the first one again: an interrupted run that goes on pays once.
         """
         ...
+
+
+class OfPerson:
+    """An account that is charged what all records of one person cost, in the place of one record.
+
+    All else of the account is as it was: whatever it remembers of a charge can be asked here.
+    """
+
+    def __init__(self, account: Account, records: int) -> None:
+        self._account, self._records = account, records
+
+    def charge(self, cost: Any, *, note: str = "", key: str | None = None) -> object:
+        """Charge the account for a person, or raise."""
+        note = f"{note}; for a person with {self._records} records or fewer"
+        return self._account.charge(cost.of_group(self._records), note=note, **({} if key is None else {"key": key}))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._account, name)

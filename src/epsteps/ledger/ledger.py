@@ -198,9 +198,9 @@ class Account:
     def __repr__(self) -> str:
         return f"{self.ledger!r}.account({self.name!r})"
 
-    def charge(self, cost: Price, *, note: str = "", key: str | None = None) -> None:
+    def charge(self, cost: Price, *, note: str = "", key: str | None = None) -> Entry:
         """Charge the dataset, durably, or raise: see :meth:`Ledger.charge`."""
-        self.ledger.charge(self.name, cost, note=note, key=key)
+        return self.ledger.charge(self.name, cost, note=note, key=key)
 
 
 def _require_same(paid: Entry, name: str, cost: Price) -> Entry:

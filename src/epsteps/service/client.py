@@ -167,8 +167,7 @@ class RemoteRows:
         self.n: int = facts["n"]
         target = whole.target if target is None else target
         listed = [each for each in whole.columns if each != target] if columns is None else list(columns)
-        names = [*listed, *([] if target is None else [target])]
-        self.schema = Schema({each: whole.columns[each] for each in names}, target)
+        self.schema = whole.only(listed, target)
 
     def __repr__(self) -> str:
         return f"<records {self.name!r} at a data holder's: n = {self.n}, d = {self.schema.d}>"

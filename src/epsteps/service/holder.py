@@ -139,7 +139,7 @@ class View:
 
     def schema(self, whole: Schema) -> Schema:
         """Return what is declared of these columns."""
-        return Schema({name: whole.columns[name] for name in [*self.columns, str(self.target)]}, self.target)
+        return whole.only(self.columns, self.target)
 
 
 class Holder:

@@ -271,7 +271,7 @@ def longest_bodies(schema: Schema, most: int) -> dict[str, int]:
     A gradient is a point of the largest dimension and a few numbers, a session the names of columns and what is
     declared of them. Plans may be long.
     """
-    width = 1 + sum(column.width for column in schema.columns.values())
+    width = 1 + sum(part.width for part in (*schema.columns.values(), *schema.products))
     outputs = max(len(column.classes or ()) for column in schema.columns.values())
     gradient = 4096 + 16 * width * max(outputs, 1)  # base64 has 11 bytes for a number, and JSON may escape some of them
     session = 16384 + 4 * len(dumped(schema.to_dict())) + 128 * width

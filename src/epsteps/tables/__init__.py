@@ -2,7 +2,7 @@
 
 from epsteps.tables.columns import Category, Column, ColumnCheck, Numeric
 from epsteps.tables.files import DELIMITERS, read_columns
-from epsteps.tables.model import Model, fit_model, problem_of, rehearsal, score
+from epsteps.tables.model import Model, fit_model, problem_of, promise_to_a_person, rehearsal, score
 from epsteps.tables.model_file import ModelFormatError, error_curve, load_model, model_from_dict, model_to_dict
 from epsteps.tables.report import page
 from epsteps.tables.schema import Schema, SchemaCheck, draft
@@ -25,6 +25,7 @@ __all__ = [
     "model_to_dict",
     "page",
     "problem_of",
+    "promise_to_a_person",
     "read_columns",
     "rehearsal",
     "score",

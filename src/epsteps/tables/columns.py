@@ -3,9 +3,10 @@
 import math
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ Label = str | bool | int | float
 # Guesses take a value to be missing in one record of ten, where that is declared.
 _MISSING = 0.1
 _EXAMPLES = 3
+# Rising functions of one number, with public parameters or none.
+TRANSFORMS: dict[str, Callable[[Any], Any]] = {"log1p": np.log1p}
 
 
 @dataclass(frozen=True)
@@ -52,23 +55,40 @@ class Numeric:
     A number beyond the range counts as its nearest end. What is missing or no number counts as ``low``, or, with
     ``missing=True``, gets an indicator of its own. The indicator costs no sensitivity: where it is 1 the number is 0.
 
+    A transform is a function of one cell with public parameters, so that it costs no privacy. It is monotone, and what
+    it makes of the range follows from its ends: [f(low), f(high)], which is scaled to [0, 1].
+
     Parameters
     ----------
     low, high : float
         The range, from public knowledge: never the smallest and largest value in the data.
     missing : bool
         Whether to add an indicator of missing values.
+    transform : "log1p", optional
+        The feature is log(1 + number), for which low must be above -1.
+    clip : pair of float, optional
+        A part of the range that the number is moved into, before it is transformed.
+    bins : sequence of float
+        Edges between low and high: the features are indicators of the bins, of which the first ends below the first
+        edge and each begins at one, in the place of a number. Two bins take one feature, 1 for the second.
 
     >>> Numeric(0, 10, missing=True).encode(np.array([5, -3, np.nan, 1e300]))
     array([[0.5, 0. ],
            [0. , 0. ],
            [0. , 1. ],
            [1. , 0. ]])
+    >>> Numeric(0, 99, bins=[18, 65]).encode(np.array([17, 18, 200]))
+    array([[1., 0., 0.],
+           [0., 1., 0.],
+           [0., 0., 1.]])
     """
 
     low: float
     high: float
     missing: bool = False
+    transform: str | None = None
+    clip: Sequence[float] | None = None
+    bins: Sequence[float] = ()
 
     def __post_init__(self) -> None:
         low, high = validate.number("low", self.low), validate.number("high", self.high)
@@ -77,23 +97,56 @@ class Numeric:
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
         _require_flag(self.missing)
+        object.__setattr__(self, "clip", None if self.clip is None else self._checked_clip())
+        object.__setattr__(self, "bins", self._checked_bins())
+        self._require_transform()
+
+    def __repr__(self) -> str:
+        declared = ("transform", self.transform), ("clip", self.clip), ("bins", self.bins)
+        others = "".join(f", {name}={value!r}" for name, value in declared if value)
+        return f"Numeric(low={self.low!r}, high={self.high!r}, missing={self.missing!r}{others})"
 
     def __str__(self) -> str:
-        return f"from {self.low:g} to {self.high:g}" + (", or missing" if self.missing else "")
+        parts = [f"from {self.low:g} to {self.high:g}"]
+        parts += [] if self.clip is None else [f"clipped to {self.clip[0]:g} to {self.clip[1]:g}"]
+        parts += [] if self.transform is None else [self.transform]
+        parts += [f"in bins at {', '.join(f'{edge:g}' for edge in self.bins)}"] * self.levels
+        return ", ".join([*parts, *["or missing"] * self.missing])
 
     @property
     def width(self) -> int:
         """Number of features."""
-        return 2 if self.missing else 1
+        if not self.levels:
+            return 2 if self.missing else 1
+        return 1 if self._is_flag else len(self.bins) + 1 + self.missing
 
     def names(self, name: str) -> list[str]:
         """Return the features' names in a column of this name."""
-        return [name, f"{name} is missing"][: self.width]
+        if self.levels:
+            edges = [f"{edge:g}" for edge in self.bins]
+            inner = [f"{low} <= {name} < {high}" for low, high in pairwise(edges)]
+            listed = [f"{name} < {edges[0]}", *inner, f"{name} >= {edges[-1]}"]
+        else:
+            listed = [name if self.transform is None else f"{self.transform}({name})"]
+        return listed[1:] if self._is_flag else listed + [f"{name} is missing"] * self.missing
+
+    @property
+    def levels(self) -> bool:
+        """Whether the features are the levels of one category: those of bins are."""
+        return len(self.bins) > 0
+
+    @property
+    def transformed(self) -> bool:
+        """Whether the features are of something else than the number in its range."""
+        return self.levels or self.transform is not None or self.clip is not None
 
     @property
     def spans(self) -> list[float]:
-        """How many units of the column each feature spans."""
-        return [min(self.high - self.low, sys.float_info.max), 1.0][: self.width]
+        """How many units of the column, or of what its transform makes of it, each feature spans."""
+        if self.levels:
+            return [1.0] * self.width
+        low, high = self._ends
+        return [min(high - low, sys.float_info.max), 1.0][: self.width]
 
     @property
     def classes(self) -> None:
@@ -111,7 +164,9 @@ class Numeric:
 
     def described(self) -> dict[str, Any]:
         """Return the declaration as values that JSON and TOML can hold."""
-        return {"type": "numeric", "low": self.low, "high": self.high} | ({"missing": True} if self.missing else {})
+        declared = {"missing": self.missing, "transform": self.transform}
+        declared |= {name: list(getattr(self, name) or ()) for name in ("clip", "bins")}
+        return {"type": "numeric", "low": self.low, "high": self.high} | {k: v for k, v in declared.items() if v}
 
     def check(self, name: str, column: np.ndarray) -> ColumnCheck:
         """Count the cells that are outside what is declared. Reads data: for its holder's eyes."""
@@ -126,8 +181,21 @@ class Numeric:
     def encode(self, column: np.ndarray) -> np.ndarray:
         """Return the features of each cell, in [0, 1] and with a sum of at most 1."""
         values = numbers(column)
+        if self.levels:
+            return self._encode_bins(values)
         features = [self._unit(values), np.isnan(values).astype(float)]
         return np.column_stack(features[: self.width])
+
+    def _encode_bins(self, values: np.ndarray) -> np.ndarray:
+        """Return the indicators of the bins; what is no number is in the first, or in one of its own."""
+        unknown = np.isnan(values)
+        places = np.searchsorted(np.array(self.bins), np.where(unknown, self.low, values), side="right")
+        if self._is_flag:
+            return (places == 1).astype(float)[:, None]
+        places = np.where(unknown, len(self.bins) + 1, places) if self.missing else places
+        features = np.zeros((len(values), self.width))
+        features[np.arange(len(values)), places] = 1.0
+        return features
 
     def encode_target(self, column: np.ndarray) -> np.ndarray:
         """Return the cells scaled to [-1, 1]; what is missing or no number is 0, the middle."""
@@ -140,9 +208,65 @@ class Numeric:
         return np.clip(self.low + unit * (self.high - self.low), self.low, self.high)
 
     def _unit(self, values: np.ndarray) -> np.ndarray:
-        """Return the numbers in [0, 1]; NaN as 0. Rounding is monotone, so that none is beyond 1."""
-        known = np.clip(np.where(np.isnan(values), self.low, values), self.low, self.high)
-        return (known - self.low) / (self.high - self.low)
+        """Return what is made of the numbers in [0, 1]; NaN as 0. Rounded logarithms may leave it, and are held."""
+        low, high = self._range
+        known = np.clip(np.where(np.isnan(values), self.low, values), low, high)
+        first, last = self._ends
+        known = known if self.transform is None else TRANSFORMS[self.transform](known)
+        return np.clip((known - first) / (last - first), 0.0, 1.0)
+
+    @property
+    def _range(self) -> tuple[float, float]:
+        """What numbers are moved into before they are transformed."""
+        return (self.low, self.high) if self.clip is None else (self.clip[0], self.clip[1])
+
+    @property
+    def _ends(self) -> tuple[float, float]:
+        """What the transform makes of the range: that of its ends, for it is monotone."""
+        low, high = self._range
+        if self.transform is None:
+            return low, high
+        return float(TRANSFORMS[self.transform](low)), float(TRANSFORMS[self.transform](high))
+
+    @property
+    def _is_flag(self) -> bool:
+        return len(self.bins) == 1 and not self.missing
+
+    def _checked_clip(self) -> tuple[float, float]:
+        if not isinstance(self.clip, list | tuple | np.ndarray) or len(self.clip) != 2:
+            raise ValueError(f"clip must be a pair (low, high), got {self.clip!r}.")
+        low, high = (validate.number("clip", end) for end in self.clip)
+        if not self.low <= low < high <= self.high:
+            raise ValueError(
+                f"clip must be a pair (low, high) within {self.low:g} to {self.high:g}, the range, got {self.clip!r}."
+            )
+        return low, high
+
+    def _checked_bins(self) -> tuple[float, ...]:
+        if not isinstance(self.bins, list | tuple | np.ndarray):
+            raise TypeError(f"bins must be a list of edges, got {self.bins!r}.")
+        edges = tuple(validate.number("each of bins", edge) for edge in self.bins)
+        if any(not one < other for one, other in pairwise((self.low, *edges, self.high))):
+            raise ValueError(
+                f"bins must be edges in increasing order between {self.low:g} and {self.high:g}, got {list(edges)!r}."
+            )
+        if edges and (self.transform is not None or self.clip is not None):
+            raise ValueError("bins go without transform and clip, which would change nothing: leave those out.")
+        return edges
+
+    def _require_transform(self) -> None:
+        if self.transform is None:
+            return
+        if not isinstance(self.transform, str) or self.transform not in TRANSFORMS:
+            raise ValueError(f"transform must be {' or '.join(map(repr, TRANSFORMS))}, got {self.transform!r}.")
+        low, high = self._range
+        with np.errstate(all="ignore"):
+            first, last = self._ends
+        if not (math.isfinite(first) and math.isfinite(last) and first < last):
+            raise ValueError(
+                f"{self.transform} is not a finite, rising function from {low:g} to {high:g}: declare a range, or a "
+                "clip, whose low end is above -1."
+            )
 
 
 @dataclass(frozen=True)
@@ -191,6 +315,16 @@ class Category:
     def spans(self) -> list[float]:
         """How many units each feature spans: an indicator is its own unit."""
         return [1.0] * self.width
+
+    @property
+    def levels(self) -> bool:
+        """Whether the features are the levels of one category: they are."""
+        return True
+
+    @property
+    def transformed(self) -> bool:
+        """Whether the features are of something else than the column as it is: they are not."""
+        return False
 
     @property
     def classes(self) -> tuple[Label, ...]:
@@ -253,6 +387,42 @@ class Category:
 
 
 Column = Numeric | Category
+
+
+@dataclass(frozen=True)
+class Product:
+    """The interaction of two columns: each feature of one times each of the other.
+
+    Features of a column are not negative, at most one of them is not 0, and that is at most 1. So the same holds of the
+    products, and they count as one column in every norm of a record, however many there are.
+    """
+
+    names: tuple[str, str]
+    columns: tuple[Column, Column]
+
+    def __str__(self) -> str:
+        return " * ".join(self.names)
+
+    @property
+    def width(self) -> int:
+        """Number of features."""
+        return self.columns[0].width * self.columns[1].width
+
+    @property
+    def features(self) -> list[str]:
+        """Names of the features."""
+        first, second = (column.names(name) for name, column in zip(self.names, self.columns, strict=True))
+        return [f"{one} * {other}" for one in first for other in second]
+
+    @property
+    def spans(self) -> list[float]:
+        """How many units of the product each feature spans, if both numbers are counted from their low ends."""
+        first, second = (column.spans for column in self.columns)
+        return [min(one * other, sys.float_info.max) for one in first for other in second]
+
+    def encode(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """Return the products of encoded cells, in the order of the names."""
+        return (first[:, :, None] * second[:, None, :]).reshape(len(first), self.width)
 
 
 def checked_text(name: str, text: Any) -> str:

@@ -44,17 +44,21 @@ def unscaled(
 
 
 def certificate(
-    budget: Budget, spent: float, method: str, *, unprotected: str | None, when: str = ""
+    budget: Budget, spent: float, method: str, *, unprotected: str | None, when: str = "", per_person: int = 1
 ) -> dict[str, Any]:
-    """Return what a fit guarantees, as plain values; ``unprotected`` says why nothing, if the noise has a seed."""
-    promise = f"differential privacy with {budget}, when one record is replaced{when}"
+    """Return what a fit guarantees, as plain values; ``unprotected`` says why nothing, if the noise has a seed.
+
+    Budget and what is spent are those of a person with so many records.
+    """
+    replaced = "one record is" if per_person == 1 else f"all records of one person, {per_person} at most, are"
+    promise = f"differential privacy with {budget}, when {replaced} replaced{when}"
     return {
         "guarantee": promise if unprotected is None else unprotected,
         "epsilon": float(budget.amount),
         "delta": float(budget.delta),
         "spent": float(spent),
         "seeded": unprotected is not None,
-        "adjacency": "one record is replaced; the number of records is public",
+        "adjacency": f"{replaced} replaced; the number of records is public",
         "method": method,
     }
 
@@ -120,6 +124,11 @@ class Model:
         return self.schema.target_column.classes
 
     @property
+    def has_probabilities(self) -> bool:
+        """Whether margins are logits: so they are with the loss that fits the schema's target."""
+        return self.classes is not None and self.plan.problem.loss == self.schema.loss()
+
+    @property
     def outputs(self) -> tuple[str, ...]:
         """What each row of coefficients speaks for: the second of two classes, each of more, or the target itself."""
         if self.classes is None:
@@ -171,6 +180,8 @@ class Model:
         """Return each row's probability of each class, in the order of their declaration."""
         if self.classes is None:
             raise ValueError(f"the target {self.schema.target!r} is a number: there are no probabilities of classes.")
+        if not self.has_probabilities:
+            raise ValueError("the model was fitted with a loss of margins, and has no probabilities of classes.")
         return probabilities(self.margins(frame))
 
 
@@ -188,17 +199,32 @@ def fit_model(
     ledger: Account | None = None,
     on_step: Callable[[int], None] | None = None,
     anyway: bool = False,
+    per_person: int = 1,
 ) -> Model:
-    """Execute a plan on a table.
+    """Execute a plan on a table; where the schema names the column of persons, on so many records of each.
 
     Formal guarantee: without ``seed``, the model with all its points is private as ``plan.spending()`` says when one
     row of the table is replaced: each row is encoded by the schema alone, and what follows the run is post-processing.
     """
     require_measurable(plan, schema)
-    rows = Rows(plan.problem, schema.encode(table), schema.encode_target(table))
+    features, targets = schema.encode(table), schema.encode_target(table)
+    if schema.person is not None:
+        kept, classes = schema.kept(table, per_person), schema.target_column.classes
+        features, targets = features * kept[:, None], np.where(kept, targets, 0.0 if classes is None else classes[0])
+    rows = Rows(plan.problem, features, targets)
     points, result = published(plan, rows, seed=seed, ledger=ledger, on_step=on_step, anyway=anyway)
     besides = {name: held(result.extras[name]) for name in plan.besides}
     return Model(schema, plan, centred(held(points)), result.seeded, besides)
+
+
+def promise_to_a_person(plan: Plan, budget: Budget, per_person: int, seeded: bool) -> dict[str, Any]:
+    """Return what a plan guarantees a person with so many records, beside the certificate of one record."""
+    spent, unprotected = (
+        plan.spending().of_group(per_person).amount,
+        "NOT PRIVATE: a seed makes the noise repeatable" if seeded else None,
+    )
+    stated = certificate(budget, spent, plan.method, unprotected=unprotected, per_person=per_person)
+    return {"per_person": per_person} | {name: stated[name] for name in ("epsilon", "delta", "spent", "guarantee")}
 
 
 def require_measurable(plan: Plan, schema: Schema) -> None:
@@ -297,5 +323,6 @@ def score(model: Model, table: Any) -> dict[str, Any]:
             known = ~model.schema.target_column.unknown(columns_of(table, [name])[name])
             places = np.select([truth == label for label in model.classes], np.arange(len(model.classes)))
             right = (predictions == truth) & known
-            scores = of_classes(places, right, model.margins(table), model.probabilities(table))
+            likely = model.probabilities(table) if model.has_probabilities else None
+            scores = of_classes(places, right, model.margins(table), likely)
     return {"records": len(predictions), **scores, "note": NOTE}

@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,7 +14,7 @@ from epsteps.budgets import Budget
 from epsteps.plans import notation
 from epsteps.plans.plan import Plan
 from epsteps.problem.validate import MissingExtraError
-from epsteps.tables.model import INTERCEPT, Model, certificate
+from epsteps.tables.model import INTERCEPT, Model, certificate, promise_to_a_person
 from epsteps.tables.schema import Schema
 
 _FACTORS = (1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0, 8.0)
@@ -164,14 +164,14 @@ def coefficients(model: Model) -> list[dict[str, Any]]:
     """Return every number of the model with the names of its feature and of the column that this is made of.
 
     ``effect`` is that of the whole declared range of a number, or of an indicator; ``per_unit`` that of one unit of the
-    column. The intercept is the value where numbers are at the low end of their ranges and all indicators are 0. What
-    noise may have done to each number stands in ``intervals``.
+    column, or of what its transform makes of it. The intercept is the value where numbers are at the low end of their
+    ranges and all indicators are 0. What noise may have done to each number stands in ``intervals``.
     """
     schema, x = model.schema, model.points[-1]
     middle, half = schema.target_column.target_scale
-    spans = [span for column in schema.features.values() for span in column.spans]
     owners = [name for name, column in schema.features.items() for _ in range(column.width)]
-    features = [*zip(schema.names, owners, spans, strict=True), (INTERCEPT, INTERCEPT, 1.0)]
+    owners += [str(product) for product in schema.products for _ in range(product.width)]
+    features = [*zip(schema.names, owners, schema.spans, strict=True), (INTERCEPT, INTERCEPT, 1.0)]
     entries = []
     for row, output in enumerate(model.outputs):
         for place, (name, column, span) in enumerate(features):
@@ -243,6 +243,8 @@ def model_from_dict(content: Any) -> Model:
 
 
 def _from_dict(content: Any) -> Model:
+    if isinstance(content, Mapping) and "epsteps_estimator" in content:
+        raise ModelFormatError("it is an estimator without a schema: read it with epsteps.load in Python.")
     if not isinstance(content, Mapping) or content.get("epsteps_model") != _FORMAT:
         raise ModelFormatError(f"not a model of format {_FORMAT}: pass what epsteps fit wrote.")
     plan = _plan(content["plan"])
@@ -252,6 +254,8 @@ def _from_dict(content: Any) -> Model:
     model = Model(Schema.from_dict(content["schema"]), plan, points, seeded, content.get("besides", {}))
     _require_same({"private": not seeded}, {"private": content.get("private")})
     _require_same(stated(model), promised)
+    if (person := content.get("person")) is not None:
+        _require_person(model, person)
     actual = coefficients(model)
     if not isinstance(listed, list) or len(actual) != len(listed):
         raise ModelFormatError("the model was changed: its coefficients are not those of its last point.")
@@ -264,18 +268,42 @@ def _from_dict(content: Any) -> Model:
     return model
 
 
+def _require_person(model: Model, person: Mapping[str, Any]) -> None:
+    """Raise unless the plan is for the share of one record in the budget that a person is said to have."""
+    plan, records = model.plan, person["per_person"]
+    budget = replace(
+        cast(Any, plan.budget), **{field.name: person[field.name] for field in fields(cast(Any, plan.budget))}
+    )
+    if budget.per_record(records) != plan.budget:
+        raise ModelFormatError("the model was changed: its plan is not for the budget that a person is said to have.")
+    _require_same(promise_to_a_person(plan, budget, records, model.seeded), person)
+
+
 def load_model(path: str | Path) -> Model:
     """Return the model in a folder that ``epsteps fit`` wrote, or in its model.json."""
-    path = Path(path)
-    path = path / FILE if path.is_dir() else path
+    path, content = _path(path), read_content(path)
+    try:
+        return model_from_dict(content)
+    except ValueError as error:
+        raise ModelFormatError(f"{path}: {_line(str(error))}") from None
+
+
+def read_content(path: str | Path) -> Any:
+    """Return what the model.json of a folder holds, unchecked."""
+    path = _path(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no model {path}: name the folder that epsteps fit wrote.")
     try:
-        return model_from_dict(json.loads(path.read_text(encoding="utf-8"), parse_constant=_refused))
+        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_refused)
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
         raise ModelFormatError(f"{path} is not JSON: name the model.json that epsteps fit wrote.") from None
     except ValueError as error:
         raise ModelFormatError(f"{path}: {_line(str(error))}") from None
+
+
+def _path(path: str | Path) -> Path:
+    path = Path(path)
+    return path / FILE if path.is_dir() else path
 
 
 def _plan(content: Any) -> Plan:

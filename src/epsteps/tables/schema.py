@@ -2,9 +2,11 @@
 
 import json
 import re
+import sys
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import FrozenInstanceError, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,10 @@ from typing import Any
 import numpy as np
 
 from epsteps.data.values import shown
+from epsteps.problem import validate
 from epsteps.problem.box import Box
 from epsteps.problem.losses import Logistic, Softmax, Squared
+from epsteps.problem.validate import require
 from epsteps.tables.columns import (
     WORDS,
     Category,
@@ -21,6 +25,7 @@ from epsteps.tables.columns import (
     ColumnCheck,
     Label,
     Numeric,
+    Product,
     checked_text,
     empty,
     key_of,
@@ -47,7 +52,7 @@ class SchemaCheck:
         return "\n".join([f"{self.rows} rows", *(f"  {column}" for column in self.columns)])
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True, repr=False)
 class Schema:
     """What is publicly known of a table's columns; it turns the table into features, and costs no privacy.
 
@@ -67,6 +72,15 @@ class Schema:
         The declared columns. Their order is that of the features.
     target : str, optional
         The one among them that is to be predicted; the others are features.
+    interactions : sequence of pairs of names
+        Products of two features' columns, as further features: of two numbers in units of their ranges, of a number
+        for each level of a category, of levels of two categories. A number with itself is its square.
+
+    person : str, optional
+        A further column, no feature, that says whose record it is: for ``per_person`` of estimators; see ``kept``.
+
+    A schema is a transformer of scikit-learn that learns nothing, and can stand before an estimator in a pipeline:
+    ``fit`` reads nothing, and ``transform`` is ``encode``.
 
     >>> schema = Schema({"age": Numeric(0, 100), "job": Category(["a", "b", "c"]), "y": Category([0, 1])}, target="y")
     >>> schema.encode({"age": [50, "?"], "job": ["c", None]})
@@ -78,24 +92,46 @@ class Schema:
 
     _columns: tuple[tuple[str, Column], ...]
     target: str | None
+    interactions: tuple[tuple[str, str], ...] = ()
+    person: str | None = None
 
-    def __init__(self, columns: Mapping[str, Column], target: str | None = None) -> None:
+    def __init__(
+        self,
+        columns: Mapping[str, Column],
+        target: str | None = None,
+        interactions: Sequence[Sequence[str]] = (),
+        person: str | None = None,
+    ) -> None:
         object.__setattr__(self, "_columns", _checked_columns(columns))
         object.__setattr__(self, "target", None if target is None else checked_text("target", target))
         self._require_target()
+        object.__setattr__(self, "interactions", _checked_pairs(interactions, self.features, self.target))
+        object.__setattr__(self, "person", None if person is None else checked_text("person", person))
+        if self.person in self.columns:
+            raise ValueError(f"person {self.person!r} says whose a record is, and must not be among the columns.")
         if not self.features:
             raise ValueError("a schema needs at least one column beside the target.")
         if len(set(self.names)) < len(self.names):
             twice = next(name for name in self.names if self.names.count(name) > 1)
             raise ValueError(f"two features would have the name {twice!r}: rename a column.")
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Refuse to change what is declared; scikit-learn keeps notes of its own on the steps of a pipeline."""
+        if not name.startswith("_") or name == "_columns":
+            raise FrozenInstanceError(f"a schema does not change: make another one, instead of setting its {name}.")
+        object.__setattr__(self, name, value)
+
     def __repr__(self) -> str:
-        return f"Schema({self.columns!r}, target={self.target!r})"
+        pairs = f", interactions={list(self.interactions)!r}" if self.interactions else ""
+        person = f", person={self.person!r}" if self.person is not None else ""
+        return f"Schema({self.columns!r}, target={self.target!r}{pairs}{person})"
 
     def __str__(self) -> str:
         rows = [("column", "declared", "features")]
         for name, column in self._columns:
             rows.append((name, str(column), "target" if name == self.target else str(column.width)))
+        rows += [(str(product), "interaction", str(product.width)) for product in self.products]
+        rows += [] if self.person is None else [(self.person, "whose record it is", "person")]
         first, second = (max(len(row[i]) for row in rows) for i in range(2))
         return "\n".join(f"{name:<{first}}  {declared:<{second}}  {count}" for name, declared, count in rows)
 
@@ -112,7 +148,18 @@ class Schema:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of the features, such as "age", "age is missing" and "job=clerk"."""
-        return tuple(feature for name, column in self.features.items() for feature in column.names(name))
+        names = [feature for name, column in self.features.items() for feature in column.names(name)]
+        return (*names, *(feature for product in self.products for feature in product.features))
+
+    @cached_property
+    def products(self) -> tuple[Product, ...]:
+        """The interactions with what is declared of their columns."""
+        return tuple(Product(pair, (self.features[pair[0]], self.features[pair[1]])) for pair in self.interactions)
+
+    @property
+    def spans(self) -> list[float]:
+        """How many units of its column each feature spans."""
+        return [span for part in (*self.features.values(), *self.products) for span in part.spans]
 
     @property
     def d(self) -> int:
@@ -121,27 +168,36 @@ class Schema:
 
     def with_target(self, target: str | None) -> "Schema":
         """Return the same schema with this target; with None all columns are features."""
-        return Schema(self.columns, target)
+        return Schema(self.columns, target, self.interactions, self.person)
+
+    def only(self, names: Sequence[str], target: str | None) -> "Schema":
+        """Return what is declared of these columns and a target, with the interactions among the former."""
+        listed = [name for name in names if name != target]
+        pairs = [pair for pair in self.interactions if set(pair) <= set(listed)]
+        names = [*listed, *([] if target is None else [target])]
+        return Schema({name: self.columns[name] for name in names}, target, pairs, self.person)
 
     def domain(self) -> Box:
         """Return the set that all records lie in: [0, 1] in each feature, and at most 1 over all features of a column.
 
-        A column counts as one in every norm of a record, however many categories it has.
+        A column counts as one in every norm of a record, however many categories it has, and so does an interaction.
         """
-        blocks, numbers, start = [], [], 0
-        for column in self.features.values():
-            if column.width > 1:
-                blocks.append((start, start + column.width))
-                numbers += [start] if column.classes is None else []
-            start += column.width
-        return Box(0.0, 1.0, one_hot=blocks, numbers=numbers)
+        blocks = [(block, levels) for *block, levels in self._blocks if block[1] - block[0] > 1]
+        numbers = [start for (start, _), levels in blocks if not levels]
+        return Box(0.0, 1.0, one_hot=[block for block, _ in blocks], numbers=numbers)
 
     @property
     def categories(self) -> tuple[tuple[int, int], ...]:
         """Ranges of the features that are the levels of one category each."""
-        stops = np.cumsum([column.width for column in self.features.values()]).tolist()
-        places = zip(self.features.values(), stops, strict=True)
-        return tuple((stop - c.width, stop) for c, stop in places if c.classes is not None and c.width > 1)
+        return tuple((start, stop) for start, stop, levels in self._blocks if levels and stop - start > 1)
+
+    @cached_property
+    def _blocks(self) -> tuple[tuple[int, int, bool], ...]:
+        """The features of each column, and of each interaction, and whether they are the levels of one category."""
+        parts = [(column.width, column.levels) for column in self.features.values()]
+        parts += [(product.width, False) for product in self.products]
+        stops = np.cumsum([width for width, _ in parts]).tolist()
+        return tuple((stop - width, stop, levels) for (width, levels), stop in zip(parts, stops, strict=True))
 
     def loss(self) -> Logistic | Softmax | Squared:
         """Return the loss that fits the target: logistic for two classes, softmax for more, squared for numbers."""
@@ -158,11 +214,78 @@ class Schema:
         """Return the features of a table as a matrix of float64, one row for each of its rows."""
         table = columns_of(frame, list(self.features))
         features = np.empty((len(next(iter(table.values()))), self.d))
-        start = 0
-        for name, column in self.features.items():
-            features[:, start : start + column.width] = column.encode(table[name])
-            start += column.width
+        parts: dict[str, np.ndarray] = {}
+        for (name, column), (start, stop, _) in zip(self.features.items(), self._blocks, strict=False):
+            parts[name] = features[:, start:stop]
+            parts[name][:] = column.encode(table[name])
+        for product, (start, stop, _) in zip(self.products, self._blocks[len(parts) :], strict=True):
+            first, second = product.names
+            features[:, start:stop] = product.encode(parts[first], parts[second])
         return features
+
+    def fit(self, X: Any = None, y: Any = None) -> "Schema":
+        """Return the schema as it is: nothing is read, and there is nothing to learn."""
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Return the features of a table: an array, or what ``set_output`` asked for."""
+        return _in_container(self.encode(X), self.names, X, getattr(self, "_output", None))
+
+    def fit_transform(self, X: Any, y: Any = None) -> Any:
+        """Return the features of a table, as ``transform`` does."""
+        return self.transform(X)
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Return the features' names, whatever the table's columns are called."""
+        return np.array(self.names, dtype=object)
+
+    def set_output(self, *, transform: str | None = None) -> "Schema":
+        """Choose what ``transform`` returns: "default" (an array), "pandas" or "polars"; None changes nothing."""
+        if transform is not None:
+            validate.choice("transform", transform, OUTPUTS)
+            self._output = transform
+        return self
+
+    @property
+    def feature_names_in_(self) -> np.ndarray:
+        """Names of the columns that become features."""
+        return np.array(list(self.features), dtype=object)
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of the columns that become features."""
+        return len(self.features)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return what the schema was made of, for scikit-learn."""
+        declared = {"columns": self.columns, "target": self.target}
+        return declared | {"interactions": self.interactions, "person": self.person}
+
+    def set_params(self, **parameters: Any) -> "Schema":
+        """Refuse: what was declared stays so."""
+        if parameters:
+            raise TypeError(f"a schema does not change: make another one, got {', '.join(parameters)}.")
+        return self
+
+    def __sklearn_clone__(self) -> "Schema":
+        """Return the schema with the same output: it has learned nothing that a clone would forget."""
+        copy = Schema(self.columns, self.target, self.interactions, self.person)
+        return copy.set_output(transform=getattr(self, "_output", None))
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def __sklearn_tags__(self) -> Any:
+        """Say to scikit-learn that this is a transformer which needs no fit, and takes cells of any kind."""
+        utils = require("sklearn.utils", "sklearn", "a pipeline")
+        tags = utils.Tags(None, utils.TargetTags(required=False), transformer_tags=utils.TransformerTags())
+        tags.requires_fit = False
+        tags.input_tags = utils.InputTags(allow_nan=True, categorical=True, string=True)
+        return tags
+
+    def _get_tags(self) -> dict[str, Any]:
+        """Return the same for scikit-learn before 1.6."""
+        return {"requires_fit": False, "allow_nan": True}
 
     def encode_target(self, frame: Any) -> np.ndarray:
         """Return the target from a table, or from a column: declared labels, or numbers scaled to [-1, 1].
@@ -174,13 +297,33 @@ class Schema:
             return column.encode_target(columns_of(frame, [name])[name])
         return column.encode_target(array_of(frame, name))
 
+    def kept(self, frame: Any, per_person: int) -> np.ndarray:
+        """Mark the first records of each person, up to so many; a fit counts the others as nothing, in their places.
+
+        Formal guarantee: let two tables be neighbours if one person's records, however many, are replaced in their
+        places by those of another, of whom there are no others in the table. The same places are then marked in both:
+        the first of that person's, and those of everybody else, whose order has not changed. Records that are not
+        marked are the same constant in both. So the tables differ in at most ``per_person`` records after this, and
+        what is private for so many replaced records is private for the person. Records without a person, whose cell is
+        missing, count as those of one; so do numbers that are the same float64, which can only leave more out.
+        """
+        if self.person is None:
+            raise ValueError("the schema names no column of persons: Schema(..., person=...).")
+        cells, seen = columns_of(frame, [self.person])[self.person], Counter[Any]()
+        marked = np.zeros(len(cells), dtype=bool)
+        for place, cell in enumerate(cells.tolist()):
+            key = key_of(cell)
+            marked[place] = seen[key] < per_person
+            seen[key] += 1
+        return marked
+
     def decode_target(self, predictions: Any) -> np.ndarray:
         """Return predictions as they would stand in the table: numbers scaled back, and within the declared range."""
         return self.target_column.decode_target(np.asarray(predictions))
 
     def load(self, path: str | Path, *, delimiter: str = ",", encoding: str = "utf-8") -> dict[str, np.ndarray]:
         """Return the declared columns of a .csv or .parquet file, the target included; see ``read_columns``."""
-        return _load(path, self.columns, delimiter, encoding)
+        return _load(path, self.columns, delimiter, encoding, self.person)
 
     def load_features(
         self, path: str | Path, *, delimiter: str = ",", encoding: str = "utf-8"
@@ -196,7 +339,8 @@ class Schema:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the schema as values that JSON can hold; the order of its columns is part of it."""
-        return to_dict(self.columns, self.target)
+        person = {} if self.person is None else {"person": self.person}
+        return to_dict(self.columns, self.target, self.interactions) | person
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> "Schema":
@@ -205,7 +349,8 @@ class Schema:
 
     def to_toml(self) -> str:
         """Return the schema as TOML."""
-        return to_toml(self.columns, self.target)
+        person = "" if self.person is None else f"{person_line(self.person)}\n"
+        return person + to_toml(self.columns, self.target, self.interactions)
 
     @staticmethod
     def from_toml(text: str) -> "Schema":
@@ -234,11 +379,35 @@ class Schema:
         if column.missing:
             rule = "as the first class" if column.classes else "as the middle of the range"
             raise ValueError(f"target {self.target!r} must not have missing=True: a missing one counts {rule}.")
+        if column.transformed:
+            raise ValueError(
+                f"target {self.target!r} must not have a transform, a clip or bins, which are for features: "
+                "predictions are in the column's own unit."
+            )
 
 
-def _load(path: str | Path, columns: Mapping[str, Column], delimiter: str, encoding: str) -> dict[str, np.ndarray]:
+OUTPUTS = ("default", "pandas", "polars")
+
+
+def _in_container(features: np.ndarray, names: Sequence[str], frame: Any, output: str | None) -> Any:
+    """Return features as what was asked for: of this schema, or by scikit-learn's configuration of this process."""
+    if output is None and "sklearn" in sys.modules:
+        output = sys.modules["sklearn"].get_config().get("transform_output")
+    if output == "pandas":
+        pandas = require("pandas", "sklearn", "set_output(transform='pandas')")
+        index = frame.index if isinstance(frame, pandas.DataFrame) else None
+        return pandas.DataFrame(features, index=index, columns=list(names), copy=False)
+    if output == "polars":
+        return require("polars", "sklearn", "set_output(transform='polars')").DataFrame(features, schema=list(names))
+    return features
+
+
+def _load(
+    path: str | Path, columns: Mapping[str, Column], delimiter: str, encoding: str, person: str | None = None
+) -> dict[str, np.ndarray]:
     numeric = [name for name, column in columns.items() if column.classes is None]
-    return read_columns(path, list(columns), numeric=numeric, delimiter=delimiter, encoding=encoding)
+    names = [*columns, *([] if person is None else [person])]
+    return read_columns(path, names, numeric=numeric, delimiter=delimiter, encoding=encoding)
 
 
 def _checked_columns(columns: Any) -> tuple[tuple[str, Column], ...]:
@@ -251,6 +420,28 @@ def _checked_columns(columns: Any) -> tuple[tuple[str, Column], ...]:
     if len(set(names)) < len(names):
         raise ValueError(f"columns must have different names, got {names!r}.")
     return tuple(zip(names, columns.values(), strict=True))
+
+
+def _checked_pairs(pairs: Any, features: Mapping[str, Column], target: str | None) -> tuple[tuple[str, str], ...]:
+    """Return interactions, or raise if one is no pair of different features' columns, or there twice."""
+    if isinstance(pairs, str) or not isinstance(pairs, Sequence):
+        raise TypeError(f"interactions must be a list of pairs of columns' names, got {pairs!r}.")
+    found: list[tuple[str, str]] = []
+    for pair in pairs:
+        if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:
+            raise ValueError(f"an interaction is a pair of two columns' names, got {pair!r}.")
+        first, second = (checked_text("a column's name", name) for name in pair)
+        for name in (first, second):
+            if name == target:
+                raise ValueError(f"an interaction cannot hold the target {target!r}: leave it out.")
+            if name not in features:
+                raise ValueError(f"an interaction names {name!r}, which is no column{hint(name, features)}")
+        if first == second and (features[first].levels or features[first].width > 1):
+            raise ValueError(f"{first!r} with itself tells nothing: only a number without missing=True has a square.")
+        if (first, second) in found or (second, first) in found:
+            raise ValueError(f"the interaction of {first!r} and {second!r} is there twice: leave one out.")
+        found.append((first, second))
+    return tuple(found)
 
 
 # A column is numeric if so many of its cells are numbers.
@@ -357,41 +548,63 @@ def _blank(column: np.ndarray) -> np.ndarray:
     return empty(column) | np.array(words, dtype=bool)
 
 
-_KINDS: dict[str, tuple[type[Column], tuple[str, ...]]] = {
-    "numeric": (Numeric, ("low", "high")),
-    "category": (Category, ("values",)),
+# Of each kind of column: what must be declared, and what may be.
+_KINDS: dict[str, tuple[type[Column], tuple[str, ...], tuple[str, ...]]] = {
+    "numeric": (Numeric, ("low", "high"), ("missing", "transform", "clip", "bins")),
+    "category": (Category, ("values",), ("missing",)),
 }
 _LINE = 100
 
 
-def to_dict(columns: Mapping[str, Column], target: str | None) -> dict[str, Any]:
+Pairs = Sequence[tuple[str, str]]
+
+
+def to_dict(columns: Mapping[str, Column], target: str | None, interactions: Pairs = ()) -> dict[str, Any]:
     """Return the declaration as values that JSON can hold. The order of the columns is part of it."""
     described = {name: column.described() for name, column in columns.items()}
-    return ({} if target is None else {"target": target}) | {"columns": described}
+    pairs = {"interactions": [{"of": list(pair)} for pair in interactions]} if interactions else {}
+    return ({} if target is None else {"target": target}) | {"columns": described} | pairs
 
 
-def from_dict(values: Any) -> tuple[dict[str, Column], str | None]:
-    """Return columns and target from such values, or raise with what is wrong with them."""
+def from_dict(values: Any) -> tuple[dict[str, Column], str | None, list[Any], str | None]:
+    """Return columns, target, interactions and person from such values, or raise with what is wrong with them."""
     if not isinstance(values, Mapping):
         raise TypeError(f"a schema must be a table with columns, got {values!r}.")
-    _require_keys("the schema", values, ("columns",), ("target", DRAFTED))
+    _require_keys("the schema", values, ("columns",), ("target", "interactions", "person", DRAFTED))
     _refuse_draft(values.get(DRAFTED, False))
     columns = values["columns"]
     if not isinstance(columns, Mapping):
         raise TypeError(f"columns must be a table with one entry for each column, got {columns!r}.")
-    return {name: _column(name, column) for name, column in columns.items()}, values.get("target")
+    pairs = [_pair(entry) for entry in _listed("interactions", values.get("interactions", []))]
+    declared = {name: _column(name, column) for name, column in columns.items()}
+    return declared, values.get("target"), pairs, values.get("person")
 
 
-def to_toml(columns: Mapping[str, Column], target: str | None) -> str:
+def _listed(name: str, values: Any) -> list[Any]:
+    if not isinstance(values, list):
+        raise TypeError(f"{name} must be a list of tables, [[{name}]], got {values!r}.")
+    return values
+
+
+def _pair(entry: Any) -> Any:
+    if not isinstance(entry, Mapping):
+        raise TypeError(f'each of interactions must be a table, such as of = ["age", "sex"], got {entry!r}.')
+    _require_keys("an interaction", entry, ("of",), ())
+    return entry["of"]
+
+
+def to_toml(columns: Mapping[str, Column], target: str | None, interactions: Pairs = ()) -> str:
     """Return the declaration as TOML."""
     lines = [] if target is None else [target_line(target), ""]
     for name, column in columns.items():
         lines += [heading(name), *lines_of(column), ""]
+    for pair in interactions:
+        lines += ["[[interactions]]", f"of = {_written(list(pair))}", ""]
     return "\n".join(lines)
 
 
-def from_toml(text: str) -> tuple[dict[str, Column], str | None]:
-    """Return columns and target from TOML, or raise with what is wrong with it."""
+def from_toml(text: str) -> tuple[dict[str, Column], str | None, list[Any], str | None]:
+    """Return columns, target, interactions and person from TOML, or raise with what is wrong with it."""
     try:
         values = tomllib.loads(text)
     except ValueError as error:  # TOMLDecodeError is one, and Python refuses integers of thousands of digits itself
@@ -404,6 +617,11 @@ def from_toml(text: str) -> tuple[dict[str, Column], str | None]:
 def target_line(target: str) -> str:
     """Return the line that names the target."""
     return f"target = {_quoted(target)}"
+
+
+def person_line(person: str) -> str:
+    """Return the line that names the column of persons."""
+    return f"person = {_quoted(person)}"
 
 
 def heading(name: str) -> str:
@@ -426,8 +644,8 @@ def _column(name: Any, values: Any) -> Column:
         guess = hint(kind, _KINDS) if isinstance(kind, str) else "."
         got = f"got {kind!r}" if "type" in values else "and there is none"
         raise ValueError(f"{where}: type must be {options}, {got}{guess}")
-    make, required = _KINDS[kind]
-    _require_keys(where, values, ("type", *required), ("missing",))
+    make, required, optional = _KINDS[kind]
+    _require_keys(where, values, ("type", *required), optional)
     try:
         return make(**{key: value for key, value in values.items() if key != "type"})
     except (ValueError, TypeError) as error:
