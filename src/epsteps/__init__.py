@@ -14,6 +14,7 @@ from epsteps.methods import CurvaturePlan, IntervalPlan, ObjectivePlan, OutputPl
 from epsteps.methods.bought import SmoothnessEstimate
 from epsteps.methods.choice import UnreachableError, required_epsilon, required_n
 from epsteps.methods.intervals.table import Intervals
+from epsteps.methods.places import BoundsPlan
 from epsteps.plans.notation import PlanFormatError
 from epsteps.plans.plan import Charge, OverspentError, Plan, Published
 from epsteps.plans.requests import Gradient, Sum
@@ -35,7 +36,7 @@ from epsteps.problem.problem import Problem
 from epsteps.problem.validate import MissingExtraError
 from epsteps.running.checkpoint import CheckpointError
 from epsteps.running.run import Run, estimate_smoothness, run
-from epsteps.tables import Category, Numeric, Schema
+from epsteps.tables import Bounds, Category, Numeric, Schema, Unbounded, bounds_plan, buy_bounds
 
 if TYPE_CHECKING:
     from epsteps.estimators import (
@@ -71,6 +72,8 @@ __all__ = [
     "Approximate",
     "Audit",
     "Ball",
+    "Bounds",
+    "BoundsPlan",
     "Box",
     "BudgetExceededError",
     "Calibration",
@@ -120,11 +123,14 @@ __all__ = [
     "Steps",
     "StepsPlan",
     "Sum",
+    "Unbounded",
     "UnreachableError",
     "Utility",
     "audit",
     "bounds",
+    "bounds_plan",
     "budgets",
+    "buy_bounds",
     "calibration",
     "check",
     "connect",

@@ -3,7 +3,7 @@
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from epsteps.budgets import Expense
 from epsteps.data.values import shown
 from epsteps.problem.box import Box
 from epsteps.problem.losses import Logistic, Softmax, Squared
@@ -21,14 +22,16 @@ from epsteps.tables.columns import (
     ColumnCheck,
     Label,
     Numeric,
+    Unbounded,
     checked_text,
     empty,
     key_of,
     numbers,
+    require_bounds,
 )
 from epsteps.tables.files import array_of, columns_of, hint, names_of, read_columns
 
-DRAFTED = "drafted_from_data"
+DRAFTED, BOUGHT = "drafted_from_data", "bought"
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,9 @@ class Schema:
         The declared columns. Their order is that of the features.
     target : str, optional
         The one among them that is to be predicted; the others are features.
+    bought : sequence of Expense
+        What of it is not public knowledge but was bought with privacy budget (``epsteps.buy_bounds``), and its cost: a
+        model that is fitted with the schema has cost that, too, and its certificate says so.
 
     >>> schema = Schema({"age": Numeric(0, 100), "job": Category(["a", "b", "c"]), "y": Category([0, 1])}, target="y")
     >>> schema.encode({"age": [50, "?"], "job": ["c", None]})
@@ -78,9 +84,13 @@ class Schema:
 
     _columns: tuple[tuple[str, Column], ...]
     target: str | None
+    bought: tuple[Expense, ...] = ()
 
-    def __init__(self, columns: Mapping[str, Column], target: str | None = None) -> None:
+    def __init__(
+        self, columns: Mapping[str, Column], target: str | None = None, *, bought: Iterable[Expense] = ()
+    ) -> None:
         object.__setattr__(self, "_columns", _checked_columns(columns))
+        object.__setattr__(self, "bought", tuple(bought))
         object.__setattr__(self, "target", None if target is None else checked_text("target", target))
         self._require_target()
         if not self.features:
@@ -90,14 +100,16 @@ class Schema:
             raise ValueError(f"two features would have the name {twice!r}: rename a column.")
 
     def __repr__(self) -> str:
-        return f"Schema({self.columns!r}, target={self.target!r})"
+        bought = f", bought={self.bought!r}" if self.bought else ""
+        return f"Schema({self.columns!r}, target={self.target!r}{bought})"
 
     def __str__(self) -> str:
         rows = [("column", "declared", "features")]
         for name, column in self._columns:
             rows.append((name, str(column), "target" if name == self.target else str(column.width)))
         first, second = (max(len(row[i]) for row in rows) for i in range(2))
-        return "\n".join(f"{name:<{first}}  {declared:<{second}}  {count}" for name, declared, count in rows)
+        lines = [f"{name:<{first}}  {declared:<{second}}  {count}" for name, declared, count in rows]
+        return "\n".join([*lines, *(f"bought: {spent_on(expense)}" for expense in self.bought)])
 
     @property
     def columns(self) -> dict[str, Column]:
@@ -121,13 +133,14 @@ class Schema:
 
     def with_target(self, target: str | None) -> "Schema":
         """Return the same schema with this target; with None all columns are features."""
-        return Schema(self.columns, target)
+        return Schema(self.columns, target, bought=self.bought)
 
     def domain(self) -> Box:
         """Return the set that all records lie in: [0, 1] in each feature, and at most 1 over all features of a column.
 
         A column counts as one in every norm of a record, however many categories it has.
         """
+        require_bounds(self._columns)
         blocks, numbers, start = [], [], 0
         for column in self.features.values():
             if column.width > 1:
@@ -156,6 +169,7 @@ class Schema:
 
     def encode(self, frame: Any) -> np.ndarray:
         """Return the features of a table as a matrix of float64, one row for each of its rows."""
+        require_bounds(self.features.items())
         table = columns_of(frame, list(self.features))
         features = np.empty((len(next(iter(table.values()))), self.d))
         start = 0
@@ -194,21 +208,22 @@ class Schema:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the schema as values that JSON can hold; the order of its columns is part of it."""
-        return to_dict(self.columns, self.target)
+        bought = [vars(expense) for expense in self.bought]
+        return to_dict(self.columns, self.target) | ({BOUGHT: bought} if bought else {})
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> "Schema":
         """Return the schema that ``to_dict`` wrote."""
-        return Schema(*from_dict(values))
+        return Schema(*from_dict(values), bought=bought_from(values))
 
     def to_toml(self) -> str:
         """Return the schema as TOML."""
-        return to_toml(self.columns, self.target)
+        return "\n".join([to_toml(self.columns, self.target), *map(_bought_lines, self.bought)])
 
     @staticmethod
     def from_toml(text: str) -> "Schema":
         """Return the schema that TOML declares. A draft that was read from data is refused."""
-        return Schema(*from_toml(text))
+        return Schema.from_dict(parsed_toml(text))
 
     @staticmethod
     def read(path: str | Path) -> "Schema":
@@ -243,8 +258,8 @@ def _checked_columns(columns: Any) -> tuple[tuple[str, Column], ...]:
     if not isinstance(columns, Mapping):
         raise TypeError(f"columns must be a dict from names to Numeric or Category, got {columns!r}.")
     for name, column in columns.items():
-        if not isinstance(column, Numeric | Category):
-            raise TypeError(f"column {name!r} must be Numeric or Category, got {column!r}.")
+        if not isinstance(column, Numeric | Category | Unbounded):
+            raise TypeError(f"column {name!r} must be Numeric, Category or Unbounded, got {column!r}.")
     names = [checked_text("a column's name", name) for name in columns]
     if len(set(names)) < len(names):
         raise ValueError(f"columns must have different names, got {names!r}.")
@@ -326,9 +341,10 @@ def _blank(column: np.ndarray) -> np.ndarray:
     return empty(column) | np.array(words, dtype=bool)
 
 
-_KINDS: dict[str, tuple[type[Column], tuple[str, ...]]] = {
-    "numeric": (Numeric, ("low", "high")),
-    "category": (Category, ("values",)),
+_KINDS: dict[str, tuple[type[Column], tuple[str, ...], tuple[str, ...]]] = {
+    "numeric": (Numeric, ("low", "high"), ("missing",)),
+    "category": (Category, ("values",), ("missing",)),
+    "unbounded": (Unbounded, (), ("kind", "low", "high", "missing")),
 }
 _LINE = 100
 
@@ -343,7 +359,7 @@ def from_dict(values: Any) -> tuple[dict[str, Column], str | None]:
     """Return columns and target from such values, or raise with what is wrong with them."""
     if not isinstance(values, Mapping):
         raise TypeError(f"a schema must be a table with columns, got {values!r}.")
-    _require_keys("the schema", values, ("columns",), ("target", DRAFTED))
+    _require_keys("the schema", values, ("columns",), ("target", BOUGHT, DRAFTED))
     _refuse_draft(values.get(DRAFTED, False))
     columns = values["columns"]
     if not isinstance(columns, Mapping):
@@ -359,15 +375,33 @@ def to_toml(columns: Mapping[str, Column], target: str | None) -> str:
     return "\n".join(lines)
 
 
-def from_toml(text: str) -> tuple[dict[str, Column], str | None]:
-    """Return columns and target from TOML, or raise with what is wrong with it."""
+def bought_from(values: Mapping[str, Any]) -> tuple[Expense, ...]:
+    """Return what was bought for a schema, or raise with what is wrong with it."""
+    entries = values.get(BOUGHT, [])
+    if not isinstance(entries, list | tuple) or not all(isinstance(entry, Mapping) for entry in entries):
+        raise TypeError(f"{BOUGHT} must be a list of tables with a note, a cost and a unit, got {entries!r}.")
+    for entry in entries:
+        _require_keys(f"each of {BOUGHT}", entry, ("note", "cost", "unit"), ())
+    return tuple(Expense(checked_text("note", entry["note"]), entry["cost"], entry["unit"]) for entry in entries)
+
+
+def spent_on(expense: Expense) -> str:
+    """Return an expense in words."""
+    return f"{expense.note}, for {expense.unit} = {expense.cost:.6g}"
+
+
+def _bought_lines(expense: Expense) -> str:
+    return "\n".join([f"[[{BOUGHT}]]", *(f"{key} = {_written(value)}" for key, value in vars(expense).items()), ""])
+
+
+def parsed_toml(text: str) -> dict[str, Any]:
+    """Return the values of TOML, or raise with what is wrong with it."""
     try:
-        values = tomllib.loads(text)
+        return tomllib.loads(text)
     except ValueError as error:  # TOMLDecodeError is one, and Python refuses integers of thousands of digits itself
         raise ValueError(f"the schema is not valid TOML: {error}.") from None
     except RecursionError:
         raise ValueError("the schema is not valid TOML that this program reads: it is nested too deeply.") from None
-    return from_dict(values)
 
 
 def target_line(target: str) -> str:
@@ -391,12 +425,13 @@ def _column(name: Any, values: Any) -> Column:
         raise TypeError(f"{where} must be a table with a type, got {values!r}.")
     kind = values.get("type")
     if not isinstance(kind, str) or kind not in _KINDS:
-        options = " or ".join(map(repr, _KINDS))
+        *others, last = map(repr, _KINDS)
+        options = f"{', '.join(others)} or {last}"
         guess = hint(kind, _KINDS) if isinstance(kind, str) else "."
         got = f"got {kind!r}" if "type" in values else "and there is none"
         raise ValueError(f"{where}: type must be {options}, {got}{guess}")
-    make, required = _KINDS[kind]
-    _require_keys(where, values, ("type", *required), ("missing",))
+    make, required, optional = _KINDS[kind]
+    _require_keys(where, values, ("type", *required), optional)
     try:
         return make(**{key: value for key, value in values.items() if key != "type"})
     except (ValueError, TypeError) as error:
