@@ -20,6 +20,7 @@ from epsteps.budgets.budget import Price
 from epsteps.cli import common
 from epsteps.cli import common as files
 from epsteps.tables import Schema, SchemaCheck
+from epsteps.tables.schema import spent_on
 
 MODEL, REPORT = "model.json", "report.html"
 _MOST_COLUMNS = 12
@@ -56,7 +57,7 @@ def fit(
     """
     declared = _with_target(Schema.read(schema), target)
     budget = es.Pure(epsilon) if delta is None else es.Approximate(epsilon, delta)
-    account = _account(ledger, dataset)
+    account = account_of(ledger, dataset)
     paths = [out / name for name in (MODEL, REPORT)]
     files.require_free(paths, force)
     table, tested = _tables(declared, data, test, common.DELIMITERS[delimiter])
@@ -65,13 +66,15 @@ def fit(
     replan = partial(es.plan, problem, method=method, release=release, **common.inference(intervals, robust))
     planned = replan(budget)
     say(f"{planned}\n")
+    for expense in declared.bought:
+        say(f"Bought before, and not part of this plan: {common.shown(spent_on(expense))}.\n")
     if seed is not None:
         say("NOT PRIVATE: a seed makes the noise repeatable. The model must be kept as secret as the records.\n")
     if sys.stdout.isatty() and not json:
         typer.echo(_projected(declared.check(table)))
     if seed is None and not anyway:
         _require_hope(planned)
-    _require_consent(yes, json)
+    require_consent(yes, json)
     described = partial(_described, tables.error_curve(budget, replan), tested)
     rehearsed = described(tables.rehearsal(planned, declared), None)
     tables.page(rehearsed)  # what cannot be described is found out before anything is charged
@@ -114,7 +117,7 @@ def _save(outputs: list[files.Output], text: str, content: dict[str, Any]) -> No
         raise type(error)(f"{model.path} was written, but not {report.path} ({error}).") from None
 
 
-class _Account:
+class CommandAccount:
     """An account that remembers the entry of its charge."""
 
     def __init__(self, path: Path, dataset: str) -> None:
@@ -129,11 +132,12 @@ class _Account:
         self.described = {"file": self._ledger.path.name, **facts}
 
 
-def _account(path: Path | None, dataset: str | None) -> _Account | None:
+def account_of(path: Path | None, dataset: str | None) -> CommandAccount | None:
+    """Return the account of a ledger that the options name, if they name one; raise if there is none."""
     if (path is None) != (dataset is None):
         missing = "--dataset" if dataset is None else "--ledger"
         raise ValueError(f"--ledger and --dataset go together: add {missing}.")
-    return None if path is None or dataset is None else _Account(path, dataset)
+    return None if path is None or dataset is None else CommandAccount(path, dataset)
 
 
 def _with_target(declared: Schema, target: str | None) -> Schema:
@@ -160,7 +164,7 @@ def _tables(declared: Schema, data: Path, test: Path | None, delimiter: str) -> 
     return table, None if test is None else declared.load(test, delimiter=delimiter)
 
 
-def _require_consent(yes: bool, quiet: bool) -> None:
+def require_consent(yes: bool, quiet: bool) -> None:
     """Ask the data holder on a terminal; elsewhere the option must say that the plan is agreed to."""
     if yes:
         return
@@ -195,7 +199,7 @@ def _require_hope(planned: es.Plan) -> None:
 
 
 def _run(
-    planned: es.Plan, declared: Schema, table: Any, seed: int | None, account: _Account | None, anyway: bool
+    planned: es.Plan, declared: Schema, table: Any, seed: int | None, account: CommandAccount | None, anyway: bool
 ) -> tables.Model:
     """Run behind a progress bar that counts the answers of the plan, which are public."""
     with common.progress_bar("fit", planned.requests) as advance:
@@ -217,6 +221,8 @@ def _counted(advance: Callable[[int], None]) -> Callable[[int], None]:
 
 def _summary(content: dict[str, Any], out: Path) -> str:
     lines = [f"Guarantee: {content['certificate']['guarantee']}; spent {content['certificate']['spent']:.6g}."]
+    if content["certificate"].get("in_all") is not None:
+        lines.append(f"With what was bought for its schema before: {content['certificate']['in_all']:.6g} in all.")
     if content["scores"] is not None:
         scores = {name: value for name, value in content["scores"].items() if name != "note"}
         texts = (f"{name} {'–' if value is None else format(value, '.4g')}" for name, value in scores.items())

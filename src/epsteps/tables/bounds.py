@@ -200,10 +200,10 @@ def _chosen(schema: Schema, columns: Sequence[str] | None) -> dict[str, Numeric 
 
 def _wanted(column: Numeric | Unbounded) -> list[str]:
     """Return the ends that are bought: those that are unknown; of a declared range those that are not 0."""
-    known = None if isinstance(column, Unbounded) else 0.0
-    return [
-        side for side, end in ((LOW, column.low), (HIGH, column.high)) if end is None or end != known and known == 0
-    ]
+    ends = {LOW: column.low, HIGH: column.high}
+    if isinstance(column, Unbounded):
+        return [side for side, end in ends.items() if end is None]
+    return [side for side, end in ends.items() if end != 0]
 
 
 def _require_fitting(plan: BoundsPlan, schema: Schema) -> None:

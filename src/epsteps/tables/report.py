@@ -25,6 +25,7 @@ def page(content: Mapping[str, Any]) -> str:
     return _template().render(
         card=card,
         seeded=not content["private"],
+        bought=card["certificate"]["expenses"] if "expenses" in content["certificate"] else [],
         chosen=content.get("chosen", {}),  # files of earlier versions do not say it
         columns=_columns(card["releases"]) if len(card["releases"]) > _LISTED else None,
         spans=_spans(card["intervals"]["rows"].raw),
