@@ -13,6 +13,7 @@ from epsteps.ledger import BudgetExceededError, Ledger, LedgerError
 from epsteps.methods import CurvaturePlan, IntervalPlan, ObjectivePlan, OutputPlan, StatisticsPlan, StepsPlan, plan
 from epsteps.methods.bought import SmoothnessEstimate
 from epsteps.methods.choice import UnreachableError, required_epsilon, required_n
+from epsteps.methods.description import DescriptionPlan
 from epsteps.methods.intervals.table import Intervals
 from epsteps.methods.places import BoundsPlan
 from epsteps.plans.notation import PlanFormatError
@@ -36,7 +37,18 @@ from epsteps.problem.problem import Problem
 from epsteps.problem.validate import MissingExtraError
 from epsteps.running.checkpoint import CheckpointError
 from epsteps.running.run import Run, estimate_smoothness, run
-from epsteps.tables import Bounds, Category, Numeric, Schema, Unbounded, bounds_plan, buy_bounds
+from epsteps.tables import (
+    Bounds,
+    Category,
+    Description,
+    Numeric,
+    Schema,
+    Unbounded,
+    bounds_plan,
+    buy_bounds,
+    describe,
+    description_plan,
+)
 
 if TYPE_CHECKING:
     from epsteps.estimators import (
@@ -84,6 +96,8 @@ __all__ = [
     "Concentrated",
     "Coverage",
     "CurvaturePlan",
+    "Description",
+    "DescriptionPlan",
     "Domain",
     "Expense",
     "Gradient",
@@ -135,6 +149,8 @@ __all__ = [
     "check",
     "connect",
     "coverage",
+    "describe",
+    "description_plan",
     "estimate_smoothness",
     "evaluate",
     "gd",

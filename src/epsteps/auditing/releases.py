@@ -400,7 +400,7 @@ def _(request: Quantile, claimed: Cost, plan: Plan) -> Part:
     rare = min(request.share, 1 - request.share)
     moved = int(np.clip(round(_RADIUS_DISTANCE / claimed.amount), 1, rare * _RADIUS_RECORDS))
     few = replace(request.problem, n=math.ceil(moved / rare) + 2)
-    asked = replace(request, problem=few)  # pyright: ignore[reportArgumentType] - every kind is a dataclass
+    asked = request.among(few)
     others = [next_to] * moved + [shortest] * (asked.target - moved)
     others += [longest] * (few.n - moved - len(others))
 

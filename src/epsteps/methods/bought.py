@@ -141,6 +141,10 @@ class Quantile(Sum):
         """How many records the size should hold."""
         return min(max(round(self.share * self.problem.n), 1), self.problem.n)
 
+    def among(self, problem: Problem) -> Any:
+        """Return the same choice among other records, as audits make it."""
+        return replace(self, problem=problem)  # pyright: ignore[reportArgumentType] - every kind is a dataclass
+
     def draw(self, source: "Source") -> Draw:
         """Draw one number for each cell. Sees no records."""
         return {"noise": source.geometric(self.scale, self.cells)}

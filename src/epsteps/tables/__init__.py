@@ -2,6 +2,7 @@
 
 from epsteps.tables.bounds import Bounds, bounds_plan, buy_bounds
 from epsteps.tables.columns import Category, Column, ColumnCheck, Numeric, Unbounded
+from epsteps.tables.description import Description, describe, description_plan
 from epsteps.tables.files import DELIMITERS, read_columns
 from epsteps.tables.model import Model, fit_model, problem_of, rehearsal, score
 from epsteps.tables.model_file import ModelFormatError, error_curve, load_model, model_from_dict, model_to_dict
@@ -14,6 +15,7 @@ __all__ = [
     "Category",
     "Column",
     "ColumnCheck",
+    "Description",
     "Model",
     "ModelFormatError",
     "Numeric",
@@ -22,6 +24,8 @@ __all__ = [
     "Unbounded",
     "bounds_plan",
     "buy_bounds",
+    "describe",
+    "description_plan",
     "draft",
     "error_curve",
     "fit_model",
