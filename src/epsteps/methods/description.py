@@ -15,7 +15,7 @@ import numpy as np
 from epsteps.budgets import Budget, Cost, Epsilon, Rho, mechanisms
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.methods.places import PlaceQuantile, composed
-from epsteps.plans.plan import Charge, Conversation, Plan, Published
+from epsteps.plans.plan import Charge, Conversation, Example, Plan, Published
 from epsteps.plans.requests import Draw, Sum
 from epsteps.problem import validate
 from epsteps.problem.box import Box
@@ -388,6 +388,13 @@ class DescriptionPlan(Plan):
     def asked(self) -> list[Any]:
         """All releases, in order."""
         return [*self.totals.values(), *(one for three in self.choices_of.values() for one in three)]
+
+    def examples(self) -> list[Example]:
+        """Return the requests that are audited: of quantiles one of each price, as the others have the same law."""
+        of_price = {request.epsilon: request for three in self.choices_of.values() for request in three}
+        assumes = "quantiles of one price have one law, whatever number and share they are of"
+        chosen = [Example(request, request.costs[0], assumes) for request in of_price.values()]
+        return [*(Example(request, request.costs[0]) for request in self.totals.values()), *chosen]
 
     @property
     def charges(self) -> list[Charge]:
