@@ -446,7 +446,7 @@ def _(request: PlaceQuantile) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return a record in every cell of the column's grid, and in no cell of others."""
     features = request.examples()
     integers = encoding.integers(request.problem, request.problem.domain.project(features)).astype(float)
-    return features, np.zeros(len(features)), request.places_of(integers)
+    return features, np.zeros(len(features)), request.encode_cells(integers)
 
 
 def _minima(crowd: Crowd[OutputPlan]) -> list[np.ndarray]:

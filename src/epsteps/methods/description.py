@@ -233,7 +233,7 @@ class NumberQuantile(PlaceQuantile):
         """Return which of so many known records is asked for."""
         return max(super().target_of(known) + self.offset, 1)
 
-    def places_of(self, features: np.ndarray) -> np.ndarray:
+    def encode_cells(self, features: np.ndarray) -> np.ndarray:
         """Return each record's cell, counted from the largest, or the number of cells where it is missing."""
         whole = features.astype(np.int64)
         cells = CELLS - 1 - cell_of(whole[:, self.number.feature], CELLS)
@@ -249,6 +249,19 @@ class NumberQuantile(PlaceQuantile):
         """Return the ends of a cell, in the column's own unit."""
         low, high, cell = self.number.low, self.number.high, CELLS - 1 - int(place)
         return low + (high - low) * (cell / CELLS), low + (high - low) * ((cell + 1) / CELLS)
+
+
+class Chosen(NamedTuple):
+    """A quantile as it is asked for, and the ends of its interval: None for one that is that of the declared range."""
+
+    own: NumberQuantile
+    low: NumberQuantile | None
+    high: NumberQuantile | None
+
+    @property
+    def asked(self) -> list[NumberQuantile]:
+        """What is asked for, in order."""
+        return [request for request in self if request is not None]
 
 
 def rank_margin(epsilon: float, cells: int, chance: float) -> int:
@@ -363,35 +376,44 @@ class DescriptionPlan(Plan):
         }
 
     @cached_property
-    def choices_of(self) -> dict[tuple[str, float], tuple[NumberQuantile, ...]]:
+    def choices_of(self) -> dict[tuple[str, float], "Chosen"]:
         """The quantiles, as they are asked for: each one, and the ends of its interval."""
         wanted = self.quantiles if QUANTILES in self.statistics else ()
         return {(number.name, share): self._choices(number, share) for number in self.numbers for share in wanted}
 
-    def _choices(self, number: Number, share: float) -> tuple[NumberQuantile, ...]:
+    def _choices(self, number: Number, share: float) -> "Chosen":
         label = f"{share:g} quantile of {number.name}"
         if self.level is None:
-            return (NumberQuantile(self.problem, number, self.each, share, label),)
-        own, end = self.each * _OWN, self.each * (1 - _OWN) / 2
-        sampled = self.target == "population"
-        chance = (1 - self.level) / (2 * (1 + sampled))
+            return Chosen(NumberQuantile(self.problem, number, self.each, share, label), None, None)
+        end, margin = self.each * (1 - _OWN) / 2, self._margin(share)
+        # Where fewer records than the margin are beyond the quantile, the end is that of the declared range. Of a
+        # number that may be missing, half of the records are taken to be known.
+        least = self.problem.n if number.missing < 0 else self.problem.n // 2
+        ends = [
+            NumberQuantile(self.problem, number, end, share, f"{label}, {side} end", sign * margin)
+            if rest * least > margin + 2
+            else None
+            for side, sign, rest in (("low", -1, share), ("high", 1, 1 - share))
+        ]
+        return Chosen(NumberQuantile(self.problem, number, self.each * _OWN, share, label), *ends)
+
+    def _margin(self, share: float) -> int:
+        """Return by how many records the ends of an interval lie beyond its quantile."""
+        end, sampled = self.each * (1 - _OWN) / 2, self.target == "population"
+        chance = (1 - (self.level or 0.0)) / (2 * (1 + sampled))
         margin = rank_margin(end, CELLS, chance)
-        if sampled:
-            margin += math.ceil(_normal_quantile(1 - chance) * math.sqrt(share * (1 - share) * self.problem.n)) + 1
-        return (
-            NumberQuantile(self.problem, number, own, share, label),
-            NumberQuantile(self.problem, number, end, share, f"{label}, low end", -margin),
-            NumberQuantile(self.problem, number, end, share, f"{label}, high end", margin),
-        )
+        if not sampled:
+            return margin
+        return margin + math.ceil(_normal_quantile(1 - chance) * math.sqrt(share * (1 - share) * self.problem.n)) + 1
 
     @property
     def asked(self) -> list[Any]:
         """All releases, in order."""
-        return [*self.totals.values(), *(one for three in self.choices_of.values() for one in three)]
+        return [*self.totals.values(), *(one for chosen in self.choices_of.values() for one in chosen.asked)]
 
     def examples(self) -> list[Example]:
         """Return the requests that are audited: of quantiles one of each price, as the others have the same law."""
-        of_price = {request.epsilon: request for three in self.choices_of.values() for request in three}
+        of_price = {request.epsilon: request for chosen in self.choices_of.values() for request in chosen.asked}
         assumes = "quantiles of one price have one law, whatever number and share they are of"
         chosen = [Example(request, request.costs[0], assumes) for request in of_price.values()]
         return [*(Example(request, request.costs[0]) for request in self.totals.values()), *chosen]
@@ -400,7 +422,7 @@ class DescriptionPlan(Plan):
     def charges(self) -> list[Charge]:
         """What is released, in order."""
         sums = [Charge(_words(r), r.costs[0], r.scale / STEPS, r.mechanism.name) for r in self.totals.values()]
-        return [*sums, *(request.charge for three in self.choices_of.values() for request in three)]
+        return [*sums, *(request.charge for chosen in self.choices_of.values() for request in chosen.asked)]
 
     def spending(self, repetitions: int = 1) -> Budget:
         """Return what so many runs cost together: no price depends on what was released before."""
@@ -433,8 +455,8 @@ class DescriptionPlan(Plan):
         for part, request in self.totals.items():
             extras[part] = yield request
         places = []
-        for three in self.choices_of.values():
-            for request in three:
+        for chosen in self.choices_of.values():
+            for request in chosen.asked:
                 places.append((yield request)[0])
         if places:
             extras[QUANTILES] = np.array(places)
@@ -483,7 +505,7 @@ def plan_description(
     chosen = len(numbers) * len(quantiles) * (QUANTILES in statistics)
     parts = parts_of(statistics, len(numbers), len(levels))
     facts = tuple(numbers), tuple(levels), bool({DEVIATIONS, CORRELATIONS} & set(statistics)), bins
-    described = tuple(map(tuple, numbers)), tuple(map(tuple, levels)), tuple(statistics), tuple(quantiles), bins
+    described = tuple(numbers), tuple(levels), tuple(statistics), tuple(quantiles), bins
     candidates = []
     for noise in (_PURE,) * (Epsilon in budget.kinds) + (_GAUSSIAN,) * (Rho in budget.kinds):
         sizes = [Totals(problem, part, *facts, mechanisms.named(noise), 1.0).size for part in parts]

@@ -83,13 +83,13 @@ class PlaceQuantile(Quantile):
         return chunk.apply(self._counted)
 
     def _counted(self, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        return np.bincount(self.places_of(features), minlength=self.places + 1).astype(np.int64)
+        return np.bincount(self.encode_cells(features), minlength=self.places + 1).astype(np.int64)
 
     def encode_places(self, chunk: Any) -> np.ndarray:
         """Return each record's cell, UNPROTECTED."""
-        return self.places_of(chunk.features)
+        return self.encode_cells(chunk.features)
 
-    def places_of(self, features: np.ndarray) -> np.ndarray:
+    def encode_cells(self, features: np.ndarray) -> np.ndarray:
         """Return each record's cell, or the number of cells where it is missing: from that record alone."""
         raise NotImplementedError
 
@@ -136,7 +136,7 @@ class ColumnEnd(PlaceQuantile):
         """What is bought, in words."""
         return self.label
 
-    def places_of(self, features: np.ndarray) -> np.ndarray:
+    def encode_cells(self, features: np.ndarray) -> np.ndarray:
         """Return the places that records were made of: they are integers, far apart on the grid of the records."""
         return np.rint(features[:, self.column] * (self.places / STEPS)).astype(np.int64)
 
@@ -323,7 +323,8 @@ def places_on(edges: Sequence[float], values: np.ndarray) -> np.ndarray:
     grid, cells = np.asarray(edges), len(edges) - 1
     known = np.where(np.isnan(values), 0.0, values)
     place = np.where(known > 0, np.searchsorted(grid, known, "left") - 1, np.searchsorted(grid, known, "right") - 1)
-    place = np.where(known == 0, np.searchsorted(grid, 0.0, "left"), place)
+    if 0.0 in grid:  # which is a cell of its own, or the end of the one beside it
+        place = np.where(known == 0, np.searchsorted(grid, 0.0, "left"), place)
     return np.where(np.isnan(values), cells, cells - 1 - np.clip(place, 0, cells - 1))
 
 

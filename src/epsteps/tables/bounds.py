@@ -223,6 +223,6 @@ def _bought(plan: BoundsPlan, schema: Schema, cells: Sequence[float], seeded: bo
         column: Any = known[name]
         edges = places_grid(column)
         low, high = apart(edges, column.low if low is None else low, column.high if high is None else high)
-        known[name] = Numeric(low, high, column.missing)  # pyright: ignore[reportArgumentType]
-        ranges[name] = (known[name].low, known[name].high)
+        bounded = Numeric(low, high, column.missing)  # pyright: ignore[reportArgumentType]
+        known[name], ranges[name] = bounded, (bounded.low, bounded.high)
     return Bounds(plan, Schema(known, schema.target, bought=(*schema.bought, plan.expense)), ranges, radius, seeded)

@@ -162,10 +162,13 @@ def _entries(plan: DescriptionPlan, released: dict[str, np.ndarray]) -> Iterator
 
 def _quantiles(plan: DescriptionPlan, released: dict[str, np.ndarray]) -> list[Entry]:
     places, entries = iter(released.get(QUANTILES, np.zeros(0)).tolist()), []
-    for (name, share), asked in plan.choices_of.items():
-        edges = [request.edges(next(places)) for request in asked]
-        middle = (edges[0][0] + edges[0][1]) / 2
-        ends = () if len(edges) == 1 else (min(edges[1][0], edges[2][0]), max(edges[1][1], edges[2][1]))
+    for (name, share), chosen in plan.choices_of.items():
+        number, middle = chosen.own.number, float(np.mean(chosen.own.edges(next(places))))
+        ends: tuple[float, ...] = ()
+        if plan.level is not None:
+            low = number.low if chosen.low is None else chosen.low.edges(next(places))[0]
+            high = number.high if chosen.high is None else chosen.high.edges(next(places))[1]
+            ends = min(low, high), max(low, high)
         entries.append(Entry(name, f"{share:g} quantile", middle, *ends))
     return entries
 
@@ -295,7 +298,8 @@ class _Simulated:
                 return Entry(column, statistic, float(np.clip(value, *within)))
             values = values + error(values) * self._generator.standard_normal(len(values))
         rest = (1 - plan.level) / 2
-        ends = np.quantile(values[1:], [rest, 1 - rest], method="inverted_cdf")
+        rest -= 2 * math.sqrt(rest * (1 - rest) / _DRAWS)  # draws err on the safe side, by two standard errors
+        ends = np.quantile(values[1:], [max(rest, 0), 1 - max(rest, 0)], method="inverted_cdf")
         low, high = np.clip(np.nan_to_num(ends, nan=0.0), *within).tolist()
         return Entry(column, statistic, float(np.clip(value, *within)), low, high)
 
