@@ -162,10 +162,13 @@ class Quantile(Sum):
         return self.ends[[int(np.argmax(reading + draw["noise"]))]]
 
 
-def scores(counts: np.ndarray, target: int) -> np.ndarray:
-    """Return how far each cell is from holding the target's record, from counts of the cells: 0 where it does."""
+def scores(counts: np.ndarray, target: int, least: int = 0) -> np.ndarray:
+    """Return how far each cell is from the target, from counts of the cells: 0 where that many are in it or below.
+
+    With ``least`` = 1 fewer than that must be below it: the cell holds the record itself.
+    """
     within = np.cumsum(counts[::-1])[::-1]
-    below = np.append(within[1:], 0)
+    below = np.append(within[1:], 0) + least
     return -np.maximum(np.maximum(below - target, target - within), 0)
 
 

@@ -192,8 +192,11 @@ def centred(whole: np.ndarray, number: Number) -> np.ndarray:
 
 
 def cell_of(integers: np.ndarray, cells: int) -> np.ndarray:
-    """Return the cell of each integer within [0, 2^20], of so many equal ones; an edge is in the one above it."""
-    return np.minimum(integers * cells >> 20, cells - 1)
+    """Return the cell of each integer within [0, 2^20], of so many equal ones; an edge is in the one above it.
+
+    So is what was rounded down from an edge, by at most half a step.
+    """
+    return np.minimum((2 * integers + 1) * cells >> 21, cells - 1)
 
 
 @dataclass(frozen=True, eq=False)

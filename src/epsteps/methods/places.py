@@ -39,16 +39,17 @@ _DROWNED = 0.35
 
 
 class PlaceQuantile(Quantile):
-    """A cell of a column's grid that holds about this share of the known records or is below it: a ``Quantile``.
+    """A cell of a column's grid up to which about this share of the known records lies: a ``Quantile``.
 
     Cells are numbered from the largest numbers to the smallest; what is missing is in none. The target is T = max(1,
-    the integer part of share K), for the K records whose place is known.
+    the integer part of share K), for the K records whose place is known. The score of a cell is the distance of T from
+    [B + 1, U], B and U being the records below it and up to its upper end: 0 for the cell of the T-th smallest alone.
 
     Formal guarantee: epsilon-DP, as proved for ``Quantile``. What it needs is that a replaced record moves every score
-    by at most 1, also where it becomes known or missing. Let B be the known records below a cell. If the record has a
-    place before and after, B moves by at most 1, and T does not. If it becomes missing, B falls by 1 or not at all, and
-    so does T, as the share is below 1: B - T moves by at most 1. So it is with the records up to the cell's upper end,
-    and so with the distance of T from between the two. Published is the number of the cell.
+    by at most 1, also where it becomes known or missing. If the record has a place before and after, B moves by at most
+    1, and T does not. If it becomes missing, B falls by 1 or not at all, and so does T, as the share is below 1: B - T
+    moves by at most 1. So it is with U, and so with the distance of T from between the two. Published is the number of
+    the cell.
     """
 
     column: int
@@ -76,7 +77,7 @@ class PlaceQuantile(Quantile):
     def read(self, records: Any, draw: Any) -> np.ndarray:
         """Return the scores of the cells, UNPROTECTED."""
         counts = records.tally(self.encode).astype(np.int64)[: self.places]
-        return scores(counts, self.target_of(int(counts.sum())))
+        return scores(counts, self.target_of(int(counts.sum())), least=1)
 
     def encode(self, chunk: Any) -> np.ndarray:
         """Return how many records of a chunk are in each cell and, last, how many in none, UNPROTECTED."""
