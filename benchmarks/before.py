@@ -8,14 +8,13 @@ NAME.npz with X_train, y_train, X_test, y_test and feature_names; without it sci
 
 import argparse
 import json
-import os
 import subprocess
-import sys
 import tempfile
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+from accuracy_parts.diffprivlib_peer import environment
 
 import epsteps as es
 from epsteps import tables
@@ -24,18 +23,6 @@ REQUIREMENTS = ("diffprivlib==0.6.6", "scikit-learn==1.7.2", "python-dp==1.1.5")
 WORKER = Path(__file__).parent / "before_parts" / "worker.py"
 EPSILONS = (0.05, 0.2, 1.0)
 SHARES = (0.5, 0.9)
-
-
-def environment():
-    """Return the interpreter that has the other libraries, made on first use in the user's cache folder."""
-    base = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    folder = base / "epsteps-benchmarks" / "-".join(REQUIREMENTS).replace("==", "")
-    python = folder / "bin" / "python"
-    if not (folder / "ready").exists():
-        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-        subprocess.run([str(python), "-m", "pip", "install", "--quiet", *REQUIREMENTS], check=True)
-        (folder / "ready").touch()
-    return python
 
 
 def load(folder, name):
@@ -99,7 +86,7 @@ def of_others(column, low, high, cells, runs):
         folder = Path(name)
         np.save(folder / "column.npy", np.clip(column, low, high))
         (folder / "settings.json").write_text(json.dumps({"low": low, "high": high, "runs": runs, "cells": cells}))
-        subprocess.run([str(environment()), str(WORKER), name], check=True)
+        subprocess.run([str(environment(REQUIREMENTS)), str(WORKER), name], check=True)
         return json.loads((folder / "answers.json").read_text())
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from combinations import BUDGETS, rows_of, sources_here
 from scipy import stats
-from test_bought import law_of
+from test_bought import law_of, neighbours
 from typer.testing import CliRunner
 
 import epsteps as es
@@ -57,18 +57,10 @@ def choices_cost_what_they_are_said_to(seed=1):
         scores = {held: scores_of(request, held) for held in datasets}
         for part in worst:
             laws = {held: np.log(law_of(each, part * request.scale)) for held, each in scores.items()}
-            pairs = [(a, b) for a, b in itertools.combinations(datasets, 2) if _differ_in_one(a, b)]
+            pairs = [(a, b) for a, b in itertools.combinations(datasets, 2) if neighbours(a, b)]
             worst[part] = max(worst[part], *(np.max(np.abs(laws[a] - laws[b])) for a, b in pairs))
     assert worst[1.0] <= 0.7 * (1 + 1e-9), f"neighbours are told apart by {worst[1.0]:.6g}, more than 0.7"
     assert worst[0.5] > 1.2 * 0.7, "noise of half the scale is not found"
-
-
-def _differ_in_one(first, second):
-    rest = list(second)
-    for record in first:
-        if record in rest:
-            rest.remove(record)
-    return len(rest) == 1
 
 
 def test_choices_cost_what_they_are_said_to():
@@ -213,6 +205,10 @@ def test_audits_find_no_more_than_the_claim_and_most_of_it():
         (lambda: es.bounds_plan(SCHEMA, 10**6, es.Pure(1.0), quantiles=(0.9, 0.1)), "0 < low < high < 1"),
         (lambda: es.bounds_plan(SCHEMA, 10**6, es.Pure(1.0), norm=3), "norm must be 1 or 2"),
         (lambda: es.bounds_plan(es.Schema({"a": es.Numeric(0, 1)}), 100, es.Pure(1.0)), "nothing to buy"),
+        (
+            lambda: es.bounds_plan(es.Schema({"a": es.Numeric(5, 6)}), 100, es.Pure(1.0), columns=["a"]),
+            "cannot have a narrower range",
+        ),
         (lambda: es.buy_bounds(SCHEMA, {"a": [], "b": [], "c": [], "y": []}, es.Pure(1.0)), "no rows"),
         (lambda: es.buy_bounds(SCHEMA, {"a": [1.0]}, es.Pure(1.0)), "has no column 'b'"),
         (lambda: SCHEMA.domain(), "column 'a' has no range yet: buy one"),

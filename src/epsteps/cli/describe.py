@@ -13,6 +13,7 @@ from epsteps.cli import common
 from epsteps.cli import common as files
 from epsteps.cli.fit import account_of, require_consent
 from epsteps.cli.schema import keep, required_budget
+from epsteps.problem import validate
 from epsteps.tables import Schema
 
 
@@ -49,6 +50,8 @@ def describe(
     declared, budget = Schema.read(schema), required_budget(epsilon, delta, rho)
     account = account_of(ledger, dataset)
     files.require_free([out, plot], force)
+    if plot is not None:
+        validate.require("matplotlib.figure", "plots", "drawing a description")  # before anything is charged
     table = declared.load(data, delimiter=common.DELIMITERS[delimiter])
     options = {"statistics": statistic or None, "bins": bins, "level": None if points else level, "target": target}
     planned = tables.description_plan(

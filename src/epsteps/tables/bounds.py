@@ -74,6 +74,11 @@ def bounds_plan(
         if not 0 < low < high < 1:
             raise ValueError(f"quantiles must be two shares with 0 < low < high < 1, got {quantiles!r}.")
     grids = {name: places_grid(column) for name, column in chosen.items()}
+    for name, edges in grids.items():
+        if len(edges) < 3:
+            raise ValueError(
+                f"column {name!r} cannot have a narrower range: no edge of the public grid is inside. Leave it out."
+            )
     ends = [(name, side) for name, column in chosen.items() for side in _wanted(column)]
     if norm is not None:
         if norm not in (1, 2):

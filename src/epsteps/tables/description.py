@@ -57,8 +57,13 @@ class Entry:
     @property
     def words(self) -> str:
         """The number as people read it."""
-        ends = "" if self.low is None or self.high is None else f"[{self.low:.4g}, {self.high:.4g}]"
-        return f"{self.value:.4g}  {ends}".rstrip()
+        ends = "" if self.low is None or self.high is None else f"[{_shown(self.low)}, {_shown(self.high)}]"
+        return f"{_shown(self.value)}  {ends}".rstrip()
+
+
+def _shown(value: float) -> str:
+    """Return four digits of a number, without an exponent where it is of a usual size."""
+    return f"{float(f'{value:.4g}'):g}"
 
 
 @dataclass(frozen=True, eq=False)
