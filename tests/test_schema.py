@@ -434,7 +434,7 @@ AGE = "[columns.age]\n"
         ("[columns]", "at least one column"),
         ("[columns]\nage = 3", "column 'age' must be a table with a type"),
         ("[colums.age]\ntype = 'numeric'", "unknown key 'colums'; did you mean 'columns'. It may have columns, target"),
-        (AGE + "low = 1", "column 'age': type must be 'numeric' or 'category', and there is none"),
+        (AGE + "low = 1", "column 'age': type must be 'numeric', 'category' or 'unbounded', and there is none"),
         (AGE + "type = 'numric'", "got 'numric'; did you mean 'numeric'"),
         (AGE + "type = 'numeric'\nlow = 1", "column 'age' has no high: add it"),
         (AGE + "type = 'numeric'\nlow = 1\nhgih = 2", "column 'age' has an unknown key 'hgih'; did you mean 'high'"),
@@ -470,7 +470,7 @@ def test_a_wrong_schema_is_refused_with_a_remedy(text, message, tmp_path):
 def test_more_that_is_refused(tmp_path):
     for make, message in (
         (lambda: Schema([("a", Numeric(0, 1))]), "columns must be a dict"),
-        (lambda: Schema({"a": (0, 1)}), "must be Numeric or Category"),
+        (lambda: Schema({"a": (0, 1)}), "must be Numeric, Category or Unbounded"),
         (lambda: Schema({1: Numeric(0, 1)}), "name must be text, got 1"),
         (lambda: Schema({"a": Numeric(0, 1), " a": Numeric(0, 1)}), "different names"),
         (lambda: Schema({"a": Category(["b", "c", "d"]), "a=b": Numeric(0, 1)}), "two features .* 'a=b'"),

@@ -21,14 +21,14 @@ TYPICAL_LENGTH = 3.0  # a guess of the solution's norm, in the rule for the ridg
 WORKER = Path(__file__).with_name("diffprivlib_worker.py")
 
 
-def environment() -> Path:
-    """Return the interpreter that has diffprivlib, made on first use in the user's cache folder."""
+def environment(requirements: Sequence[str] = REQUIREMENTS) -> Path:
+    """Return the interpreter that has diffprivlib, or others, made on first use in the user's cache folder."""
     base = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    folder = base / "epsteps-benchmarks" / "-".join(REQUIREMENTS).replace("==", "")
+    folder = base / "epsteps-benchmarks" / "-".join(requirements).replace("==", "")
     python = folder / "bin" / "python"
     if not (folder / "ready").exists():
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-        subprocess.run([str(python), "-m", "pip", "install", "--quiet", *REQUIREMENTS], check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", *requirements], check=True)
         (folder / "ready").touch()
     return python
 

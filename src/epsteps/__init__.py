@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from epsteps.methods import CurvaturePlan, IntervalPlan, ObjectivePlan, OutputPlan, StatisticsPlan, StepsPlan, plan
     from epsteps.methods.bought import SmoothnessEstimate
     from epsteps.methods.choice import UnreachableError, required_epsilon, required_n
+    from epsteps.methods.description import DescriptionPlan
     from epsteps.methods.intervals.table import Intervals
+    from epsteps.methods.places import BoundsPlan
     from epsteps.plans.notation import PlanFormatError
     from epsteps.plans.plan import Charge, OverspentError, Plan, Published
     from epsteps.plans.requests import Gradient, Sum
@@ -46,12 +48,25 @@ if TYPE_CHECKING:
     from epsteps.running.checkpoint import CheckpointError
     from epsteps.running.run import Run, estimate_smoothness, run
     from epsteps.service.client import connect
-    from epsteps.tables import Category, Numeric, Schema
+    from epsteps.tables import (
+        Bounds,
+        Category,
+        Description,
+        Numeric,
+        Schema,
+        Unbounded,
+        bounds_plan,
+        buy_bounds,
+        describe,
+        description_plan,
+    )
 
 __all__ = [
     "Approximate",
     "Audit",
     "Ball",
+    "Bounds",
+    "BoundsPlan",
     "Box",
     "BudgetExceededError",
     "Calibration",
@@ -62,6 +77,8 @@ __all__ = [
     "Concentrated",
     "Coverage",
     "CurvaturePlan",
+    "Description",
+    "DescriptionPlan",
     "Domain",
     "Expense",
     "Gradient",
@@ -101,15 +118,20 @@ __all__ = [
     "Steps",
     "StepsPlan",
     "Sum",
+    "Unbounded",
     "UnreachableError",
     "Utility",
     "audit",
     "bounds",
+    "bounds_plan",
     "budgets",
+    "buy_bounds",
     "calibration",
     "check",
     "connect",
     "coverage",
+    "describe",
+    "description_plan",
     "estimate_smoothness",
     "evaluate",
     "gd",
@@ -158,7 +180,9 @@ _TOGETHER = {
     ),
     "epsteps.methods.bought": ("SmoothnessEstimate",),
     "epsteps.methods.choice": ("UnreachableError", "required_epsilon", "required_n"),
+    "epsteps.methods.description": ("DescriptionPlan",),
     "epsteps.methods.intervals.table": ("Intervals",),
+    "epsteps.methods.places": ("BoundsPlan",),
     "epsteps.plans.notation": ("PlanFormatError",),
     "epsteps.plans.plan": ("Charge", "OverspentError", "Plan", "Published"),
     "epsteps.plans.requests": ("Gradient", "Sum"),
@@ -179,7 +203,18 @@ _TOGETHER = {
     "epsteps.problem.problem": ("Problem",),
     "epsteps.running.checkpoint": ("CheckpointError",),
     "epsteps.running.run": ("Run", "estimate_smoothness", "run"),
-    "epsteps.tables": ("Category", "Numeric", "Schema"),
+    "epsteps.tables": (
+        "Bounds",
+        "Category",
+        "Description",
+        "Numeric",
+        "Schema",
+        "Unbounded",
+        "bounds_plan",
+        "buy_bounds",
+        "describe",
+        "description_plan",
+    ),
 }
 _ROOMS = (
     *("problem", "bounds", "budgets", "plans", "methods", "noise", "data", "ledger", "running", "auditing", "testing"),

@@ -470,7 +470,7 @@ def _check_losses(
     if len(charges) != 1 or not losses:
         return math.nan
     kinds = [loss.kind for loss in losses]
-    if len(set(kinds)) > 1 and not charges[0].delta:
+    if len(set(kinds)) > 1 and Epsilon in charges[0].kinds and not charges[0].delta:
         return math.nan
     if costs is not None:
         _checked_together("the releases are declared as", charges[0], [np.atleast_1d(cost) for cost in costs], kinds)
@@ -478,7 +478,14 @@ def _check_losses(
 
 
 def _checked_together(what: str, charge: Budget, amounts: Sequence[np.ndarray], kinds: Sequence[type[Cost]]) -> float:
-    """Return what these amounts are together; of two kinds, the epsilons are added to what the others have at delta."""
+    """Return what these amounts are together; of two kinds, the epsilons are added to what the others have at delta.
+
+    Where rho was charged, a pure loss counts as the rho of epsilon²/2 that it is.
+    """
+    if Epsilon not in charge.kinds:
+        pairs = list(zip(amounts, kinds, strict=True))
+        amounts = [np.asarray(each, dtype=float) ** 2 / 2 if kind.is_pure else each for each, kind in pairs]
+        kinds = [Rho] * len(pairs)
     spent, of_two = 0.0, len(set(kinds)) > 1
     for kind in dict.fromkeys(kinds):
         own = np.concatenate([each for each, of in zip(amounts, kinds, strict=True) if of is kind]).astype(float)

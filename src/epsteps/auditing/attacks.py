@@ -33,6 +33,8 @@ _DOUBT = 1e-4
 _TRACE_ERROR = 0.1
 # How far the largest of scores with noise is followed, in scales of the noise, and in how many steps at most.
 _TAIL, _VALUES = 40.0, 2**14
+# Chances of all places at all values that are computed at once.
+_ENTRIES = 2**20
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,9 +242,9 @@ def chosen(scores: np.ndarray, scale: float) -> np.ndarray:
     """Return the chance of each place to have the largest of integer scores with noise k >= 0, P(k) ~ exp(-k/scale).
 
     Of equal ones the first is largest. The sum is over the values that the largest may have: all but a share of e^-40,
-    one by one up to 2^14 of them, and else in steps of that many.
+    one by one up to 2^14 of them, or fewer where there are more than 128 places, and else in steps of that many.
     """
-    step = max(1.0, _TAIL * scale / _VALUES)
+    step = max(1.0, _TAIL * scale / min(_VALUES, _ENTRIES // len(scores)))
     t, below_largest = scale / step, np.rint((scores.max() - scores) / step)
     noise = np.arange(math.ceil(_TAIL * t) + 1)[:, None] + below_largest  # what takes each place to the value
     less, most = -np.expm1(-noise / t), -np.expm1(-(noise + 1) / t)

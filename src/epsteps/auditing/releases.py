@@ -29,6 +29,7 @@ from epsteps.methods.bought import CELLS, Quantile, Spread
 from epsteps.methods.curvature import MATRIX_STEPS
 from epsteps.methods.curvature.sums import CONSTANT_STEPS, ColumnMeans, SecondMoment
 from epsteps.methods.minimum import Minimum
+from epsteps.methods.places import PlaceQuantile
 from epsteps.methods.statistics import SecondMoments
 from epsteps.noise import Source
 from epsteps.noise.samplers import checked_shape
@@ -399,7 +400,7 @@ def _(request: Quantile, claimed: Cost, plan: Plan) -> Part:
     rare = min(request.share, 1 - request.share)
     moved = int(np.clip(round(_RADIUS_DISTANCE / claimed.amount), 1, rare * _RADIUS_RECORDS))
     few = replace(request.problem, n=math.ceil(moved / rare) + 2)
-    asked = replace(request, problem=few)  # pyright: ignore[reportArgumentType] - every kind is a dataclass
+    asked = request.among(few)
     others = [next_to] * moved + [shortest] * (asked.target - moved)
     others += [longest] * (few.n - moved - len(others))
 
@@ -438,6 +439,14 @@ def _(request: Spread) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     features = request.problem.domain.project(np.zeros((len(targets), request.problem.d)))
     chunk = Chunk(encoding.integers(request.problem, features), targets)
     return features, targets, request.encode_places(chunk)
+
+
+@_of_many_sizes.register
+def _(request: PlaceQuantile) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return a record in every cell of the column's grid, and in no cell of others."""
+    features = request.examples()
+    integers = encoding.integers(request.problem, request.problem.domain.project(features)).astype(float)
+    return features, np.zeros(len(features)), request.encode_cells(integers)
 
 
 def _minima(crowd: Crowd[OutputPlan]) -> list[np.ndarray]:

@@ -67,10 +67,11 @@ def fit(
     their values. Values outside the schema never stop a fit: they are moved inside.
     """
     from epsteps import tables
+    from epsteps.tables.schema import spent_on
 
     declared = with_target(es.Schema.read(schema), target)
     budget = es.Pure(epsilon) if delta is None else es.Approximate(epsilon, delta)
-    account = _account(ledger, dataset)
+    account = account_of(ledger, dataset)
     approver = None if approved_by is None else _approver(approved_by)
     paths = [out / name for name in (MODEL, REPORT)]
     files.require_free(paths, force)
@@ -83,6 +84,8 @@ def fit(
     say(f"{planned}\n")
     if per_person > 1:
         say(f"{_shared(declared, budget, per_person)}\n")
+    for expense in declared.bought:
+        say(f"Bought before, and not part of this plan: {common.shown(spent_on(expense))}.\n")
     if seed is not None:
         warning = "NOT PRIVATE: a seed makes the noise repeatable. The model must be kept as secret as the records.\n"
         typer.echo(warning, err=json or common.is_quiet())
@@ -90,7 +93,7 @@ def fit(
         typer.echo(_projected(declared.check(table)))
     if seed is None and not anyway:
         _require_hope(planned)
-    _require_consent(yes, json)
+    require_consent(yes, json)
     person = tables.promise_to_a_person(planned, budget, per_person, seed is not None) if per_person > 1 else None
     described = partial(_described, tables.error_curve(planned.budget, replan), tested, approver, person)
     rehearsed = described(tables.rehearsal(planned, declared), None)
@@ -148,7 +151,7 @@ def _save(outputs: list[files.Output], text: str, content: dict[str, Any]) -> No
         raise type(error)(f"{model.path} was written, but not {report.path} ({error}).") from None
 
 
-class _Account:
+class CommandAccount:
     """An account that remembers the receipt of its charge."""
 
     def __init__(self, path: Path, dataset: str) -> None:
@@ -162,11 +165,12 @@ class _Account:
         self.described = self._ledger.receipt(entry)
 
 
-def _account(path: Path | None, dataset: str | None) -> _Account | None:
+def account_of(path: Path | None, dataset: str | None) -> CommandAccount | None:
+    """Return the account of a ledger that the options name, if they name one; raise if there is none."""
     if (path is None) != (dataset is None):
         missing = "--dataset" if dataset is None else "--ledger"
         raise ValueError(f"--ledger and --dataset go together: add {missing}.")
-    return None if path is None or dataset is None else _Account(path, dataset)
+    return None if path is None or dataset is None else CommandAccount(path, dataset)
 
 
 def _approver(name: str) -> str:
@@ -197,7 +201,7 @@ def _shared(declared: Schema, budget: es.budgets.Budget, records: int) -> str:
     return f"A person with {records} records is promised {budget}: the plan is for one record. {told}"
 
 
-def _require_consent(yes: bool, quiet: bool) -> None:
+def require_consent(yes: bool, quiet: bool) -> None:
     """Ask the data holder on a terminal; elsewhere the option must say that the plan is agreed to."""
     if yes:
         return
@@ -236,7 +240,7 @@ def _run(
     declared: Schema,
     table: Any,
     seed: int | None,
-    account: _Account | None,
+    account: CommandAccount | None,
     anyway: bool,
     per_person: int,
 ) -> tables.Model:
@@ -266,6 +270,8 @@ def _counted(advance: Callable[[int], None]) -> Callable[[int], None]:
 def _summary(content: dict[str, Any], out: Path) -> str:
     promised = content.get("person", content["certificate"])["guarantee"]
     lines = [f"Guarantee: {promised}; spent {content['certificate']['spent']:.6g}."]
+    if content["certificate"].get("in_all") is not None:
+        lines.append(f"With what was bought for its schema before: {content['certificate']['in_all']:.6g} in all.")
     if content["scores"] is not None:
         scores = {name: value for name, value in content["scores"].items() if name != "note"}
         texts = (f"{name} {'–' if value is None else format(value, '.4g')}" for name, value in scores.items())

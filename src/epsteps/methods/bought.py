@@ -99,6 +99,11 @@ class Quantile(Sum):
             raise ValueError(f"share must lie in (0, 1), got {self.share!r}.")
 
     @property
+    def cells(self) -> int:
+        """How many cells there are."""
+        return CELLS
+
+    @property
     def ends(self) -> np.ndarray:
         """The upper ends of the cells, the largest first: public numbers."""
         raise NotImplementedError
@@ -136,23 +141,35 @@ class Quantile(Sum):
         """How many records the size should hold."""
         return min(max(round(self.share * self.problem.n), 1), self.problem.n)
 
+    def among(self, problem: Problem) -> Any:
+        """Return the same choice among other records, as audits make it."""
+        return replace(self, problem=problem)  # pyright: ignore[reportArgumentType] - every kind is a dataclass
+
     def draw(self, source: "Source") -> Draw:
         """Draw one number for each cell. Sees no records."""
-        return {"noise": source.geometric(self.scale, CELLS)}
+        return {"noise": source.geometric(self.scale, self.cells)}
 
     def read(self, records: Records, draw: Draw) -> np.ndarray:
         """Return the scores of the cells, UNPROTECTED."""
-        within = np.cumsum(records.tally(self.encode)[::-1])[::-1].astype(np.int64)
-        below = np.append(within[1:], 0)
-        return -np.maximum(np.maximum(below - self.target, self.target - within), 0)
+        return scores(records.tally(self.encode).astype(np.int64), self.target)
 
     def encode(self, chunk: Any) -> np.ndarray:
         """Return how many records of a chunk are in each cell, UNPROTECTED."""
-        return np.bincount(self.encode_places(chunk), minlength=CELLS).astype(np.int64)
+        return np.bincount(self.encode_places(chunk), minlength=self.cells).astype(np.int64)
 
     def publish(self, reading: np.ndarray, draw: Draw) -> np.ndarray:
         """Return the end of the cell: of equal cells the first, which is the largest."""
         return self.ends[[int(np.argmax(reading + draw["noise"]))]]
+
+
+def scores(counts: np.ndarray, target: int, least: int = 0) -> np.ndarray:
+    """Return how far each cell is from the target, from counts of the cells: 0 where that many are in it or below.
+
+    With ``least`` = 1 fewer than that must be below it: the cell holds the record itself.
+    """
+    within = np.cumsum(counts[::-1])[::-1]
+    below = np.append(within[1:], 0) + least
+    return -np.maximum(np.maximum(below - target, target - within), 0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,8 @@
 """Tables: a declared schema, the model that is fitted to one, its file, its scores and its report."""
 
-from epsteps.tables.columns import Category, Column, ColumnCheck, Numeric
+from epsteps.tables.bounds import Bounds, bounds_plan, buy_bounds
+from epsteps.tables.columns import Category, Column, ColumnCheck, Numeric, Unbounded
+from epsteps.tables.description import Description, describe, description_plan
 from epsteps.tables.files import DELIMITERS, read_columns
 from epsteps.tables.model import Model, fit_model, problem_of, promise_to_a_person, rehearsal, score
 from epsteps.tables.model_file import ModelFormatError, error_curve, load_model, model_from_dict, model_to_dict
@@ -9,14 +11,21 @@ from epsteps.tables.schema import Schema, SchemaCheck, draft
 
 __all__ = [
     "DELIMITERS",
+    "Bounds",
     "Category",
     "Column",
     "ColumnCheck",
+    "Description",
     "Model",
     "ModelFormatError",
     "Numeric",
     "Schema",
     "SchemaCheck",
+    "Unbounded",
+    "bounds_plan",
+    "buy_bounds",
+    "describe",
+    "description_plan",
     "draft",
     "error_curve",
     "fit_model",

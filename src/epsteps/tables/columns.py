@@ -3,7 +3,7 @@
 import math
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -14,6 +14,7 @@ import numpy as np
 from epsteps.data import values
 from epsteps.data.values import WORDS, Key, is_empty, key_of, numbers, shown
 from epsteps.data.values import parsed as parsed_text
+from epsteps.methods.places import edges_of
 from epsteps.problem import validate
 from epsteps.problem.losses import Logistic, Softmax, Squared
 
@@ -386,7 +387,124 @@ class Category:
         return np.array(self.values)
 
 
-Column = Numeric | Category
+@dataclass(frozen=True)
+class Unbounded:
+    """A column of numbers whose range is not known: it is bought, with ``epsteps.buy_bounds``, or declared by hand.
+
+    A schema with such columns is no declaration that anything can be fitted to: whatever needs the range raises.
+
+    Parameters
+    ----------
+    low, high : float, optional
+        An end that is publicly known, such as 0 for amounts: it is not bought, which leaves more for the other.
+    kind : "number", "integer" or "year"
+        Which public grid the range is looked for on: from a millionth to 10^12 of either sign, ten cells to a decade;
+        the same from 1 for integers; or every year from 1800 to 2200.
+    missing : bool
+        As for ``Numeric``.
+
+    >>> Unbounded(low=0, kind="integer").bounded(0, 64)
+    Numeric(low=0.0, high=64.0, missing=False)
+    """
+
+    low: float | None = None
+    high: float | None = None
+    kind: str = "number"
+    missing: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("low", "high"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, validate.number(name, getattr(self, name)))
+        if self.low is not None and self.high is not None:
+            raise ValueError(f"low={self.low:g} and high={self.high:g} are both known: declare a numeric column.")
+        _require_flag(self.missing)
+        if len(places_grid(self)) < 3:
+            raise ValueError(f"no grid of kind {self.kind!r} is within the known end of {self}.")
+
+    def __str__(self) -> str:
+        known = "" if self.low is None else f", from {self.low:g}"
+        known += "" if self.high is None else f", up to {self.high:g}"
+        return f"{self.kind} of unknown range{known}" + (", or missing" if self.missing else "")
+
+    @property
+    def width(self) -> int:
+        """Number of features, once there are bounds."""
+        return 2 if self.missing else 1
+
+    def names(self, name: str) -> list[str]:
+        """Return the features' names in a column of this name."""
+        return [name, f"{name} is missing"][: self.width]
+
+    @property
+    def classes(self) -> None:
+        """There are none."""
+        return None
+
+    def bounded(self, low: float, high: float) -> Numeric:
+        """Return the column with a range."""
+        return Numeric(low, high, self.missing)
+
+    def described(self) -> dict[str, Any]:
+        """Return the declaration as values that JSON and TOML can hold."""
+        known = {name: end for name, end in (("low", self.low), ("high", self.high)) if end is not None}
+        return {"type": "unbounded", "kind": self.kind} | known | ({"missing": True} if self.missing else {})
+
+    def check(self, name: str, column: np.ndarray) -> ColumnCheck:
+        """Count the cells that are no numbers. Reads data: for its holder's eyes."""
+        return _checked(name, column, self.unknown(column))
+
+    def unknown(self, column: np.ndarray) -> np.ndarray:
+        """Mark the cells that are no numbers. Reads data: for its holder's eyes."""
+        return np.isnan(numbers(column))
+
+    @property
+    def spans(self) -> list[float]:
+        """Raise: nothing is known of them."""
+        raise _unbounded()
+
+    @property
+    def target_scale(self) -> tuple[float, float]:
+        """Raise: nothing is known of it."""
+        raise _unbounded()
+
+    def loss(self) -> Squared:
+        """Raise: a target without a range has no loss of a known slope."""
+        raise _unbounded()
+
+    def encode(self, column: np.ndarray) -> np.ndarray:
+        """Raise, by what is declared, whatever the column holds."""
+        raise _unbounded()
+
+    def encode_target(self, column: np.ndarray) -> np.ndarray:
+        """Raise, by what is declared, whatever the column holds."""
+        raise _unbounded()
+
+    def decode_target(self, column: np.ndarray) -> np.ndarray:
+        """Raise, by what is declared."""
+        raise _unbounded()
+
+
+def _unbounded(what: str = "the column") -> ValueError:
+    return ValueError(
+        f"{what} has no range yet: buy one with epsteps.buy_bounds or epsteps schema bounds, or declare it as numeric, "
+        "with low and high from public knowledge."
+    )
+
+
+def require_bounds(columns: "Iterable[tuple[str, Column]]") -> None:
+    """Raise for columns without a range, by what is declared alone."""
+    for name, column in columns:
+        if isinstance(column, Unbounded):
+            raise _unbounded(f"column {name!r}")
+
+
+def places_grid(column: "Numeric | Unbounded") -> tuple[float, ...]:
+    """Return the edges of the public grid that a column's range is bought on."""
+    return edges_of(getattr(column, "kind", "number"), column.low, column.high)
+
+
+Column = Numeric | Category | Unbounded
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from epsteps.budgets import Budget
+from epsteps.budgets import Budget, Epsilon
 from epsteps.plans import notation
 from epsteps.plans.plan import Plan
+from epsteps.problem.rounding import up
 from epsteps.problem.validate import MissingExtraError
 from epsteps.tables.model import INTERCEPT, Model, certificate, promise_to_a_person
 from epsteps.tables.schema import Schema
@@ -157,7 +158,22 @@ def stated(model: Model) -> dict[str, Any]:
         "domain": str(plan.problem.domain),
         "points": len(model.points),
     }
-    return {name: facts[name] for name in _CERTIFICATE}
+    listed = {name: facts[name] for name in _CERTIFICATE}
+    if not model.schema.bought:
+        return listed
+    return listed | {"expenses": [vars(expense) for expense in model.schema.bought], "in_all": in_all(model)}
+
+
+def in_all(model: Model) -> float | None:
+    """Return what the fit spent with all that was bought for its schema before; None where no number says it.
+
+    Epsilons add up, whatever was planned by what was bought, and so do rhos; a pure epsilon is a rho of epsilon²/2.
+    """
+    budget, spent = model.plan.budget, model.plan.spending().amount
+    costs = [expense.kind(expense.cost) for expense in model.schema.bought]
+    if Epsilon in budget.kinds:
+        return up(math.fsum([spent, *(cost.amount for cost in costs)])) if all(c.is_pure for c in costs) else None
+    return up(math.fsum([spent, *(cost.rho for cost in costs)]))
 
 
 def coefficients(model: Model) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ import re
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import FrozenInstanceError, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from epsteps.budgets import Expense
 from epsteps.data.values import shown
 from epsteps.problem import validate
 from epsteps.problem.box import Box
@@ -26,14 +27,16 @@ from epsteps.tables.columns import (
     Label,
     Numeric,
     Product,
+    Unbounded,
     checked_text,
     empty,
     key_of,
     numbers,
+    require_bounds,
 )
 from epsteps.tables.files import array_of, columns_of, hint, names_of, read_columns
 
-DRAFTED = "drafted_from_data"
+DRAFTED, BOUGHT = "drafted_from_data", "bought"
 
 
 @dataclass(frozen=True)
@@ -75,9 +78,11 @@ class Schema:
     interactions : sequence of pairs of names
         Products of two features' columns, as further features: of two numbers in units of their ranges, of a number
         for each level of a category, of levels of two categories. A number with itself is its square.
-
     person : str, optional
         A further column, no feature, that says whose record it is: for ``per_person`` of estimators; see ``kept``.
+    bought : sequence of Expense
+        What of it is not public knowledge but was bought with privacy budget (``epsteps.buy_bounds``), and its cost: a
+        model that is fitted with the schema has cost that, too, and its certificate says so.
 
     A schema is a transformer of scikit-learn that learns nothing, and can stand before an estimator in a pipeline:
     ``fit`` reads nothing, and ``transform`` is ``encode``.
@@ -94,6 +99,7 @@ class Schema:
     target: str | None
     interactions: tuple[tuple[str, str], ...] = ()
     person: str | None = None
+    bought: tuple[Expense, ...] = ()
 
     def __init__(
         self,
@@ -101,8 +107,11 @@ class Schema:
         target: str | None = None,
         interactions: Sequence[Sequence[str]] = (),
         person: str | None = None,
+        *,
+        bought: Iterable[Expense] = (),
     ) -> None:
         object.__setattr__(self, "_columns", _checked_columns(columns))
+        object.__setattr__(self, "bought", tuple(bought))
         object.__setattr__(self, "target", None if target is None else checked_text("target", target))
         self._require_target()
         object.__setattr__(self, "interactions", _checked_pairs(interactions, self.features, self.target))
@@ -124,7 +133,8 @@ class Schema:
     def __repr__(self) -> str:
         pairs = f", interactions={list(self.interactions)!r}" if self.interactions else ""
         person = f", person={self.person!r}" if self.person is not None else ""
-        return f"Schema({self.columns!r}, target={self.target!r}{pairs}{person})"
+        bought = f", bought={self.bought!r}" if self.bought else ""
+        return f"Schema({self.columns!r}, target={self.target!r}{pairs}{person}{bought})"
 
     def __str__(self) -> str:
         rows = [("column", "declared", "features")]
@@ -133,7 +143,8 @@ class Schema:
         rows += [(str(product), "interaction", str(product.width)) for product in self.products]
         rows += [] if self.person is None else [(self.person, "whose record it is", "person")]
         first, second = (max(len(row[i]) for row in rows) for i in range(2))
-        return "\n".join(f"{name:<{first}}  {declared:<{second}}  {count}" for name, declared, count in rows)
+        lines = [f"{name:<{first}}  {declared:<{second}}  {count}" for name, declared, count in rows]
+        return "\n".join([*lines, *(f"bought: {spent_on(expense)}" for expense in self.bought)])
 
     @property
     def columns(self) -> dict[str, Column]:
@@ -168,20 +179,21 @@ class Schema:
 
     def with_target(self, target: str | None) -> "Schema":
         """Return the same schema with this target; with None all columns are features."""
-        return Schema(self.columns, target, self.interactions, self.person)
+        return Schema(self.columns, target, self.interactions, self.person, bought=self.bought)
 
     def only(self, names: Sequence[str], target: str | None) -> "Schema":
         """Return what is declared of these columns and a target, with the interactions among the former."""
         listed = [name for name in names if name != target]
         pairs = [pair for pair in self.interactions if set(pair) <= set(listed)]
         names = [*listed, *([] if target is None else [target])]
-        return Schema({name: self.columns[name] for name in names}, target, pairs, self.person)
+        return Schema({name: self.columns[name] for name in names}, target, pairs, self.person, bought=self.bought)
 
     def domain(self) -> Box:
         """Return the set that all records lie in: [0, 1] in each feature, and at most 1 over all features of a column.
 
         A column counts as one in every norm of a record, however many categories it has, and so does an interaction.
         """
+        require_bounds(self._columns)
         blocks = [(block, levels) for *block, levels in self._blocks if block[1] - block[0] > 1]
         numbers = [start for (start, _), levels in blocks if not levels]
         return Box(0.0, 1.0, one_hot=[block for block, _ in blocks], numbers=numbers)
@@ -212,6 +224,7 @@ class Schema:
 
     def encode(self, frame: Any) -> np.ndarray:
         """Return the features of a table as a matrix of float64, one row for each of its rows."""
+        require_bounds(self.features.items())
         table = columns_of(frame, list(self.features))
         features = np.empty((len(next(iter(table.values()))), self.d))
         parts: dict[str, np.ndarray] = {}
@@ -259,7 +272,7 @@ class Schema:
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return what the schema was made of, for scikit-learn."""
         declared = {"columns": self.columns, "target": self.target}
-        return declared | {"interactions": self.interactions, "person": self.person}
+        return declared | {"interactions": self.interactions, "person": self.person, "bought": self.bought}
 
     def set_params(self, **parameters: Any) -> "Schema":
         """Refuse: what was declared stays so."""
@@ -340,22 +353,24 @@ class Schema:
     def to_dict(self) -> dict[str, Any]:
         """Return the schema as values that JSON can hold; the order of its columns is part of it."""
         person = {} if self.person is None else {"person": self.person}
-        return to_dict(self.columns, self.target, self.interactions) | person
+        bought = {BOUGHT: [vars(expense) for expense in self.bought]} if self.bought else {}
+        return to_dict(self.columns, self.target, self.interactions) | person | bought
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> "Schema":
         """Return the schema that ``to_dict`` wrote."""
-        return Schema(*from_dict(values))
+        return Schema(*from_dict(values), bought=bought_from(values))
 
     def to_toml(self) -> str:
         """Return the schema as TOML."""
         person = "" if self.person is None else f"{person_line(self.person)}\n"
-        return person + to_toml(self.columns, self.target, self.interactions)
+        declared = person + to_toml(self.columns, self.target, self.interactions)
+        return "\n".join([declared, *map(_bought_lines, self.bought)])
 
     @staticmethod
     def from_toml(text: str) -> "Schema":
         """Return the schema that TOML declares. A draft that was read from data is refused."""
-        return Schema(*from_toml(text))
+        return Schema.from_dict(parsed_toml(text))
 
     @staticmethod
     def read(path: str | Path) -> "Schema":
@@ -414,8 +429,8 @@ def _checked_columns(columns: Any) -> tuple[tuple[str, Column], ...]:
     if not isinstance(columns, Mapping):
         raise TypeError(f"columns must be a dict from names to Numeric or Category, got {columns!r}.")
     for name, column in columns.items():
-        if not isinstance(column, Numeric | Category):
-            raise TypeError(f"column {name!r} must be Numeric or Category, got {column!r}.")
+        if not isinstance(column, Numeric | Category | Unbounded):
+            raise TypeError(f"column {name!r} must be Numeric, Category or Unbounded, got {column!r}.")
     names = [checked_text("a column's name", name) for name in columns]
     if len(set(names)) < len(names):
         raise ValueError(f"columns must have different names, got {names!r}.")
@@ -552,6 +567,7 @@ def _blank(column: np.ndarray) -> np.ndarray:
 _KINDS: dict[str, tuple[type[Column], tuple[str, ...], tuple[str, ...]]] = {
     "numeric": (Numeric, ("low", "high"), ("missing", "transform", "clip", "bins")),
     "category": (Category, ("values",), ("missing",)),
+    "unbounded": (Unbounded, (), ("kind", "low", "high", "missing")),
 }
 _LINE = 100
 
@@ -570,7 +586,7 @@ def from_dict(values: Any) -> tuple[dict[str, Column], str | None, list[Any], st
     """Return columns, target, interactions and person from such values, or raise with what is wrong with them."""
     if not isinstance(values, Mapping):
         raise TypeError(f"a schema must be a table with columns, got {values!r}.")
-    _require_keys("the schema", values, ("columns",), ("target", "interactions", "person", DRAFTED))
+    _require_keys("the schema", values, ("columns",), ("target", "interactions", "person", BOUGHT, DRAFTED))
     _refuse_draft(values.get(DRAFTED, False))
     columns = values["columns"]
     if not isinstance(columns, Mapping):
@@ -603,15 +619,33 @@ def to_toml(columns: Mapping[str, Column], target: str | None, interactions: Pai
     return "\n".join(lines)
 
 
-def from_toml(text: str) -> tuple[dict[str, Column], str | None, list[Any], str | None]:
-    """Return columns, target, interactions and person from TOML, or raise with what is wrong with it."""
+def bought_from(values: Mapping[str, Any]) -> tuple[Expense, ...]:
+    """Return what was bought for a schema, or raise with what is wrong with it."""
+    entries = values.get(BOUGHT, [])
+    if not isinstance(entries, list | tuple) or not all(isinstance(entry, Mapping) for entry in entries):
+        raise TypeError(f"{BOUGHT} must be a list of tables with a note, a cost and a unit, got {entries!r}.")
+    for entry in entries:
+        _require_keys(f"each of {BOUGHT}", entry, ("note", "cost", "unit"), ())
+    return tuple(Expense(checked_text("note", entry["note"]), entry["cost"], entry["unit"]) for entry in entries)
+
+
+def spent_on(expense: Expense) -> str:
+    """Return an expense in words."""
+    return f"{expense.note}, for {expense.unit} = {expense.cost:.6g}"
+
+
+def _bought_lines(expense: Expense) -> str:
+    return "\n".join([f"[[{BOUGHT}]]", *(f"{key} = {_written(value)}" for key, value in vars(expense).items()), ""])
+
+
+def parsed_toml(text: str) -> dict[str, Any]:
+    """Return the values of TOML, or raise with what is wrong with it."""
     try:
-        values = tomllib.loads(text)
+        return tomllib.loads(text)
     except ValueError as error:  # TOMLDecodeError is one, and Python refuses integers of thousands of digits itself
         raise ValueError(f"the schema is not valid TOML: {error}.") from None
     except RecursionError:
         raise ValueError("the schema is not valid TOML that this program reads: it is nested too deeply.") from None
-    return from_dict(values)
 
 
 def target_line(target: str) -> str:
@@ -640,7 +674,8 @@ def _column(name: Any, values: Any) -> Column:
         raise TypeError(f"{where} must be a table with a type, got {values!r}.")
     kind = values.get("type")
     if not isinstance(kind, str) or kind not in _KINDS:
-        options = " or ".join(map(repr, _KINDS))
+        *others, last = map(repr, _KINDS)
+        options = f"{', '.join(others)} or {last}"
         guess = hint(kind, _KINDS) if isinstance(kind, str) else "."
         got = f"got {kind!r}" if "type" in values else "and there is none"
         raise ValueError(f"{where}: type must be {options}, {got}{guess}")
