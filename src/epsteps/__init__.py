@@ -13,6 +13,7 @@ from epsteps.ledger import BudgetExceededError, Ledger, LedgerError
 from epsteps.methods import CurvaturePlan, IntervalPlan, ObjectivePlan, OutputPlan, StatisticsPlan, StepsPlan, plan
 from epsteps.methods.bought import SmoothnessEstimate
 from epsteps.methods.choice import UnreachableError, required_epsilon, required_n
+from epsteps.methods.evaluation import EvaluationPlan
 from epsteps.methods.intervals.table import Intervals
 from epsteps.plans.notation import PlanFormatError
 from epsteps.plans.plan import Charge, OverspentError, Plan, Published
@@ -35,7 +36,7 @@ from epsteps.problem.problem import Problem
 from epsteps.problem.validate import MissingExtraError
 from epsteps.running.checkpoint import CheckpointError
 from epsteps.running.run import Run, estimate_smoothness, run
-from epsteps.tables import Category, Numeric, Schema
+from epsteps.tables import Category, Evaluation, Numeric, Schema, evaluate, evaluation_plan
 
 if TYPE_CHECKING:
     from epsteps.estimators import (
@@ -44,7 +45,8 @@ if TYPE_CHECKING:
         PrivateLogisticRegression,
         PrivateRidge,
         PrivateSearch,
-        evaluate,
+        fit_held_out,
+        unprotected_scores,
     )
     from epsteps.service.client import connect
 
@@ -54,7 +56,8 @@ _ESTIMATORS = (
     "PrivateLogisticRegression",
     "PrivateRidge",
     "PrivateSearch",
-    "evaluate",
+    "fit_held_out",
+    "unprotected_scores",
 )
 
 
@@ -82,6 +85,8 @@ __all__ = [
     "Coverage",
     "CurvaturePlan",
     "Domain",
+    "Evaluation",
+    "EvaluationPlan",
     "Expense",
     "Gradient",
     "HalfExponential",
@@ -131,6 +136,8 @@ __all__ = [
     "coverage",
     "estimate_smoothness",
     "evaluate",
+    "evaluation_plan",
+    "fit_held_out",
     "gd",
     "heavy_ball",
     "multistage",
@@ -140,5 +147,6 @@ __all__ = [
     "required_n",
     "restarted_nesterov",
     "run",
+    "unprotected_scores",
 ]
 __version__ = "0.1.0"

@@ -91,7 +91,7 @@ def _described(
         model,
         curve=curve,
         ledger=ledger,
-        scores=None if tested is None else tables.score(model, tested),
+        scores=None if tested is None else tables.unprotected_scores(model, tested),
         made={"by": f"epsteps {es.__version__}", "on": datetime.now(UTC).date().isoformat()},
     )
 

@@ -254,6 +254,11 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         _scikit.require_fitted(self)
         return self.best_estimator_.score(X, y)
 
+    def evaluated(self, data: Any) -> Any:
+        """Return what ``epsteps.evaluate`` needs: that of the chosen model."""
+        _scikit.require_fitted(self)
+        return self.best_estimator_.evaluated(data)
+
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import get_tags  # scikit-learn 1.6
 

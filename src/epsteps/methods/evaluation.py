@@ -342,13 +342,14 @@ class EvaluationPlan(Plan):
         return len(getattr(self.problem.loss.targets, "classes", ()))
 
     @property
-    def _noise(self) -> Mechanism:
+    def noise(self) -> Mechanism:
+        """The law of the noise."""
         return mechanisms.named(self.mechanism)
 
     @cached_property
     def prices(self) -> tuple[float, ...]:
         """What each release costs, in the mechanism's currency."""
-        total = down(self.budget.capacity(self._noise.kind), 1e-9)
+        total = down(self.budget.capacity(self.noise.kind), 1e-9)
         if self.classes == 2:
             return (self.placing * total, (1 - self.placing) * total) if self.placing else (total,)
         if self.classes:
@@ -358,7 +359,7 @@ class EvaluationPlan(Plan):
     @cached_property
     def asked(self) -> tuple[Tally, ...]:
         """The releases, in order; of buckets that are placed by the first of them, as they would be without it."""
-        given = (self.problem, np.array(self.x, dtype=float), self._noise)
+        given = (self.problem, np.array(self.x, dtype=float), self.noise)
         if self.classes == 2:
             placing = [Scores(*given, price, self.fine_edges, False) for price in self.prices[:-1]]
             return (*placing, Scores(*given, self.prices[-1], self.guessed_edges, True))
@@ -415,7 +416,7 @@ class EvaluationPlan(Plan):
             edges = labelled.edges  # pyright: ignore[reportAttributeAccessIssue]
             for request in placing:
                 edges = self.placed_edges((yield request))
-            counts = yield Scores(self.problem, labelled.x, self._noise, self.prices[-1], edges, True)
+            counts = yield Scores(self.problem, labelled.x, self.noise, self.prices[-1], edges, True)
             extras = {"edges": edges, "counts": counts}
         else:
             names = ("counts", "losses") if self.classes else ("sums",)
@@ -426,7 +427,7 @@ class EvaluationPlan(Plan):
     @property
     def deviation(self) -> float:
         """Standard deviation of the noise on each count or sum, in integers."""
-        return self.asked[-1 if self.classes == 2 else 0].scale * (math.sqrt(2) if self._noise.kind.is_pure else 1.0)
+        return self.asked[-1 if self.classes == 2 else 0].scale * (math.sqrt(2) if self.noise.kind.is_pure else 1.0)
 
     def require_hope(self) -> None:
         """Raise where the noise is so much that no score would be told: by public numbers."""

@@ -1,8 +1,9 @@
 """Tables: a declared schema, the model that is fitted to one, its file, its scores and its report."""
 
 from epsteps.tables.columns import Category, Column, ColumnCheck, Numeric
+from epsteps.tables.evaluation import Evaluation, Metric, evaluate, evaluation_plan
 from epsteps.tables.files import DELIMITERS, read_columns
-from epsteps.tables.model import Model, fit_model, problem_of, rehearsal, score
+from epsteps.tables.model import Model, fit_model, problem_of, rehearsal, unprotected_scores
 from epsteps.tables.model_file import ModelFormatError, error_curve, load_model, model_from_dict, model_to_dict
 from epsteps.tables.report import page
 from epsteps.tables.schema import Schema, SchemaCheck, draft
@@ -12,6 +13,8 @@ __all__ = [
     "Category",
     "Column",
     "ColumnCheck",
+    "Evaluation",
+    "Metric",
     "Model",
     "ModelFormatError",
     "Numeric",
@@ -19,6 +22,8 @@ __all__ = [
     "SchemaCheck",
     "draft",
     "error_curve",
+    "evaluate",
+    "evaluation_plan",
     "fit_model",
     "load_model",
     "model_from_dict",
@@ -27,5 +32,5 @@ __all__ = [
     "problem_of",
     "read_columns",
     "rehearsal",
-    "score",
+    "unprotected_scores",
 ]
