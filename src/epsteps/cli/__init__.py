@@ -5,6 +5,7 @@ from typer import Option
 
 import epsteps
 from epsteps.cli.common import Commands
+from epsteps.cli.evaluate import evaluate
 from epsteps.cli.fit import fit, intervals, predict
 from epsteps.cli.ledger import ledger
 from epsteps.cli.paper import compare, reproduce
@@ -18,7 +19,7 @@ app = Commands(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (audit, compare, fit, intervals):
+for command in (audit, compare, evaluate, fit, intervals):
     app.command()(command)
 app.add_typer(ledger)
 for command in (plan, predict, reproduce):

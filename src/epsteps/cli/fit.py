@@ -40,6 +40,10 @@ def fit(
     robust: common.Robust = False,
     ledger: Path | None = Option(None, help="Charge this ledger before noise is drawn; see epsteps ledger."),
     dataset: str | None = Option(None, help="The ledger's name for these records; goes with --ledger."),
+    hold_out: float | None = Option(
+        None, help="Keep this share of the rows out of the fit, and evaluate the model on them, privately."
+    ),
+    split_seed: int = Option(0, help="Public seed of the split, with --hold-out: it protects nothing."),
     test: Path | None = Option(None, help="Score on this table of other records, which it does not protect."),
     delimiter: common.Delimiter = "comma",
     seed: int | None = Option(None, help="Makes the fit repeatable and NOT private: for experiments."),
@@ -56,35 +60,76 @@ def fit(
     """
     declared = _with_target(Schema.read(schema), target)
     budget = es.Pure(epsilon) if delta is None else es.Approximate(epsilon, delta)
-    account = _account(ledger, dataset)
+    charged = account_of(ledger, dataset)
     paths = [out / name for name in (MODEL, REPORT)]
     files.require_free(paths, force)
     table, tested = _tables(declared, data, test, common.DELIMITERS[delimiter])
     say = partial(typer.echo, err=json)
-    problem = tables.problem_of(declared, len(next(iter(table.values()))), ridge)
+    n = _rows_of(table)
+    training, others = (np.arange(n), None) if hold_out is None else tables.split(n, hold_out, split_seed)
+    problem = tables.problem_of(declared, len(training), ridge)
     replan = partial(es.plan, problem, method=method, release=release, **common.inference(intervals, robust))
     planned = replan(budget)
     say(f"{planned}\n")
+    if others is not None:
+        say(f"{tables.evaluation_plan(tables.rehearsal(planned, declared), len(others), budget)}\n")
+        say(f"No record is in both parts, of {len(training)} and {len(others)} rows: both cost {budget}, together.\n")
     if seed is not None:
         say("NOT PRIVATE: a seed makes the noise repeatable. The model must be kept as secret as the records.\n")
     if sys.stdout.isatty() and not json:
         typer.echo(_projected(declared.check(table)))
     if seed is None and not anyway:
         _require_hope(planned)
-    _require_consent(yes, json)
+    require_consent(yes, json)
     described = partial(_described, tables.error_curve(budget, replan), tested)
-    rehearsed = described(tables.rehearsal(planned, declared), None)
+    rehearsed = described(tables.rehearsal(planned, declared), None, None)
     tables.page(rehearsed)  # what cannot be described is found out before anything is charged
     with files.opened(paths, force) as outputs:
-        model = _run(planned, declared, table, seed, account, anyway)
-        content = described(model, None if account is None else account.described)
+        fitted = partial(_fitted, planned, declared, table, seed, anyway)
+        if hold_out is None:
+            model, evaluation = fitted(training, charged), None
+        else:
+            model, evaluation = tables.fit_held_out(
+                fitted,
+                partial(_part, table),
+                tables.rehearsal(planned, declared),
+                n,
+                planned.spending(),
+                budget,
+                hold_out=hold_out,
+                split_seed=split_seed,
+                ledger=charged,
+                seed=seed,
+                anyway=anyway,
+            )
+        content = described(model, None if charged is None else charged.described, evaluation)
         text = json_module.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
-        _save(outputs, text, content)
-    typer.echo(text if json else _summary(content, out))
+        save(outputs, text, content)
+    typer.echo(text if json else _summary(content, out, evaluation))
+
+
+def _fitted(
+    planned: es.Plan, declared: Schema, table: Any, seed: int | None, anyway: bool, places: np.ndarray, account: Any
+) -> tables.Model:
+    """Fit these rows of a table, charging this account."""
+    return _run(planned, declared, _part(table, places), seed, account, anyway)
+
+
+def _rows_of(table: Any) -> int:
+    return len(next(iter(table.values())))
+
+
+def _part(table: Any, places: np.ndarray) -> dict[str, Any]:
+    """Return these rows of a table."""
+    return {name: np.asarray(column)[places] for name, column in table.items()}
 
 
 def _described(
-    curve: list[tuple[float, float]], tested: Any, model: tables.Model, ledger: dict[str, Any] | None
+    curve: list[tuple[float, float]],
+    tested: Any,
+    model: tables.Model,
+    ledger: dict[str, Any] | None,
+    evaluation: tables.Evaluation | None,
 ) -> dict[str, Any]:
     """Return the content of model.json."""
     return tables.model_to_dict(
@@ -92,11 +137,12 @@ def _described(
         curve=curve,
         ledger=ledger,
         scores=None if tested is None else tables.unprotected_scores(model, tested),
+        evaluation=None if evaluation is None else evaluation.to_dict(),
         made={"by": f"epsteps {es.__version__}", "on": datetime.now(UTC).date().isoformat()},
     )
 
 
-def _save(outputs: list[files.Output], text: str, content: dict[str, Any]) -> None:
+def save(outputs: list[files.Output], text: str, content: dict[str, Any]) -> None:
     """Write the model, which was paid for, and then its report.
 
     If the model cannot be written after all, on a disk that is full, it is printed. A report is made anew from it.
@@ -129,7 +175,8 @@ class _Account:
         self.described = {"file": self._ledger.path.name, **facts}
 
 
-def _account(path: Path | None, dataset: str | None) -> _Account | None:
+def account_of(path: Path | None, dataset: str | None) -> _Account | None:
+    """Return the account that two options name together, or None without them."""
     if (path is None) != (dataset is None):
         missing = "--dataset" if dataset is None else "--ledger"
         raise ValueError(f"--ledger and --dataset go together: add {missing}.")
@@ -160,7 +207,7 @@ def _tables(declared: Schema, data: Path, test: Path | None, delimiter: str) -> 
     return table, None if test is None else declared.load(test, delimiter=delimiter)
 
 
-def _require_consent(yes: bool, quiet: bool) -> None:
+def require_consent(yes: bool, quiet: bool) -> None:
     """Ask the data holder on a terminal; elsewhere the option must say that the plan is agreed to."""
     if yes:
         return
@@ -215,12 +262,13 @@ def _counted(advance: Callable[[int], None]) -> Callable[[int], None]:
     return heard
 
 
-def _summary(content: dict[str, Any], out: Path) -> str:
+def _summary(content: dict[str, Any], out: Path, evaluation: tables.Evaluation | None) -> str:
     lines = [f"Guarantee: {content['certificate']['guarantee']}; spent {content['certificate']['spent']:.6g}."]
+    lines += [] if evaluation is None else [f"Private scores on the rows held out:\n{evaluation}"]
     if content["scores"] is not None:
         scores = {name: value for name, value in content["scores"].items() if name != "note"}
         texts = (f"{name} {'–' if value is None else format(value, '.4g')}" for name, value in scores.items())
-        lines.append("Scores: " + ", ".join(texts) + ".")
+        lines.append("Unprotected scores: " + ", ".join(texts) + ".")
         lines.append(content["scores"]["note"])
     if content["ledger"] is not None:
         lines.append(f"Charged to {content['ledger']['dataset']} in {content['ledger']['file']}.")

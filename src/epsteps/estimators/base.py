@@ -30,7 +30,7 @@ from epsteps.problem.problem import Problem
 from epsteps.running.run import Run
 from epsteps.tables.evaluation import Evaluation
 from epsteps.tables.evaluation import fit_held_out as fit_parts
-from epsteps.tables.model import certificate, published, unscaled
+from epsteps.tables.model import certificate, held, published, unscaled
 from epsteps.tables.schema import Schema
 
 
@@ -399,7 +399,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
         And the targets' unit, and what reads the records, a pair (X, y).
         """
         _scikit.require_fitted(self)
-        problem, x = self.plan_.problem, self.run_.x
+        problem, x = self.plan_.problem, held(self.run_.x)
         if data is None:
             return problem, x, hasattr(self, "predict_proba"), self._unit(), lambda: self._no_records(data)
         if not isinstance(data, tuple) or len(data) != 2:
@@ -506,7 +506,7 @@ def fit_held_out(
     split_seed: int = 0,
     level: float = 0.95,
 ) -> tuple[Any, Evaluation]:
-    """Fit an estimator to one part of the records and evaluate it privately on the others, for the larger price of both.
+    """Fit an estimator to one part of the records and evaluate it on the others, for the larger price of both.
 
     Formal guarantee: as ``epsteps.tables.evaluation.fit_held_out``. The estimator's ledger is charged once.
 
@@ -532,13 +532,15 @@ def fit_held_out(
     >>> bool(evaluation["accuracy"].value > 0.8), evaluation.rows
     (True, 'held out')
     """
-    X = _scikit.features(blank := clone(estimator), X, reset=True)
+    blank: Any = clone(estimator)
+    X = _scikit.features(blank, X, reset=True)
     y = _scikit.targets(blank, X, y)
     training, _ = split(X.shape[0], hold_out, split_seed)
     chosen = blank.plan(len(training), X.shape[1])
 
     def fit(places: np.ndarray, account: Account | None) -> Any:
-        return clone(estimator).set_params(ledger=account).fit(X[places], y[places])
+        fresh: Any = clone(estimator)
+        return fresh.set_params(ledger=account).fit(X[places], y[places])
 
     return fit_parts(
         fit,

@@ -1,4 +1,4 @@
-"""Releases on parts of a dataset that have no record in common: one charge for all of them, the largest of their prices."""
+"""Releases on parts of a dataset that have no record in common: one charge for all, the largest of their prices."""
 
 from collections.abc import Sequence
 
@@ -28,15 +28,26 @@ def split(n: int, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return np.sort(order[count:]), np.sort(order[:count])
 
 
+def price_of_parts(prices: Sequence[Budget]) -> Budget:
+    """Return what releases on parts without a record in common cost together: the largest of their prices.
+
+    They must be of one kind, with one delta: others are not compared.
+    """
+    if len({(type(price), price.delta) for price in prices}) != 1:
+        listed = " and ".join(map(str, prices))
+        raise TypeError(f"parts must be paid for by one kind of budget, with one delta, got {listed}.")
+    return max(prices, key=lambda price: price.amount)
+
+
 class Disjoint:
     """The account of parts of one dataset without a record in common: each part may be charged once.
 
     Formal guarantee: let release i read part i alone and what was published before, and be private as price i says.
-    Replacing a record changes one part, so that all releases but one are the same functions of what was published: all of
-    them together are private as the price of that part says, hence as the largest. That is what is charged, once, and
-    before the first part is read. A part that asks for more than it was opened with is refused, and so is one that asks
-    twice. Whoever reads the parts must have divided the records (``split``), in the same process: this class counts
-    charges, and sees no records.
+    Replacing a record changes one part, so that all releases but one are the same functions of what was published: all
+    together are private as the price of that part says, hence as the largest. That is what is charged, once, and before
+    the first part is read. A part that asks for more than it was opened with is refused, and so is one that asks twice.
+    Whoever reads the parts must have divided the records (``split``), in the same process: this class counts charges,
+    and sees no records.
 
     Parameters
     ----------
@@ -49,19 +60,11 @@ class Disjoint:
     """
 
     def __init__(self, account: Account, prices: Sequence[Budget], note: str) -> None:
-        kinds = {(type(price), price.delta) for price in prices}
-        if len(kinds) != 1:
-            raise TypeError(f"parts must be paid for by one kind of budget, with one delta, got {tuple(prices)!r}.")
-        self._account, self._prices, self._note = account, tuple(prices), note
+        self.price, self._account, self._prices, self._note = price_of_parts(prices), account, tuple(prices), note
         self._left, self._charged = set(range(len(self._prices))), False
 
     def __repr__(self) -> str:
         return f"Disjoint({self._account!r}, {self.price})"
-
-    @property
-    def price(self) -> Budget:
-        """The largest of the prices: what all parts cost together."""
-        return max(self._prices, key=lambda price: price.amount)
 
     def part(self, number: int) -> Account:
         """Return the account of one part."""

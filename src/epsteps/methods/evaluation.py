@@ -1,9 +1,9 @@
-"""What is bought after the model: counts and sums from which its scores follow, of a published model on private records.
+"""What is bought after the model: counts and sums from which scores of a published model on private records follow.
 
-The model is public, so that what it predicts for a record is a function of that record alone. Of labels one histogram is
-released: records by their class and by the bucket of their score, or of several classes by the class that is predicted.
-Accuracy, confusion matrix, the area under the ROC curve, calibration and a bounded logarithmic loss all follow from it,
-at one price. Of numbers four sums are released, from which R² and the mean errors follow.
+The model is public, so that what it predicts for a record is a function of that record alone. Of labels one histogram
+is released: records by their class and the bucket of their score, or of several classes by the class that is predicted.
+Accuracy, confusion matrix, the area under the ROC curve, calibration and a bounded logarithmic loss follow from it, at
+one price. Of numbers four sums are released, from which R² and the mean errors follow.
 """
 
 import math
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from scipy.special import ndtri, softmax
 
-from epsteps.budgets import Budget, Cost, Epsilon, Rho, mechanisms
+from epsteps.budgets import Budget, Cost, mechanisms
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.plans.plan import Charge, Conversation, Plan, Published
 from epsteps.plans.requests import Draw, Records, Sum
@@ -42,6 +42,9 @@ _FINE, _REACH = 128, 5.0
 _PLACING, _WORTH_PLACING, _LOSS_SHARE = 0.1, 8, 0.2
 # Buckets are as many as balance noise, which grows with their number, and what they hide of the order of scores.
 _BALANCE, _MOST, _MOST_OF_SEVERAL, LARGEST_BUCKETS = 0.42, 64, 10, 1024
+# Sizes of errors that their bound is chosen from, each √2 times the one before; how many deviations of the noise are
+# clearly some records beyond; and how many deviations of a whole budget's noise on a count the records must be.
+_SIZES, _BEYOND, _WORTH_BOUNDING = 24, 3.0, 300.0
 # Below so many deviations of the noise the records tell nothing: an accuracy could as well be 0 as 1.
 _HOPE = 4.0
 
@@ -119,8 +122,8 @@ class Tally(Sum):
 class Counts(Tally):
     """How many records are in each cell of a public partition.
 
-    Formal guarantee: as ``Tally``. A record is in one cell, so that replacing it moves two counts by 1 each: 2 in the L1
-    norm, √2 in the L2 norm.
+    Formal guarantee: as ``Tally``. A record is in one cell, so that replacing it moves two counts by 1 each: 2 in the
+    L1 norm, √2 in the L2 norm.
     """
 
     @property
@@ -206,8 +209,8 @@ class Confusion(Counts):
 class Losses(Tally):
     """The sum of the records' logarithmic losses, of probabilities held at ``FLOOR`` or above, in integers.
 
-    Formal guarantee: as ``Tally``. A record's loss is an integer from 0 to 2^20, whatever it is: one moves the sum by at
-    most that.
+    Formal guarantee: as ``Tally``. A record's loss is an integer from 0 to 2^20, whatever it is: one moves the sum by
+    at most that.
     """
 
     problem: Problem
@@ -232,6 +235,33 @@ class Losses(Tally):
         likely = softmax(self.encode_margins(chunk), axis=1)[np.arange(len(chunk)), chunk.targets.astype(np.int64)]
         losses = np.clip(-np.log(np.maximum(likely, FLOOR)) / LARGEST_LOSS, 0.0, 1.0)
         return np.rint(losses * STEPS).astype(np.int64).sum(keepdims=True)
+
+
+@dataclass(frozen=True, eq=False)
+class ErrorSizes(Counts):
+    """How many records have an error whose size lies from one edge of a public grid to the next.
+
+    An error is the prediction, held within the declared range, less the target. A cell holds its upper edge.
+    """
+
+    problem: Problem
+    x: np.ndarray
+    mechanism: Mechanism
+    cost: float
+    edges: np.ndarray
+    what = "records by size of their error"
+
+    @property
+    def size(self) -> int:
+        """Number of cells."""
+        return len(self.edges) + 1
+
+    @np.errstate(all="ignore")  # a warning would tell something about a record
+    def encode_places(self, chunk: Any) -> np.ndarray:
+        """Return each record's cell, UNPROTECTED."""
+        largest = self.problem.loss.targets.largest
+        predictions = np.clip(self.encode_margins(chunk)[:, 0], -largest, largest)
+        return np.searchsorted(self.edges, np.abs(predictions - chunk.targets), side="left")
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,7 +310,9 @@ class EvaluationPlan(Plan):
     Of two classes, records are counted by class and by the bucket of their margin; 0, where the prediction changes, is
     an edge. Where ``placing`` is not 0, that share of the budget first buys a histogram of the margins alone, on a fine
     public grid, and the edges are then at its quantiles. Of several classes, records are counted by class, prediction
-    and its probability, and a share buys the sum of the logarithmic losses. Of numbers four sums are bought at once.
+    and its probability, and a share buys the sum of the logarithmic losses. Of numbers four sums are bought at once, of
+    errors that are held within ``bound``, or, where ``placing`` is not 0, within what that share of the budget bought
+    before: errors are mostly far smaller than the declared range, and noise is scaled by what they may be.
 
     Formal guarantee: each release is private as its request proves (``Counts``, ``Losses``, ``Errors``), and costs are
     fixed beforehand, so that they add up although edges depend on what was released before. What is computed from the
@@ -301,14 +333,14 @@ class EvaluationPlan(Plan):
     buckets : int
         Of the scores; 0 where targets are numbers.
     placing : float
-        The share of the budget that places the buckets.
+        The share of the budget that places the buckets, or the bound of the errors.
     bound : float
         What errors are held within, where targets are numbers, in the problem's units.
     unit : float
         What 1 of the problem's targets is in the target's own unit.
     """
 
-    reads = (Scores, Confusion, Losses, Errors)
+    reads = (Scores, Confusion, Losses, ErrorSizes, Errors)
     method = "evaluation"
 
     problem: Problem
@@ -330,8 +362,8 @@ class EvaluationPlan(Plan):
             raise TypeError(f"probabilities must be True or False, got {self.probabilities!r}.")
         low = 0 if not self.classes else 1 if self.classes > 2 else 2
         validate.integer("buckets", self.buckets, low=low, high=LARGEST_BUCKETS if low else 0)
-        if not 0 <= validate.number("placing", self.placing) < 1 or (self.placing and self.classes != 2):
-            raise ValueError(f"placing must lie in [0, 1), and be 0 unless there are two classes, got {self.placing!r}.")
+        if not 0 <= validate.number("placing", self.placing) < 1 or (self.placing and self.classes > 2):
+            raise ValueError(f"placing must lie in [0, 1), and be 0 for several classes, got {self.placing!r}.")
         for name in ("bound", "unit"):
             validate.positive(name, getattr(self, name))
         super().__post_init__()
@@ -350,11 +382,9 @@ class EvaluationPlan(Plan):
     def prices(self) -> tuple[float, ...]:
         """What each release costs, in the mechanism's currency."""
         total = down(self.budget.capacity(self.noise.kind), 1e-9)
-        if self.classes == 2:
-            return (self.placing * total, (1 - self.placing) * total) if self.placing else (total,)
-        if self.classes:
+        if self.classes > 2:
             return ((1 - _LOSS_SHARE) * total, _LOSS_SHARE * total)
-        return (total,)
+        return (self.placing * total, (1 - self.placing) * total) if self.placing else (total,)
 
     @cached_property
     def asked(self) -> tuple[Tally, ...]:
@@ -365,7 +395,8 @@ class EvaluationPlan(Plan):
             return (*placing, Scores(*given, self.prices[-1], self.guessed_edges, True))
         if self.classes:
             return (Confusion(*given, self.prices[0], self.buckets), Losses(*given, self.prices[1]))
-        return (Errors(*given, self.prices[0], self.bound),)
+        sizes = [ErrorSizes(*given, price, self.size_edges) for price in self.prices[:-1]]
+        return (*sizes, Errors(*given, self.prices[-1], self.bound))
 
     @property
     def charges(self) -> list[Charge]:
@@ -382,6 +413,19 @@ class EvaluationPlan(Plan):
             spread = float(np.sqrt(np.sum(x[:d] ** 2 * variance)))
         middle = middle if math.isfinite(middle) else 0.0
         return middle, max(spread if math.isfinite(spread) else 0.0, 1e-6 * (1 + abs(middle)))
+
+    @property
+    def spread(self) -> float:
+        """The guessed deviation of the margins."""
+        return self._guess[1]
+
+    @property
+    def margins(self) -> tuple[float, float]:
+        """What margins lie within for every record of the domain, of one output; a little more, for rounding."""
+        d, x = self.problem.d, np.array(self.x, dtype=float)
+        reach = 1.001 * float(self.problem.domain.reach(x[:d, None])[0]) + 1e-6
+        middle = float(x[d:].sum())
+        return (middle - reach, middle + reach) if math.isfinite(reach) else (-math.inf, math.inf)
 
     @property
     def fine_edges(self) -> np.ndarray:
@@ -408,6 +452,21 @@ class EvaluationPlan(Plan):
         ends = np.concatenate([[2 * edges[0] - edges[1]], edges, [2 * edges[-1] - edges[-2]]])
         return _with_zero(np.interp(shares, np.append(0.0, rising), ends))
 
+    @property
+    def size_edges(self) -> np.ndarray:
+        """The public grid of errors that their bound is chosen from, the smallest first."""
+        return self.bound * 2.0 ** (-np.arange(_SIZES, 0, -1) / 2)
+
+    def placed_bound(self, counts: np.ndarray) -> float:
+        """Return twice the smallest size that noise alone could tell from what no error is beyond; or the bound."""
+        beyond = np.cumsum(counts[::-1])[::-1][1:]
+        noise = _BEYOND * self._deviation_of(self.asked[0]) * np.sqrt(np.arange(_SIZES, 0, -1))
+        # From the largest size down, as far as there is nothing to see beyond.
+        clear = np.flatnonzero(beyond > noise)
+        edges = self.size_edges
+        smallest = 0 if not len(clear) else clear[-1] + 1
+        return float(min(2 * edges[smallest], self.bound)) if smallest < len(edges) else self.bound
+
     def conversation(self) -> Conversation:
         """Publish the counts with their edges, or the sums; the path is the model, which is public."""
         extras = {}
@@ -418,24 +477,34 @@ class EvaluationPlan(Plan):
                 edges = self.placed_edges((yield request))
             counts = yield Scores(self.problem, labelled.x, self.noise, self.prices[-1], edges, True)
             extras = {"edges": edges, "counts": counts}
-        else:
-            names = ("counts", "losses") if self.classes else ("sums",)
-            for name, request in zip(names, self.asked, strict=True):
+        elif self.classes:
+            for name, request in zip(("counts", "losses"), self.asked, strict=True):
                 extras[name] = yield request
+        else:
+            *sizes, sums = self.asked
+            bound = self.bound
+            for request in sizes:
+                bound = self.placed_bound((yield request))
+            extras["sums"] = yield Errors(self.problem, sums.x, self.noise, self.prices[-1], bound)
+            extras["bound"] = np.array([bound])
         return Published(np.array(self.x, dtype=float)[None, :], extras)
 
     @property
     def deviation(self) -> float:
         """Standard deviation of the noise on each count or sum, in integers."""
-        return self.asked[-1 if self.classes == 2 else 0].scale * (math.sqrt(2) if self.noise.kind.is_pure else 1.0)
+        return self._deviation_of(self.asked[0 if self.classes > 2 else -1])
+
+    @staticmethod
+    def _deviation_of(request: Tally) -> float:
+        return request.scale * request.mechanism.kind.either(math.sqrt(2), 1.0)
 
     def require_hope(self) -> None:
         """Raise where the noise is so much that no score would be told: by public numbers."""
         unit = 1 if self.classes else STEPS
         if self.problem.n * unit < _HOPE * self.deviation:
             raise HopelessError(
-                f"nothing would be learned: the noise on each count or sum is about {self.deviation / unit:.3g} records, "
-                f"of {self.problem.n}. Nothing was charged. Use more records, a larger budget than {self.budget}, or "
+                f"nothing would be learned: the noise on each number is about {self.deviation / unit:.3g} records, of "
+                f"{self.problem.n}. Nothing was charged. Use more records, a larger budget than {self.budget}, or "
                 "anyway=True."
             )
 
@@ -453,8 +522,8 @@ class EvaluationPlan(Plan):
         """Lines of the plan's page."""
         problem = self.problem
         told = f"{self.classes} classes, {self.buckets} buckets of scores" if self.classes else "targets are numbers"
-        if self.classes == 2 and self.placing:
-            told += f", placed by {100 * self.placing:g} % of the budget"
+        if self.placing:
+            told += f", {'placed' if self.classes else 'errors bounded'} by {100 * self.placing:g} % of the budget"
         noise = self.deviation / (1 if self.classes else STEPS)
         return {
             "Records": f"n = {problem.n}, d = {problem.d}; records in {problem.domain}",
@@ -494,8 +563,8 @@ def plan_evaluation(
         Of the scores; by default as many as balance noise and what buckets hide. Two are the confusion matrix alone, of
         the least noise.
     error_bound : float, optional
-        Errors are held within this, in the target's own unit; by default within the declared range's width. The smaller,
-        the less noise, and what is told is of errors held within it.
+        Errors are held within this, in the target's own unit; by default within what a share of the budget buys, or the
+        declared range's width. The smaller, the less noise, and what is told is of errors held within it.
     unit : float
         What 1 of the problem's targets is in the target's own unit.
     """
@@ -509,14 +578,17 @@ def plan_evaluation(
         raise ValueError(f"buckets are for classes, and the targets are numbers. Leave it out, got {buckets!r}.")
     if classes and error_bound is not None:
         raise ValueError(f"error_bound is for targets that are numbers. Leave it out, got {error_bound!r}.")
-    placing = 0.0
     if classes and buckets is None:
-        deviation = noise.kind.either(2 * math.sqrt(2), math.sqrt(2)) / noise.kind(budget.capacity(noise.kind)).ratio
-        balanced = (_BALANCE * problem.n / deviation) ** (2 / 3)
+        balanced = (_BALANCE * problem.n / _histogram_deviation(budget, noise)) ** (2 / 3)
         most, least = (_MOST, 2) if classes == 2 else (_MOST_OF_SEVERAL, 1)
         buckets = int(min(max(balanced / (1 if classes == 2 else classes), least), most))
-    if classes == 2 and (buckets or 0) >= _WORTH_PLACING:
-        placing = _PLACING
+    if classes == 2:
+        worth = (buckets or 0) >= _WORTH_PLACING
+    else:
+        worth = (
+            not classes and error_bound is None and problem.n >= _WORTH_BOUNDING * _histogram_deviation(budget, noise)
+        )
+    placing = _PLACING if worth else 0.0
     point = tuple(np.asarray(x, dtype=float).ravel().tolist())
     return EvaluationPlan(problem, budget, point, noise.name, probabilities, buckets or 0, placing, bound, float(unit))
 
@@ -524,5 +596,9 @@ def plan_evaluation(
 def _quieter(budget: Budget) -> Mechanism:
     """Return the noise that is smaller on a histogram at this price, among those that the budget pays for."""
     known = [noise for noise in map(mechanisms.named, ("laplace", "gaussian")) if noise.kind in budget.kinds]
-    sizes = {Epsilon: 2 * math.sqrt(2), Rho: math.sqrt(2)}
-    return min(known, key=lambda noise: sizes[noise.kind] / noise.kind(budget.capacity(noise.kind)).ratio)
+    return min(known, key=lambda noise: _histogram_deviation(budget, noise))
+
+
+def _histogram_deviation(budget: Budget, noise: Mechanism) -> float:
+    """Return the standard deviation of noise on the counts of a histogram that has the whole budget."""
+    return noise.kind.either(2 * math.sqrt(2), math.sqrt(2)) / noise.kind(budget.capacity(noise.kind)).ratio

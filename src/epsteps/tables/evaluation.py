@@ -19,8 +19,8 @@ from scipy.special import expit
 from epsteps.budgets import Budget
 from epsteps.data.rows import Rows
 from epsteps.ledger.books import Account
-from epsteps.ledger.parts import Disjoint, split
-from epsteps.methods.evaluation import FLOOR, LARGEST_LOSS, STEPS, EvaluationPlan, plan_evaluation
+from epsteps.ledger.parts import Disjoint, price_of_parts, split
+from epsteps.methods.evaluation import LARGEST_LOSS, STEPS, EvaluationPlan, plan_evaluation
 from epsteps.noise import Source
 from epsteps.noise.bits import public_generator
 from epsteps.problem import validate
@@ -142,6 +142,11 @@ class Evaluation:
         return _calibration(self) if self.plan.classes and self.plan.probabilities else []
 
     @property
+    def error_bound(self) -> float:
+        """What errors are held within where targets are numbers, in the problem's units: declared, or bought."""
+        return float(self.published["bound"][0])
+
+    @property
     def note(self) -> str:
         """What belongs beside the numbers."""
         if self.seeded:
@@ -151,6 +156,8 @@ class Evaluation:
             if self.rows == TRAINING
             else "The records are said not to be those of the fit."
         )
+        if not self.plan.classes:
+            same += f" Errors beyond {self.error_bound * self.plan.unit:.6g} count as that."
         charged = self.charged or f"{self.spent}, in full"
         return f"Differentially private, {self.n} records, charged: {charged}. {same}"
 
@@ -168,7 +175,9 @@ class Evaluation:
             "metrics": [metric.to_dict() for metric in self.metrics()],
             "sample": [metric.to_dict() for metric in self.metrics(SAMPLE)],
         }
-        if self.plan.classes:
+        if not self.plan.classes:
+            content["error_bound"] = self.error_bound * self.plan.unit
+        else:
             low, high = self.confusion_intervals()
             listed = [str(label) for label in self.plan.problem.loss.targets.classes]  # pyright: ignore
             matrices = {"counts": self.confusion.tolist(), "low": low.tolist(), "high": high.tolist()}
@@ -178,7 +187,9 @@ class Evaluation:
 
     def table(self) -> list[list[str]]:
         """Return the scores as rows of text: name, value, interval of the population's and of the sample's."""
-        ends = [[f"[{metric.low:.4g}, {metric.high:.4g}]" for metric in self.metrics(of)] for of in (POPULATION, SAMPLE)]
+        ends = [
+            [f"[{metric.low:.4g}, {metric.high:.4g}]" for metric in self.metrics(of)] for of in (POPULATION, SAMPLE)
+        ]
         return [
             [metric.name, f"{metric.value:.4g}", population, sample]
             for metric, population, sample in zip(self.metrics(), *ends, strict=True)
@@ -231,7 +242,7 @@ class Evaluation:
     @cached_property
     def _scores(self) -> list["_Score"]:
         if not self.plan.classes:
-            return _scores_of_numbers(self.plan)
+            return _scores_of_numbers(self.plan, self.error_bound)
         return _scores_of_two(self.plan, self.published) if self.plan.classes == 2 else _scores_of_several(self.plan)
 
     def _arrays(self, target: str) -> dict[str, np.ndarray]:
@@ -272,8 +283,8 @@ def _metric(score: _Score, level: float, target: str, arrays: _Arrays) -> Metric
 def _simulated(evaluation: Evaluation, target: str) -> dict[str, np.ndarray]:
     """Return what was published, and draws of it with the noise taken off once more; and less a sample's deviation."""
     plan, published, generator = evaluation.plan, evaluation.published, public_generator(_SEED)
-    scales = {"counts": plan.asked[-1 if plan.classes == 2 else 0].scale, "sums": plan.asked[0].scale}
-    scales["losses"] = plan.asked[-1].scale
+    scales = {"sums": plan.asked[-1].scale, "losses": plan.asked[-1].scale}
+    scales["counts"] = plan.asked[0 if plan.classes > 2 else -1].scale
     arrays = {}
     for place, name in enumerate(name for name in ("counts", "losses", "sums") if name in published):
         values = np.asarray(published[name], dtype=float)
@@ -347,16 +358,18 @@ def _scores_of_two(plan: EvaluationPlan, published: Mapping[str, np.ndarray]) ->
     if not plan.probabilities:
         return scores
     # The loss of the second class falls with the margin, that of the first rises; both are held at what FLOOR allows.
-    falling, rising = (np.minimum(np.logaddexp(0.0, -ends), LARGEST_LOSS) for ends in (lower, -upper))
-    least = np.concatenate([np.minimum(np.logaddexp(0.0, lower), LARGEST_LOSS), np.logaddexp(0.0, -upper)])
-    most = np.concatenate([rising, falling])
-    least = np.minimum(least, LARGEST_LOSS)
+    lower, upper = np.clip(lower, *plan.margins), np.clip(upper, *plan.margins)
+    middle = np.clip((lower + upper) / 2, edges[0] - plan.spread / 2, edges[-1] + plan.spread / 2)
+    least, most, likely = (
+        np.minimum(np.concatenate([np.logaddexp(0.0, first), np.logaddexp(0.0, -second)]), LARGEST_LOSS)
+        for first, second in ((lower, upper), (upper, lower), (middle, middle))
+    )
 
     def loss(weights: np.ndarray) -> Callable[[_Arrays], np.ndarray]:
         return lambda arrays: _balanced(plan, arrays["counts"]) @ weights / n
 
     ends = lambda arrays: (loss(least)(arrays), loss(most)(arrays))  # noqa: E731
-    return [*scores, _Score("log_loss", loss((least + most) / 2), (0.0, LARGEST_LOSS), ends)]
+    return [*scores, _Score("log_loss", loss(likely), (0.0, LARGEST_LOSS), ends)]
 
 
 def _scores_of_several(plan: EvaluationPlan) -> list[_Score]:
@@ -368,9 +381,11 @@ def _scores_of_several(plan: EvaluationPlan) -> list[_Score]:
     return [_accuracy(plan, {}), _Score("log_loss", loss, (0.0, LARGEST_LOSS))]
 
 
-def _scores_of_numbers(plan: EvaluationPlan) -> list[_Score]:
+def _scores_of_numbers(plan: EvaluationPlan, bound: float) -> list[_Score]:
     largest, n = plan.problem.loss.targets.largest, plan.problem.n
-    relative = plan.bound / largest  # errors are in units of the bound, targets in those of the range's half
+    relative = bound / largest  # errors are in units of the bound, targets in those of the range's half
+
+    width = bound * plan.unit
 
     def means(arrays: _Arrays) -> np.ndarray:
         return arrays["sums"].T / STEPS / n
@@ -385,7 +400,7 @@ def _scores_of_numbers(plan: EvaluationPlan) -> list[_Score]:
 
     def absolute(arrays: _Arrays) -> np.ndarray:
         square, mean = means(arrays)[:2]
-        return plan.bound * plan.unit * (mean + arrays["sampling"] * spread(np.clip(square, 0, 1) - mean**2))
+        return width * (mean + arrays["sampling"] * spread(np.clip(square, 0, 1) - mean**2))
 
     def r2(arrays: _Arrays) -> np.ndarray:
         """Return R²; errors and variance deviate in the way that moves it most, whatever their correlation is."""
@@ -396,7 +411,6 @@ def _scores_of_numbers(plan: EvaluationPlan) -> list[_Score]:
         variance = variance - arrays["sampling"] * spread(variance * (largest_square - variance))
         return 1 - squared(arrays) * relative**2 / np.where(variance > 0, variance, np.nan)
 
-    width = plan.bound * plan.unit
     return [
         _Score("r2", r2, (-math.inf, 1.0)),
         _Score("mean_absolute_error", absolute, (0.0, width)),
@@ -474,11 +488,11 @@ def evaluate(
 
     Of classes it tells the accuracy, the confusion matrix and, where there are probabilities, the logarithmic loss
     (probabilities below 0.01 count as 0.01) and a calibration curve; of two classes also the area under the ROC curve.
-    Of numbers it tells R², the mean absolute and the root mean squared error, of errors held within the declared range.
+    Of numbers it tells R², the mean absolute and the root mean squared error, of errors held within a bound.
 
-    Formal guarantee: without ``seed``, everything in the result is together private as ``plan.spending()`` says when one
-    of these records is replaced: exact counts or sums with exact integer noise, and what is computed from them. The
-    model must be public: it is an argument of the release. The cost is charged in full whatever ``rows`` says. If no
+    Formal guarantee: without ``seed``, everything in the result is together private as ``plan.spending()`` says when
+    one of these records is replaced: exact counts or sums with exact integer noise, and what is computed from them.
+    The model must be public: it is an argument of the release. The cost is charged in full whatever ``rows`` says. If no
     record is in both the fit and the evaluation, the two together cost any one person only the larger of both prices;
     that is charged so where it is enforced, in one call: ``epsteps fit --hold-out``, ``fit_held_out``.
 
@@ -498,7 +512,8 @@ def evaluate(
         Of the scores, where there are classes: by default as many as balance noise and what buckets hide. With 2 the
         accuracy and the confusion matrix have the least noise, and nothing else is told well.
     error_bound : float, optional
-        Where targets are numbers: errors are held within this, in the target's unit. The smaller, the less noise.
+        Where targets are numbers: errors are held within this, in the target's unit. By default a share of the budget
+        buys a bound that few or no errors are beyond; the smaller it is, the less noise.
     ledger : account, optional
         Charged before noise is drawn.
     seed : int, optional
@@ -570,12 +585,12 @@ def fit_held_out(
     rehearsal.require_executable()
     if seed is None and not anyway:
         rehearsal.require_hope()
+    larger = price_of_parts((price, budget))
     note = f"fit to {len(training)} records and evaluation on {len(others)} others, the larger price of both"
     account = None if ledger is None else Disjoint(ledger, (price, budget), note)
     parts = [None if account is None else account.part(number) for number in (0, 1)]
     model = fit(training, parts[0])
     options = {"level": level, "ledger": parts[1], "seed": seed, "anyway": anyway}
     evaluation = evaluate(model, read(others), budget, rows=HELD_OUT, **options)
-    larger = max(price.amount, budget.amount)
-    told = f"with the fit, {budget.unit} = {larger:.6g} for both, as no record is in both"
+    told = f"{larger} for the fit and this together, as no record is in both"
     return model, replace(evaluation, charged=f"{told} (split {hold_out:g}, seed {split_seed})")

@@ -173,7 +173,6 @@ class Model:
             raise ValueError(f"the target {self.schema.target!r} is a number: there are no probabilities of classes.")
         return probabilities(self.margins(frame))
 
-
     def evaluated(self, data: Any) -> tuple[Problem, np.ndarray, bool, float, Callable[[], Rows]]:
         """Return what an evaluation needs: how records are read, the point, whether it has probabilities, and the unit.
 

@@ -63,6 +63,7 @@ def model_to_dict(
     curve: Sequence[tuple[float, float]] = (),
     ledger: Mapping[str, Any] | None = None,
     scores: Mapping[str, Any] | None = None,
+    evaluation: Mapping[str, Any] | None = None,
     made: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return a model as values that JSON can hold, with everything that its report says.
@@ -74,7 +75,9 @@ def model_to_dict(
     curve : pairs of epsilon and error
         From ``error_curve``.
     ledger, scores : mappings, optional
-        The ledger's entry of the fit, and scores on other records.
+        The ledger's entry of the fit, and unprotected scores on other records.
+    evaluation : mapping, optional
+        Private scores: ``Evaluation.to_dict()``.
     made : mapping, optional
         By which version, and when.
 
@@ -82,7 +85,7 @@ def model_to_dict(
     not hold is None.
     """
     with np.errstate(all="ignore"):
-        return _to_dict(model, curve, ledger, scores, made)
+        return _to_dict(model, curve, ledger, scores, evaluation, made)
 
 
 def _to_dict(
@@ -90,6 +93,7 @@ def _to_dict(
     curve: Sequence[tuple[float, float]],
     ledger: Mapping[str, Any] | None,
     scores: Mapping[str, Any] | None,
+    evaluation: Mapping[str, Any] | None,
     made: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     return {
@@ -108,6 +112,7 @@ def _to_dict(
         "releases": releases(model.plan),
         "chosen": chosen(model),
         "scores": None if scores is None else {name: _known(value) for name, value in scores.items()},
+        **({} if evaluation is None else {"evaluation": dict(evaluation)}),
         "ledger": None if ledger is None else dict(ledger),
         "points": model.points.tolist(),
         "besides": {name: values.tolist() for name, values in model.besides.items()},
@@ -229,12 +234,18 @@ def _from_dict(content: Any) -> Model:
     return model
 
 
-def load_model(path: str | Path) -> Model:
-    """Return the model in a folder that ``epsteps fit`` wrote, or in its model.json."""
+def model_path(path: str | Path) -> Path:
+    """Return the model.json of a folder that ``epsteps fit`` wrote, or the file itself."""
     path = Path(path)
     path = path / FILE if path.is_dir() else path
     if not path.is_file():
         raise FileNotFoundError(f"there is no model {path}: name the folder that epsteps fit wrote.")
+    return path
+
+
+def load_model(path: str | Path) -> Model:
+    """Return the model in a folder that ``epsteps fit`` wrote, or in its model.json."""
+    path = model_path(path)
     try:
         return model_from_dict(json.loads(path.read_text(encoding="utf-8"), parse_constant=_refused))
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
