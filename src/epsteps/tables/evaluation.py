@@ -154,7 +154,9 @@ class Evaluation:
         same = (
             "These are records of the fit: scores of them are too good, as the model was fitted to them."
             if self.rows == TRAINING
-            else "The records are said not to be those of the fit."
+            else "No record of the fit is among them."
+            if self.charged
+            else "They are said not to be those of the fit."
         )
         if not self.plan.classes:
             same += f" Errors beyond {self.error_bound * self.plan.unit:.6g} count as that."
@@ -492,9 +494,9 @@ def evaluate(
 
     Formal guarantee: without ``seed``, everything in the result is together private as ``plan.spending()`` says when
     one of these records is replaced: exact counts or sums with exact integer noise, and what is computed from them.
-    The model must be public: it is an argument of the release. The cost is charged in full whatever ``rows`` says. If no
-    record is in both the fit and the evaluation, the two together cost any one person only the larger of both prices;
-    that is charged so where it is enforced, in one call: ``epsteps fit --hold-out``, ``fit_held_out``.
+    The model must be public: it is an argument of the release. The cost is charged in full, whatever ``rows`` says. If
+    no record is in both the fit and the evaluation, the larger of both prices would do; that is charged only where it
+    is enforced, by one call that divides the records: ``epsteps fit --hold-out``, ``fit_held_out``.
 
     Parameters
     ----------
