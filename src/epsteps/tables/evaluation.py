@@ -127,7 +127,8 @@ class Evaluation:
     def confusion_intervals(self, target: str = POPULATION) -> tuple[np.ndarray, np.ndarray]:
         """Return the ends of an interval for each entry of the confusion matrix, each of the level by itself."""
         counts = _confused(self.plan, self.published, self._arrays(target)["counts"])
-        ends = np.quantile(counts, [(1 - self.level) / 2, (1 + self.level) / 2], axis=0)
+        tail = _tail(self.level, len(counts))
+        ends = np.quantile(counts, [tail, 1 - tail], axis=0)
         low, high = np.clip(ends, 0, self.n)
         return low, high
 
@@ -275,11 +276,18 @@ def _metric(score: _Score, level: float, target: str, arrays: _Arrays) -> Metric
     low, high = (score.ends or (lambda arrays: (score.value(arrays),) * 2))(
         {name: array[1:] for name, array in arrays.items()}
     )
-    low = float(np.quantile(np.where(np.isnan(low), lowest, low), (1 - level) / 2, method="lower"))
-    high = float(np.quantile(np.where(np.isnan(high), highest, high), (1 + level) / 2, method="higher"))
+    tail = _tail(level, len(low))
+    low = float(np.quantile(np.where(np.isnan(low), lowest, low), tail, method="lower"))
+    high = float(np.quantile(np.where(np.isnan(high), highest, high), 1 - tail, method="higher"))
     value = value if math.isfinite(value) else (low + high) / 2
     value, low, high = (float(np.clip(number, lowest, highest)) for number in (value, low, high))
     return Metric(score.name, value, min(low, value), max(high, value), level, target)
+
+
+def _tail(level: float, draws: int) -> float:
+    """Return the share of the draws beyond each end: less than half of what is left, by twice its standard error."""
+    tail = (1 - level) / 2
+    return max(tail - 2 * math.sqrt(tail * (1 - tail) / draws), tail / 5)
 
 
 def _simulated(evaluation: Evaluation, target: str) -> dict[str, np.ndarray]:
@@ -439,7 +447,8 @@ def _calibration(evaluation: Evaluation) -> list[dict[str, float]]:
     points = []
     for start, stop in _groups(right[0] + wrong[0], plan.deviation * math.sqrt(noisy), plan.problem.n):
         shares = right[:, start:stop].sum(axis=1) / (right + wrong)[:, start:stop].sum(axis=1)
-        low, high = np.quantile(shares[1:], [(1 - evaluation.level) / 2, (1 + evaluation.level) / 2])
+        tail = _tail(evaluation.level, len(shares) - 1)
+        low, high = np.quantile(shares[1:], [tail, 1 - tail])
         numbers = {"share": shares[0], "low": low, "high": high}
         numbers = {name: float(np.clip(number, 0.0, 1.0)) for name, number in numbers.items()}
         points.append({"from": float(ends[start]), "to": float(ends[stop]), **numbers})
