@@ -1,9 +1,9 @@
 """What comes after the model: `python benchmarks/after.py coverage|error [--runs 300] [--out FILE]`.
 
-`coverage` counts how often the intervals of private scores hold the score of the sample and that of the population, over
-fresh samples of simulated records. `error` measures how far private accuracies and areas under the curve are off, beside
-what is bought otherwise: a count of right predictions for the whole budget, and a histogram on an even public grid. All
-runs are seeded experiments: nothing here is private.
+`coverage` counts how often the intervals of private scores hold the score of the sample and that of the population,
+over fresh samples of simulated records. `error` measures how far private accuracies and areas under the curve are off,
+beside what is bought otherwise: a count of right predictions for the whole budget, and a histogram on an even public
+grid. All runs are seeded experiments: nothing here is private.
 """
 
 import argparse
@@ -79,14 +79,14 @@ def coverage(runs: int) -> list[str]:
     ]
     cells = [(kind, n, es.Pure(epsilon)) for kind in KINDS for n in SIZES for epsilon in EPSILONS]
     cells += [(kind, 5000, budget) for kind in KINDS for budget in (es.Concentrated(0.02), es.Approximate(1.0, 1e-6))]
-    for kind, n, budget in cells:
-        model, rng = fitted(kind), np.random.default_rng(7)
+    for cell, (kind, n, budget) in enumerate(cells):
+        model, rng = fitted(kind), np.random.default_rng(7 + cell)
         everybody = sample(kind, POPULATION, np.random.default_rng(11))
         held: dict[str, list[tuple[bool, bool, float]]] = {}
         known: dict[float, dict[str, float]] = {}
         for seed in range(runs):
             X, y = sample(kind, n, rng)
-            found = es.evaluate(model, (X, y), budget, seed=seed)
+            found = es.evaluate(model, (X, y), budget, seed=runs * cell + seed)
             bound = found.error_bound if kind == "numbers" else 0.0
             if bound not in known:
                 known[bound] = truth_of(model, found, *everybody)
