@@ -250,8 +250,11 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
 
     def plan(self, n: int, d: int) -> Plan:
         """Return what a fit on n records with d columns would do: for the data holder to read before any data is."""
+        return self._planned(Pure(self.epsilon) if self.delta == 0 else Approximate(self.epsilon, self.delta), n, d)
+
+    def _planned(self, budget: Budget, n: int, d: int) -> Plan:
+        """Return what a fit with this budget would do."""
         problem = self._problem(n, d)
-        budget: Budget = Pure(self.epsilon) if self.delta == 0 else Approximate(self.epsilon, self.delta)
         options: dict[str, Any] = {"release": self.release}
         if self.mechanism != "auto":
             options["mechanism"] = self.mechanism
