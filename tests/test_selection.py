@@ -1,4 +1,4 @@
-"""What the best of a random number of trials costs, against laws that are enumerated; and searches under every budget."""
+"""What the best of a random number of trials costs, against enumerated laws; and searches under every budget."""
 
 import math
 
@@ -47,7 +47,7 @@ def test_the_law_of_the_number_is_that_of_its_definition(eta):
 def test_numbers_are_drawn_exactly_from_the_law_and_from_no_other(eta):
     """Fails by chance once in 10^5; laws of another eta or gamma are rejected."""
     search = pytest.importorskip("epsteps.estimators.search")
-    selection, source, runs = Selection(4, eta), Source(3), 6000
+    selection, source, runs = Selection(4, eta), Source(3), 2500
     if eta == 1:
         drawn = [1 + sum(1 for _ in search._further(selection, source)) for _ in range(runs)]
     else:
@@ -60,8 +60,8 @@ def test_numbers_are_drawn_exactly_from_the_law_and_from_no_other(eta):
         return stats.chisquare(counts, runs * expected / expected.sum()).pvalue
 
     assert pvalue(selection) > ERROR_RATE
-    assert pvalue(Selection(4, 1.0 if eta < 0.5 else 0.0)) < ERROR_RATE**2
-    assert pvalue(Selection(8, eta)) < ERROR_RATE**2
+    assert pvalue(Selection(4, 1.0 if eta < 0.5 else 0.0)) < ERROR_RATE
+    assert pvalue(Selection(8, eta)) < ERROR_RATE
 
 
 # --- the theorem, by enumeration ------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ def divergences(one, other, orders=ORDERS):
 
 
 def rho_of(one, other):
-    """Return the rho of a pair of laws: the largest divergence per order, between the orders that are tried a bit more."""
+    """Return the rho of a pair of laws: the largest divergence per order, and a little more for those between."""
     fine = 1 + np.geomspace(1e-5, 1e5, 4000)
     largest = np.max(np.abs(np.log(one) - np.log(other)))
     return 1.01 * float(max(np.max(divergences(one, other, fine) / fine), largest / fine[-1]))
@@ -134,7 +134,7 @@ def test_selections_cost_what_they_are_said_to():
 
 def costs_are_those_of_the_theorem(seed):
     """The theorem's formula, written here once more, at the best of many orders for the choice."""
-    for trials, eta, rho in ((10, 1.0, 0.01), (100, 0.0, 0.3), (5, 0.5, 3.0)):
+    for trials, eta, rho in ((10, 1.0, 0.01), (20, 0.0, 0.3), (5, 0.5, 3.0)):
         selection = Selection(trials, eta)
         gamma, mean = 1 / selection.odds, weights(selection) @ np.arange(1, 4001)
         inner = np.geomspace(1, 1e4, 4000)
@@ -162,7 +162,7 @@ def test_a_conversion_holds_for_gaussian_noise():
 
 @pytest.mark.parametrize("mean", [0.5, 3.0, 40.0])
 def test_poisson_numbers_cost_what_they_are_said_to(mean):
-    """Theorem 6: the best of a Poisson number, or a constant where there is none, by its enumerated law."""
+    """The best of a Poisson number of trials, or a constant where there is none, by its enumerated law."""
     for one, other in pairs(2):
         laws = []
         for law in (one, other):
@@ -239,16 +239,19 @@ def test_a_search_charges_the_budget_that_it_is_given(budget, eta, tmp_path):
 
 
 def test_trials_are_of_the_noise_that_serves_better():
-    """Few columns are best served by pure trials, and very many by Gaussian ones, under the same budget."""
-    model = PrivateRidge(bounds=(0, 1), target_bounds=(-1, 1), method="statistics", anyway=True)
-    search = PrivateSearch(model, GRID, budget=es.Approximate(4.0, 1e-5), trials=3)
-    kinds = [type(search.plan(50_000, d).share) for d in (2, 200)]
-    assert kinds == [es.Pure, es.Concentrated]
-    assert "gaussian scale" in str(search.plan(50_000, 200))
+    """Minima of few columns are best served by pure trials, and moments of many by Gaussian ones."""
+    few = PrivateSearch(
+        PrivateLogisticRegression(bounds=(0, 1), method="objective"), GRID, budget=es.Approximate(1.0, 1e-6), trials=3
+    )
+    assert isinstance(few.plan(5000, 3).share, es.Pure)
+    model = PrivateRidge(bounds=(0, 1), target_bounds=(-1, 1), method="statistics")
+    many = PrivateSearch(model, GRID, budget=es.Approximate(4.0, 1e-5), trials=3).plan(50_000, 100)
+    assert isinstance(many.share, es.Concentrated)
+    assert "gaussian scale" in str(many)
 
 
 def test_gaussian_trials_have_the_noise_that_is_paid_for():
-    """The score's noise, of 300 trials, against its law and against two thirds of its deviation (error rate 1e-4)."""
+    """The score's noise, of 200 trials, against its law and against half of its deviation (error rate 1e-4)."""
     model = PrivateLogisticRegression(bounds=(0, 1), anyway=True, method=es.gd, iterations=1, mechanism="gaussian")
     search = PrivateSearch(model, {"ridge": [0.1]}, budget=es.Concentrated(0.2), trials=3)
     plan = search.plan(60, 3)
@@ -259,11 +262,11 @@ def test_gaussian_trials_have_the_noise_that_is_paid_for():
     X, y = records(60)
     models, source = models_of(model, plan.candidates, plan.share), Source(5)
     noise = []
-    for _ in range(300):
+    for _ in range(200):
         found = make_trial(plan, models, source, Shared(X[:48], y[:48]), (X[48:], y[48:]))
         noise.append(found.score - found.outcome[1]._gains(X[48:], y[48:]).sum())
     assert stats.kstest(noise, stats.norm(scale=plan.scale).cdf).pvalue > 1e-4
-    assert stats.kstest(noise, stats.norm(scale=plan.scale / 1.5).cdf).pvalue < 1e-4
+    assert stats.kstest(noise, stats.norm(scale=plan.scale / 2).cdf).pvalue < 1e-4
 
 
 # --- bugs planted on purpose ----------------------------------------------------------------------------------------

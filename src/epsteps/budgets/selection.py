@@ -221,13 +221,15 @@ def renyi_epsilon(orders: np.ndarray, costs: np.ndarray, delta: float) -> float:
 
 
 def poisson_renyi(mean: float, order: float, cost: float, close: Callable[[float], float]) -> float:
-    """Return the Rényi cost at an order of the best of a Poisson number of trials (Papernot, Steinke 2022, theorem 6).
+    """Return the Rényi cost at an order of the best of a Poisson number of trials (after Papernot, Steinke 2022).
 
     A trial has this cost at the order, and is (e, close(e))-DP for e = ln(1 + 1/(order - 1)). Where there is no trial,
-    something is published that does not depend on the records.
+    something is published that does not depend on the records. Their theorem 6 is cost + mean close(e) +
+    ln(mean)/(λ - 1); here the outcome without a trial is counted besides, so that it holds for small means, too.
     """
     validate.positive("mean", mean)
     if order <= 1:
         raise ValueError(f"order must be above 1, got {order!r}.")
     near = down(math.log1p(1 / (order - 1)), 1e-12)
-    return up(cost + mean * close(near) + math.log(mean) / (order - 1), 1e-12)
+    best = (order - 1) * (cost + mean * close(near)) + math.log(mean)
+    return up(float(np.logaddexp(-mean, best)) / (order - 1), 1e-12)
