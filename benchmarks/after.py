@@ -7,6 +7,7 @@ grid. All runs are seeded experiments: nothing here is private.
 """
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,11 +23,13 @@ POPULATION = 400_000
 SIZES, EPSILONS = (500, 5000), (0.2, 1.0)
 # Fewer draws than by default: their quantiles are of a coverage that is off by less than 1 %.
 DRAWS = 1000
+KINDS = ("two classes", "rare class", "three classes", "numbers")
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=("coverage", "error"))
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="of records, for coverage")
     parser.add_argument("--runs", type=int, default=300)
     parser.add_argument("--out", type=Path, help="file for the table, as Markdown")
     return parser.parse_args()
@@ -52,9 +55,6 @@ def fitted(kind: str):
     return es.PrivateLogisticRegression(classes=(0, 1, 2) if kind == "three classes" else (0, 1), **given).fit(X, y)
 
 
-KINDS = ("two classes", "rare class", "three classes", "numbers")
-
-
 def truth_of(model, found, X, y) -> dict[str, float]:
     """Return the scores as an evaluation defines them: losses at its floor, errors at its bound."""
     scores = dict(es.unprotected_scores(model, X, y).scores)
@@ -70,15 +70,15 @@ def truth_of(model, found, X, y) -> dict[str, float]:
     return scores
 
 
-def coverage(runs: int) -> list[str]:
+def coverage(runs: int, kinds: Sequence[str]) -> list[str]:
     """Return the table of coverages: of each score in each cell, for the sample and for the population."""
     evaluation._DRAWS = DRAWS
     lines = [
         "| records | n | budget | score | sample | population | half width |",
         "| --- | --: | --- | --- | --: | --: | --: |",
     ]
-    cells = [(kind, n, es.Pure(epsilon)) for kind in KINDS for n in SIZES for epsilon in EPSILONS]
-    cells += [(kind, 5000, budget) for kind in KINDS for budget in (es.Concentrated(0.02), es.Approximate(1.0, 1e-6))]
+    cells = [(kind, n, es.Pure(epsilon)) for kind in kinds for n in SIZES for epsilon in EPSILONS]
+    cells += [(kind, 5000, budget) for kind in kinds for budget in (es.Concentrated(0.02), es.Approximate(1.0, 1e-6))]
     for cell, (kind, n, budget) in enumerate(cells):
         model, rng = fitted(kind), np.random.default_rng(7 + cell)
         everybody = sample(kind, POPULATION, np.random.default_rng(11))
@@ -154,7 +154,7 @@ def error(runs: int) -> list[str]:
 
 def main() -> None:
     given = arguments()
-    lines = (coverage if given.part == "coverage" else error)(given.runs)
+    lines = coverage(given.runs, given.kinds) if given.part == "coverage" else error(given.runs)
     if given.out is not None:
         given.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
 

@@ -36,10 +36,10 @@ LARGEST_LOSS = -math.log(FLOOR)
 # What a number from 0 to 1 is in released integers.
 STEPS = 2**20
 # Cells of the scores that buckets are placed by, over so many guessed deviations around their guessed mean.
-_FINE, _REACH = 128, 5.0
-# What placing the buckets gets of the budget, where there are so many that it is worth it; and the loss, of several
-# classes, which has a sum of its own.
-_PLACING, _WORTH_PLACING, _LOSS_SHARE = 0.1, 8, 0.2
+_FINE, _REACH = 64, 5.0
+# What placing the buckets gets of the budget, where the records are so many deviations of a whole budget's noise on a
+# count that noise moves them little; and the loss, of several classes, which has a sum of its own.
+_PLACING, _WORTH_PLACING, _LOSS_SHARE = 0.1, 1000.0, 0.2
 # Buckets are as many as balance noise, which grows with their number, and what they hide of the order of scores.
 _BALANCE, _MOST, _MOST_OF_SEVERAL, LARGEST_BUCKETS = 0.42, 64, 10, 1024
 # Sizes of errors that their bound is chosen from, each √2 times the one before; how many deviations of the noise are
@@ -578,16 +578,15 @@ def plan_evaluation(
         raise ValueError(f"buckets are for classes, and the targets are numbers. Leave it out, got {buckets!r}.")
     if classes and error_bound is not None:
         raise ValueError(f"error_bound is for targets that are numbers. Leave it out, got {error_bound!r}.")
+    relative = problem.n / _histogram_deviation(budget, noise)
     if classes and buckets is None:
-        balanced = (_BALANCE * problem.n / _histogram_deviation(budget, noise)) ** (2 / 3)
+        balanced = (_BALANCE * relative) ** (2 / 3)
         most, least = (_MOST, 2) if classes == 2 else (_MOST_OF_SEVERAL, 1)
         buckets = int(min(max(balanced / (1 if classes == 2 else classes), least), most))
     if classes == 2:
-        worth = (buckets or 0) >= _WORTH_PLACING
+        worth = (buckets or 0) > 2 and relative >= _WORTH_PLACING
     else:
-        worth = (
-            not classes and error_bound is None and problem.n >= _WORTH_BOUNDING * _histogram_deviation(budget, noise)
-        )
+        worth = not classes and error_bound is None and relative >= _WORTH_BOUNDING
     placing = _PLACING if worth else 0.0
     point = tuple(np.asarray(x, dtype=float).ravel().tolist())
     return EvaluationPlan(problem, budget, point, noise.name, probabilities, buckets or 0, placing, bound, float(unit))
