@@ -210,7 +210,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         for share in (pure, selection.trial(budget, gaussian=True)):
             try:
                 found.append(decide(share))
-            except ValueError as error:  # such as a mechanism that trials of this kind do not have
+            except (ValueError, TypeError) as error:  # such as a mechanism that trials of this kind do not have
                 refused.append(error)
         if not found:
             raise refused[0]
