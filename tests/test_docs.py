@@ -13,7 +13,13 @@ pandas = pytest.importorskip("pandas")
 
 DOCS = Path(__file__).parent.parent / "docs"
 BLOCK = re.compile(r"<!-- tested -->\n```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", flags=re.DOTALL)
-BLOCKS = {"evaluate.md": 3, "how-to-choose.md": 7, "moving-from-diffprivlib.md": 4, "own-method.md": 8, "tutorial.md": 9}
+BLOCKS = {
+    "evaluate.md": 3,
+    "how-to-choose.md": 7,
+    "moving-from-diffprivlib.md": 4,
+    "own-method.md": 8,
+    "tutorial.md": 9,
+}
 
 
 def adult(n: int = 4000) -> "pandas.DataFrame":

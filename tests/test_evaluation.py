@@ -489,12 +489,14 @@ def test_a_plan_is_approved_and_then_executed(fitted, tmp_path):
     ledger = es.Ledger(tmp_path / "ledger.db")
     ledger.create("people", es.Pure(1.0))
     plan = es.evaluation_plan(model, len(data[1]), es.Pure(0.25))
-    assert es.evaluate(model, data, plan, ledger=ledger.account("people")).plan is plan
+    assert es.evaluate(model, data, plan=plan, ledger=ledger.account("people")).plan is plan
     assert ledger.spent("people") == pytest.approx(0.25, rel=1e-6)
     with pytest.raises(ValueError, match="another model, or for 3000 records"):
-        es.evaluate(model, (data[0][:50], data[1][:50]), plan)
+        es.evaluate(model, (data[0][:50], data[1][:50]), plan=plan)
     with pytest.raises(ValueError, match="leave them out"):
-        es.evaluate(model, data, plan, buckets=2)
+        es.evaluate(model, data, plan=plan, buckets=2)
+    with pytest.raises(TypeError, match="what may be spent"):
+        es.evaluate(model, data)
 
 
 def test_a_search_is_evaluated_as_its_best_model(fitted):

@@ -56,7 +56,7 @@ def evaluate(
     report = path.with_name(REPORT)
     with files.opened([path, report], True) as outputs:
         options = {"level": level, "ledger": account, "seed": seed, "anyway": anyway}
-        found = es.evaluate(fitted, table, plan, rows=rows, **options)
+        found = es.evaluate(fitted, table, plan=plan, rows=rows, **options)
         content["evaluation"] = found.to_dict() | _charged(account)
         text = json_module.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
         save(outputs, text, content)

@@ -41,7 +41,7 @@ _FINE, _REACH = 64, 5.0
 # count that noise moves them little; and the loss, of several classes, which has a sum of its own.
 _PLACING, _WORTH_PLACING, _LOSS_SHARE = 0.1, 1000.0, 0.2
 # Buckets are as many as balance noise, which grows with their number, and what they hide of the order of scores.
-_BALANCE, _MOST, _MOST_OF_SEVERAL, LARGEST_BUCKETS = 0.42, 64, 10, 1024
+_BALANCE, _MOST, _MOST_OF_SEVERAL, LARGEST_BUCKETS = 0.15, 64, 10, 1024
 # Sizes of errors that their bound is chosen from, each √2 times the one before; how many deviations of the noise are
 # clearly some records beyond; and how many deviations of a whole budget's noise on a count the records must be.
 _SIZES, _BEYOND, _WORTH_BOUNDING = 24, 3.0, 300.0

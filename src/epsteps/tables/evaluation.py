@@ -485,8 +485,9 @@ def evaluation_plan(model: Published, n: int, budget: Budget, **options: Any) ->
 def evaluate(
     model: Published,
     data: Any,
-    budget: Budget | EvaluationPlan,
+    budget: Budget | None = None,
     *,
+    plan: EvaluationPlan | None = None,
     rows: str = HELD_OUT,
     level: float = 0.95,
     buckets: int | None = None,
@@ -513,8 +514,10 @@ def evaluate(
         What was published.
     data : pair (X, y), or table
         The records: features and targets for an estimator, a table with its target for a model of a table.
-    budget : Budget or EvaluationPlan
-        What may be spent, or a plan that was approved (``evaluation_plan``).
+    budget : Budget
+        What may be spent.
+    plan : EvaluationPlan, optional
+        In the place of a budget: a plan that was approved (``evaluation_plan``).
     rows : "held out" or "training"
         Whether these are records that the model was not fitted to. A score of the training records is too good.
     level : float
@@ -536,14 +539,15 @@ def evaluate(
     if not 0.5 <= validate.number("level", level) <= 0.99:
         raise ValueError(f"level must lie in [0.5, 0.99], got {level!r}.")
     problem, x, probabilities, unit, read = model.evaluated(data)
-    if isinstance(budget, EvaluationPlan):
-        if buckets is not None or error_bound is not None:
-            raise ValueError("the plan has decided buckets and error_bound: leave them out.")
-        plan = budget
+    if plan is not None:
+        if any(given is not None for given in (budget, buckets, error_bound)):
+            raise ValueError("the plan has decided budget, buckets and error_bound: leave them out.")
         if plan.problem != replace(problem, clip=None) or not np.array_equal(plan.x, x):
             raise ValueError(
                 f"the plan is for another model, or for {plan.problem.n} records and not {problem.n}. Make it anew."
             )
+    elif budget is None:
+        raise TypeError("what may be spent? Pass a budget, such as epsteps.Pure(0.2), or a plan.")
     else:
         problem = replace(problem, clip=None)
         options = {"buckets": buckets, "error_bound": error_bound}
