@@ -394,7 +394,7 @@ def number_of_trials(selection: Selection, source: Source) -> int:
 
 def models_of(estimator: Any, candidates: Sequence[Mapping[str, Any]], share: Budget) -> list[Any]:
     """Return the candidates as estimators; where trials are pure, each with a trial's share as its epsilon."""
-    own = {"epsilon": share.amount} if share.kinds[0].is_pure else {}
+    own = share.kinds[0].either({"epsilon": share.amount}, {})
     return [_cloned(estimator).set_params(**candidate, **own) for candidate in candidates]
 
 

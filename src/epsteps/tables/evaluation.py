@@ -357,7 +357,8 @@ def _scores_of_two(plan: EvaluationPlan, published: Mapping[str, np.ndarray]) ->
         return np.sum(second * below, axis=1) / all_pairs, np.sum(second * first, axis=1) / all_pairs
 
     def auc(arrays: _Arrays) -> np.ndarray:
-        apart, together = pairs(arrays)
+        """Return the area, half of what buckets hide included: of counts that are not negative, which err less."""
+        apart, together = pairs({"counts": np.maximum(arrays["counts"], 0.0)})
         return apart + together / 2
 
     def auc_ends(arrays: _Arrays) -> tuple[np.ndarray, np.ndarray]:
