@@ -15,6 +15,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 BLOCK = re.compile(r"<!-- tested -->\n```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", flags=re.DOTALL)
 BLOCKS = {
     "describe.md": 3,
+    "evaluate.md": 3,
     "how-to-choose.md": 7,
     "moving-from-diffprivlib.md": 5,
     "own-method.md": 8,

@@ -26,7 +26,7 @@ from epsteps.estimators import (
     PrivateLinearSVC,
     PrivateLogisticRegression,
     PrivateRidge,
-    evaluate,
+    unprotected_scores,
 )
 from epsteps.tables.model import likeliest, of_classes, of_numbers, probabilities, r_squared
 
@@ -183,7 +183,7 @@ def test_data_frames(name, library):
     model = repeatable(name).fit(frame, frames.Series(y))
     assert_same_model(model, repeatable(name).fit(X, y))
     np.testing.assert_allclose(model.predict(frame), repeatable(name).fit(X, y).predict(X), atol=1e-12)
-    assert evaluate(model, frame, frames.Series(y)).n == 300
+    assert unprotected_scores(model, frame, frames.Series(y)).n == 300
     if library == "polars" and not hasattr(validation, "validate_data"):
         return  # scikit-learn before 1.6 does not read the names of newer polars
     assert list(model.feature_names_in_) == ["a", "b", "c"]
@@ -444,21 +444,21 @@ def test_one_hot_blocks_mean_less_noise():
 def test_evaluations_say_whose_privacy_they_leave_out():
     X, y = records_for("logistic")
     model = fitted("logistic")
-    honest, same = evaluate(model, X, y), evaluate(model, X, y, same_records=True)
+    honest, same = unprotected_scores(model, X, y), unprotected_scores(model, X, y, same_records=True)
     assert same.scores == honest.scores
     assert honest.scores["accuracy"] == model.score(X, y)
     assert {"log_loss", "roc_auc"} < set(honest.scores)
     assert "NOT private" in str(same)
     assert "NOT private" not in str(honest)
-    odd = evaluate(model, X, np.where(np.arange(len(y)) < 10, 5, y))
+    odd = unprotected_scores(model, X, np.where(np.arange(len(y)) < 10, 5, y))
     assert odd.targets_outside == 10
     assert odd.scores["accuracy"] <= 1 - 10 / len(y)
-    assert "roc_auc" not in evaluate(model, X, np.zeros(len(y))).scores
-    assert set(evaluate(fitted("softmax"), *classification()).scores) == {"accuracy", "log_loss"}
+    assert "roc_auc" not in unprotected_scores(model, X, np.zeros(len(y))).scores
+    assert set(unprotected_scores(fitted("softmax"), *classification()).scores) == {"accuracy", "log_loss"}
     X, y = regression()
-    assert evaluate(fitted("ridge"), X, y).scores["r2"] == fitted("ridge").score(X, y)
+    assert unprotected_scores(fitted("ridge"), X, y).scores["r2"] == fitted("ridge").score(X, y)
     with pytest.raises(TypeError, match="same_records"):
-        evaluate(fitted("ridge"), X, y, same_records="yes")
+        unprotected_scores(fitted("ridge"), X, y, same_records="yes")
 
 
 def test_without_scikit_learn_the_error_tells_the_command():

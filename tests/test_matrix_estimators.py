@@ -128,8 +128,14 @@ def test_no_search_raises_after_its_charge(model):
         data, other = datasets(model(**options), rng)
 
         def fit(data, account, options=options, number=number):
+            budget = (None, es.Approximate(1.0, 1e-6), es.Concentrated(0.2))[number % 3]
             search = es.PrivateSearch(
-                model(**options | {"anyway": True}), {"ridge": [1e-3, 1.0]}, trials=2, ledger=account
+                model(**options | {"anyway": True}),
+                {"ridge": [1e-3, 1.0]},
+                budget=budget,
+                eta=(1.0, 0.5)[number // 3 % 2],
+                trials=2,
+                ledger=account,
             )
             return search.set_params(random_state=number if number % 2 else None).fit(*data)
 
@@ -139,6 +145,25 @@ def test_no_search_raises_after_its_charge(model):
                 watched_fit(fit, records, _Free(), ends)
             count[outcome(ends, f"PrivateSearch of {model.__name__}({options})")] += 1
     assert count["executed"] > 5, count
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
+def test_no_fit_with_records_held_out_raises_after_its_charge(model):
+    rng, count = np.random.default_rng(9), Counter()
+    for _ in range(8):
+        options = parameters_of(model, rng) | {"anyway": True}
+        data, other = datasets(model(**options), rng)
+
+        def fit(data, account, options=options):
+            found, evaluation = es.fit_held_out(model(**options | {"ledger": account}), *data, hold_out=0.3)
+            return found, evaluation.to_dict()
+
+        for records in (data, other):
+            ends = []
+            with contextlib.suppress(Exception):
+                watched_fit(fit, records, _Free(), ends)
+            count[outcome(ends, f"fit_held_out of {model.__name__}({options})")] += 1
+    assert count["executed"] > 2, count
 
 
 def watched_fit(fit, data, account, ends):

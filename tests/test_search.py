@@ -20,7 +20,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from epsteps.budgets.kinds import Selection
+from epsteps.budgets.selection import Selection
 from epsteps.data.dense import DenseEngine
 from epsteps.data.engine import ArrayEngine, require_exact
 from epsteps.estimators import PrivateHuberRegressor, PrivateLogisticRegression, PrivateRidge
@@ -103,9 +103,8 @@ def test_costs_and_shares_round_toward_privacy(epsilon):
 
 
 def test_other_budgets_are_refused():
-    for call in (Selection(3).cost, Selection(3).trial):
-        with pytest.raises(TypeError, match="Pure"):
-            call(es.Approximate(1.0, 1e-6))
+    with pytest.raises(TypeError, match="Pure"):
+        Selection(3).cost(es.Approximate(1.0, 1e-6))
     with pytest.raises(ValueError, match="trials must be between 1"):
         Selection(0)
 

@@ -267,7 +267,7 @@ def told(model, X, y):
 
 
 def evaluated(model, X, y):
-    scores = es.evaluate(model, X, y)
+    scores = es.unprotected_scores(model, X, y)
     return [np.array([*scores.scores.values(), scores.targets_outside])]
 
 
@@ -467,7 +467,7 @@ def test_what_structure_refuses_is_not_quoted(name):
         lambda: fresh("logistic").fit(given, y),
         lambda: model.predict(given),
         lambda: model.score(given, y),
-        lambda: es.evaluate(model, given, y),
+        lambda: es.unprotected_scores(model, given, y),
         lambda: es.PrivateSearch(fresh("logistic").set_params(random_state=None), {"ridge": [0.1]}).fit(given, y),
     ):
         with pytest.raises((ValueError, TypeError)) as caught:

@@ -16,14 +16,16 @@ if TYPE_CHECKING:
         PrivateLogisticRegression,
         PrivateRidge,
         PrivateSearch,
-        evaluate,
+        fit_held_out,
         load,
+        unprotected_scores,
     )
     from epsteps.ledger import BudgetExceededError, Ledger, LedgerError
     from epsteps.methods import CurvaturePlan, IntervalPlan, ObjectivePlan, OutputPlan, StatisticsPlan, StepsPlan, plan
     from epsteps.methods.bought import SmoothnessEstimate
     from epsteps.methods.choice import UnreachableError, required_epsilon, required_n
     from epsteps.methods.description import DescriptionPlan
+    from epsteps.methods.evaluation import EvaluationPlan
     from epsteps.methods.intervals.table import Intervals
     from epsteps.methods.places import BoundsPlan
     from epsteps.plans.notation import PlanFormatError
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
         Bounds,
         Category,
         Description,
+        Evaluation,
         Numeric,
         Schema,
         Unbounded,
@@ -59,6 +62,8 @@ if TYPE_CHECKING:
         buy_bounds,
         describe,
         description_plan,
+        evaluate,
+        evaluation_plan,
     )
 
 __all__ = [
@@ -80,6 +85,8 @@ __all__ = [
     "Description",
     "DescriptionPlan",
     "Domain",
+    "Evaluation",
+    "EvaluationPlan",
     "Expense",
     "Gradient",
     "HalfExponential",
@@ -134,6 +141,8 @@ __all__ = [
     "description_plan",
     "estimate_smoothness",
     "evaluate",
+    "evaluation_plan",
+    "fit_held_out",
     "gd",
     "heavy_ball",
     "load",
@@ -144,6 +153,7 @@ __all__ = [
     "required_n",
     "restarted_nesterov",
     "run",
+    "unprotected_scores",
 ]
 __version__ = "0.1.0"
 
@@ -156,8 +166,9 @@ _ALONE = {
         "PrivateLogisticRegression",
         "PrivateRidge",
         "PrivateSearch",
-        "evaluate",
+        "fit_held_out",
         "load",
+        "unprotected_scores",
     ),
     "epsteps.ledger": ("BudgetExceededError", "Ledger", "LedgerError"),
     "epsteps.problem.validate": ("MissingExtraError",),
@@ -181,6 +192,7 @@ _TOGETHER = {
     "epsteps.methods.bought": ("SmoothnessEstimate",),
     "epsteps.methods.choice": ("UnreachableError", "required_epsilon", "required_n"),
     "epsteps.methods.description": ("DescriptionPlan",),
+    "epsteps.methods.evaluation": ("EvaluationPlan",),
     "epsteps.methods.intervals.table": ("Intervals",),
     "epsteps.methods.places": ("BoundsPlan",),
     "epsteps.plans.notation": ("PlanFormatError",),
@@ -207,6 +219,7 @@ _TOGETHER = {
         "Bounds",
         "Category",
         "Description",
+        "Evaluation",
         "Numeric",
         "Schema",
         "Unbounded",
@@ -214,6 +227,8 @@ _TOGETHER = {
         "buy_bounds",
         "describe",
         "description_plan",
+        "evaluate",
+        "evaluation_plan",
     ),
 }
 _ROOMS = (

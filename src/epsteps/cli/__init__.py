@@ -6,6 +6,7 @@ from typer import Option
 import epsteps
 from epsteps.cli.common import Commands
 from epsteps.cli.describe import describe
+from epsteps.cli.evaluate import evaluate
 from epsteps.cli.fit import fit, intervals, predict
 from epsteps.cli.ledger import ledger
 from epsteps.cli.paper import compare, reproduce
@@ -19,7 +20,7 @@ app = Commands(
     "Differentially private convex optimisation: how much epsilon each step gets.",
     pretty_exceptions_enable=False,
 )
-for command in (audit, compare, describe, fit, intervals):
+for command in (audit, compare, describe, evaluate, fit, intervals):
     app.command()(command)
 app.add_typer(ledger)
 for command in (plan, predict, reproduce):

@@ -50,6 +50,10 @@ def fit(
     ledger: Path | None = Option(None, help="Charge this ledger before noise is drawn; see epsteps ledger."),
     dataset: str | None = Option(None, help="The ledger's name for these records; goes with --ledger."),
     approved_by: str | None = Option(None, help="Who agreed to the plan: stands in the report."),
+    hold_out: float | None = Option(
+        None, help="Keep this share of the rows out of the fit, and evaluate the model on them, privately."
+    ),
+    split_seed: int = Option(0, help="Public seed of the split, with --hold-out: it protects nothing."),
     test: Path | None = Option(None, help="Score on this table of other records, which it does not protect."),
     delimiter: common.Delimiter = "comma",
     encoding: common.Encoding = "utf-8",
@@ -71,17 +75,23 @@ def fit(
 
     declared = with_target(es.Schema.read(schema), target)
     budget = es.Pure(epsilon) if delta is None else es.Approximate(epsilon, delta)
-    account = account_of(ledger, dataset)
+    charged = account_of(ledger, dataset)
     approver = None if approved_by is None else _approver(approved_by)
+    _require_one_part_each(hold_out, per_person)
     paths = [out / name for name in (MODEL, REPORT)]
     files.require_free(paths, force)
     table, tested = _tables(declared, data, test, {"delimiter": common.DELIMITERS[delimiter], "encoding": encoding})
     say = partial(common.say, err=json)
-    problem = tables.problem_of(declared, len(next(iter(table.values()))), ridge)
+    n = _rows_of(table)
+    training, others = (None, None) if hold_out is None else tables.split(n, hold_out, split_seed)
+    problem = tables.problem_of(declared, n if training is None else len(training), ridge)
     asked = {"method": common.method_named(method), "release": release, **common.inference(intervals, robust)}
     replan = partial(es.plan, problem, **asked)
     planned = replan(budget.per_record(per_person))
     say(f"{planned}\n")
+    if training is not None and others is not None:
+        say(f"{tables.evaluation_plan(tables.rehearsal(planned, declared), len(others), budget)}\n")
+        say(f"No record is in both parts, of {len(training)} and {len(others)} rows: both cost {budget}, together.\n")
     if per_person > 1:
         say(f"{_shared(declared, budget, per_person)}\n")
     for expense in declared.bought:
@@ -96,17 +106,68 @@ def fit(
     require_consent(yes, json)
     person = tables.promise_to_a_person(planned, budget, per_person, seed is not None) if per_person > 1 else None
     described = partial(_described, tables.error_curve(planned.budget, replan), tested, approver, person)
-    rehearsed = described(tables.rehearsal(planned, declared), None)
+    rehearsed = described(tables.rehearsal(planned, declared), None, None)
     tables.page(rehearsed)  # what cannot be described is found out before anything is charged
     with files.opened(paths, force) as outputs:
-        model = _run(planned, declared, table, seed, account, anyway, per_person)
-        content = described(model, None if account is None else account.described)
+        fitted = partial(_fitted, planned, declared, table, seed, anyway, per_person)
+        if hold_out is None:
+            model, evaluation = fitted(None, charged), None
+        else:
+            model, evaluation = tables.fit_held_out(
+                fitted,
+                partial(_part, table),
+                tables.rehearsal(planned, declared),
+                n,
+                planned.spending(),
+                budget,
+                hold_out=hold_out,
+                split_seed=split_seed,
+                ledger=charged,
+                seed=seed,
+                anyway=anyway,
+            )
+        content = described(model, None if charged is None else charged.described, evaluation)
         text = json_module.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
-        _save(outputs, text, content)
+        save(outputs, text, content)
     if json:
         typer.echo(text)
     else:
-        common.say(_summary(content, out))
+        common.say(_summary(content, out, evaluation))
+
+
+def _require_one_part_each(hold_out: float | None, per_person: int) -> None:
+    """Raise where records of one person could be in both parts, which then have something in common."""
+    if hold_out is not None and per_person > 1:
+        raise ValueError(
+            f"--hold-out and --per-person do not go together, got {hold_out!r} and {per_person}: records of one person "
+            "may be in both parts. Leave --hold-out out, and use epsteps evaluate."
+        )
+
+
+def _fitted(
+    planned: es.Plan,
+    declared: Schema,
+    table: Any,
+    seed: int | None,
+    anyway: bool,
+    per_person: int,
+    places: np.ndarray | None,
+    account: Any,
+) -> tables.Model:
+    """Fit these rows of a table, or all of them for None, charging this account."""
+    rows = table if places is None else _part(table, places)
+    return _run(planned, declared, rows, seed, account, anyway, per_person)
+
+
+def _rows_of(table: Any) -> int:
+    return len(next(iter(table.values())))
+
+
+def _part(table: Any, places: np.ndarray) -> dict[str, Any]:
+    """Return these rows of a table."""
+    import numpy as np
+
+    return {name: np.asarray(column)[places] for name, column in table.items()}
 
 
 def _described(
@@ -116,6 +177,7 @@ def _described(
     person: dict[str, Any] | None,
     model: tables.Model,
     ledger: dict[str, Any] | None,
+    evaluation: tables.Evaluation | None,
 ) -> dict[str, Any]:
     """Return the content of model.json."""
     from epsteps import tables
@@ -124,14 +186,15 @@ def _described(
         model,
         curve=curve,
         ledger=ledger,
-        scores=None if tested is None else tables.score(model, tested),
+        scores=None if tested is None else tables.unprotected_scores(model, tested),
+        evaluation=None if evaluation is None else evaluation.to_dict(),
         made={"by": f"epsteps {es.__version__}", "on": datetime.now(UTC).date().isoformat()},
         approved_by=approver,
     )
     return content if person is None else content | {"person": person}
 
 
-def _save(outputs: list[files.Output], text: str, content: dict[str, Any]) -> None:
+def save(outputs: list[files.Output], text: str, content: dict[str, Any]) -> None:
     """Write the model, which was paid for, and then its report.
 
     If the model cannot be written after all, on a disk that is full, it is printed. A report is made anew from it.
@@ -267,15 +330,16 @@ def _counted(advance: Callable[[int], None]) -> Callable[[int], None]:
     return heard
 
 
-def _summary(content: dict[str, Any], out: Path) -> str:
+def _summary(content: dict[str, Any], out: Path, evaluation: tables.Evaluation | None) -> str:
     promised = content.get("person", content["certificate"])["guarantee"]
     lines = [f"Guarantee: {promised}; spent {content['certificate']['spent']:.6g}."]
     if content["certificate"].get("in_all") is not None:
         lines.append(f"With what was bought for its schema before: {content['certificate']['in_all']:.6g} in all.")
+    lines += [] if evaluation is None else [f"Private scores on the rows held out:\n{evaluation}"]
     if content["scores"] is not None:
         scores = {name: value for name, value in content["scores"].items() if name != "note"}
         texts = (f"{name} {'–' if value is None else format(value, '.4g')}" for name, value in scores.items())
-        lines.append("Scores: " + ", ".join(texts) + ".")
+        lines.append("Unprotected scores: " + ", ".join(texts) + ".")
         lines.append(content["scores"]["note"])
     if content["ledger"] is not None:
         lines.append(f"Charged to {content['ledger']['dataset']} in {content['ledger']['file']}.")

@@ -5,19 +5,20 @@ targets. It is enforced, and never inferred.
 """
 
 from epsteps.estimators import _scikit as _scikit
-from epsteps.estimators.base import Evaluation, evaluate
+from epsteps.estimators.base import UnprotectedScores, fit_held_out, unprotected_scores
 from epsteps.estimators.classification import PrivateLinearSVC, PrivateLogisticRegression
 from epsteps.estimators.regression import PrivateHuberRegressor, PrivateRidge
 from epsteps.estimators.saved import load
 from epsteps.estimators.search import PrivateSearch
 
 __all__ = [
-    "Evaluation",
     "PrivateHuberRegressor",
     "PrivateLinearSVC",
     "PrivateLogisticRegression",
     "PrivateRidge",
     "PrivateSearch",
-    "evaluate",
+    "UnprotectedScores",
+    "fit_held_out",
     "load",
+    "unprotected_scores",
 ]

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 
 from epsteps.budgets import Approximate, Budget, Pure
 from epsteps.data.rows import Rows, check
@@ -20,6 +20,7 @@ from epsteps.estimators import _scikit, summaries
 from epsteps.estimators.callers import ALONE, Circumstances, circumstances, refuse_weights
 from epsteps.estimators.summaries import Telling
 from epsteps.ledger.books import Account
+from epsteps.ledger.parts import split
 from epsteps.methods import plan
 from epsteps.methods.intervals.table import Contrasts, Intervals, Terms
 from epsteps.methods.options import METHODS
@@ -31,6 +32,8 @@ from epsteps.problem.domain import Domain
 from epsteps.problem.losses import Loss
 from epsteps.problem.problem import Problem
 from epsteps.running.run import Run
+from epsteps.tables.evaluation import Evaluation
+from epsteps.tables.evaluation import fit_held_out as fit_parts
 from epsteps.tables.model import centred, certificate, held, published, unscaled
 from epsteps.tables.schema import Schema
 
@@ -548,6 +551,30 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
             "assumptions": list(around.assumptions),
         }
 
+    def evaluated(self, data: Any) -> tuple[Problem, np.ndarray, bool, float, Callable[[], Rows]]:
+        """Return what ``epsteps.evaluate`` needs: how records are read, the point, whether it has probabilities.
+
+        And the targets' unit, and what reads the records, a pair (X, y).
+        """
+        _scikit.require_fitted(self)
+        problem, x = self.plan_.problem, held(self.run_.x)
+        if data is None:
+            return problem, x, hasattr(self, "predict_proba"), self._unit(), lambda: self._no_records(data)
+        if not isinstance(data, tuple) or len(data) != 2:
+            return self._no_records(data)
+        X = _scikit.features(self, data[0], reset=False)
+        y = self.comparable(_scikit.targets(self, X, data[1]))
+        problem = replace(problem, n=len(y), clip=None)
+        return problem, x, hasattr(self, "predict_proba"), self._unit(), lambda: self._rows(problem, X, y)
+
+    @staticmethod
+    def _no_records(data: Any) -> Any:
+        raise TypeError(f"data must be a pair (X, y) for an estimator, got {type(data).__name__}.")
+
+    def _unit(self) -> float:
+        """Return what 1 of the scaled targets is in their own unit."""
+        return 1.0
+
     def _margins(self, X: Any) -> np.ndarray:
         """Return the model's values at rows, projected as the fit's were; one column for each output."""
         _scikit.require_fitted(self)
@@ -586,8 +613,8 @@ _OTHER = (
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """Scores of a model on n records, and a note on their privacy that belongs beside them.
+class UnprotectedScores:
+    """Scores of a model on n records, without privacy for these, and a note on that which belongs beside them.
 
     ``targets_outside`` counts the labels or targets that are outside the declaration: labels of no declared class can
     only be predicted wrongly.
@@ -605,8 +632,8 @@ class Evaluation:
         return "\n".join(lines)
 
 
-def evaluate(model: Any, X: Any, y: Any, *, same_records: bool = False) -> Evaluation:
-    """Score a fitted model on records, without privacy for these.
+def unprotected_scores(model: Any, X: Any, y: Any, *, same_records: bool = False) -> UnprotectedScores:
+    """Score a fitted model on records, without privacy for these; ``epsteps.evaluate`` is what protects them.
 
     Classifiers get accuracy, logarithmic loss (where they have probabilities) and, of two classes, the area under the
     ROC curve; regressors R², mean absolute error and root mean squared error. A label of no declared class counts as
@@ -629,4 +656,78 @@ def evaluate(model: Any, X: Any, y: Any, *, same_records: bool = False) -> Evalu
     with np.errstate(all="ignore"):
         scores = model._scores(X, values)
     outside = model.loss().outside(model.comparable(values))
-    return Evaluation(scores, len(values), outside, same_records, _SAME if same_records else _OTHER)
+    return UnprotectedScores(scores, len(values), outside, same_records, _SAME if same_records else _OTHER)
+
+
+def fit_held_out(
+    estimator: PrivateLinearModel,
+    X: Any,
+    y: Any,
+    budget: Budget | None = None,
+    *,
+    hold_out: float = 0.2,
+    split_seed: int = 0,
+    level: float = 0.95,
+) -> tuple[Any, Evaluation]:
+    """Fit an estimator to one part of the records and evaluate it on the others, for the larger price of both.
+
+    Formal guarantee: as ``epsteps.tables.evaluation.fit_held_out``. The estimator's ledger is charged once.
+
+    Parameters
+    ----------
+    estimator : estimator of this package
+        It is not changed: a clone is fitted, and returned with its evaluation.
+    X, y
+        All records; this function divides them.
+    budget : Budget, optional
+        Of the evaluation; by default that of the estimator, which then costs nothing more.
+    hold_out, split_seed
+        The share of the records that is held out, and the public seed of the split: it protects nothing.
+    level : float
+        Of the intervals.
+
+    >>> import numpy as np
+    >>> from epsteps.estimators import PrivateLogisticRegression
+    >>> X = np.random.default_rng(0).uniform(0, 1, (20_000, 3))
+    >>> y = (X[:, 0] > X[:, 1]).astype(int)
+    >>> model = PrivateLogisticRegression(bounds=(0, 1), epsilon=1.0)
+    >>> fitted, evaluation = fit_held_out(model, X, y)
+    >>> bool(evaluation["accuracy"].value > 0.8), evaluation.rows
+    (True, 'held out')
+    """
+    blank: Any = clone(estimator)
+    X = _scikit.features(blank, X, reset=True)
+    y = _scikit.targets(blank, X, y)
+    training, _ = split(X.shape[0], hold_out, split_seed)
+    chosen = blank.plan(len(training), X.shape[1])
+
+    def fit(places: np.ndarray, account: Account | None) -> Any:
+        fresh: Any = clone(estimator)
+        return fresh.set_params(ledger=account).fit(X[places], y[places])
+
+    return fit_parts(
+        fit,
+        lambda places: (X[places], y[places]),
+        _Rehearsed(blank, chosen.problem),
+        X.shape[0],
+        chosen.spending(),
+        chosen.budget if budget is None else budget,
+        hold_out=hold_out,
+        split_seed=split_seed,
+        level=level,
+        ledger=estimator.ledger,
+        seed=estimator.random_state,
+        anyway=estimator.anyway,
+    )
+
+
+class _Rehearsed:
+    """A model of zeros, of which everything that decides is known before there is one."""
+
+    def __init__(self, estimator: Any, problem: Problem) -> None:
+        self._estimator, self._problem = estimator, problem
+
+    def evaluated(self, data: Any) -> Any:
+        """Return the facts of an evaluation."""
+        x = np.zeros(self._problem.dimension)
+        return self._problem, x, hasattr(self._estimator, "predict_proba"), self._estimator._unit(), None

@@ -66,7 +66,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         return (self.predict(X) == self.comparable(y)).astype(np.int64)
 
     def _scores(self, X: Any, y: np.ndarray) -> dict[str, float]:
-        """Return what ``evaluate`` says of labels; one of no class counts as the first, but for accuracy."""
+        """Return what ``unprotected_scores`` says of labels; one of no class counts as the first, but for accuracy."""
         labels = self.comparable(y)
         places = np.searchsorted(self.classes_, np.where(np.isin(labels, self.classes_), labels, self._labels()[0]))
         likely = getattr(self, "predict_proba", lambda X: None)(X)

@@ -61,7 +61,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         return np.rint(self._most * (1 - (error / 2) ** 2)).astype(np.int64)
 
     def _scores(self, X: Any, y: np.ndarray) -> dict[str, float]:
-        """Return what ``evaluate`` says of targets; one outside the range counts as its nearest end."""
+        """Return what ``unprotected_scores`` says of targets; one outside the range counts as its nearest end."""
         return of_numbers(self.clipped(y), self.predict(X))
 
     def _range(self) -> tuple[float, float]:
@@ -70,6 +70,10 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         if not self.intercept:
             return 0.0, max(abs(low), abs(high))
         return (low + high) / 2, (high - low) / 2
+
+    def _unit(self) -> float:
+        """Return half of the targets' range."""
+        return self._range()[1]
 
     def _ends(self) -> tuple[float, float]:
         if (schema := self._schema()) is not None:

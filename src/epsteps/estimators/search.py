@@ -1,6 +1,7 @@
 """Tuning that is paid for: the best of a random number of private trials over a declared grid."""
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
@@ -11,9 +12,9 @@ from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.model_selection import ParameterGrid
 from sklearn.utils.metaestimators import available_if
 
-from epsteps.budgets import Pure
-from epsteps.budgets.kinds import FACTOR, Selection
-from epsteps.budgets.mechanisms import LAPLACE
+from epsteps.budgets import Budget, Pure, mechanisms
+from epsteps.budgets.mechanisms import Mechanism
+from epsteps.budgets.selection import SHARES, Selection
 from epsteps.data.rows import Rows
 from epsteps.estimators import _scikit
 from epsteps.estimators.base import UNPROTECTED, PrivateLinearModel
@@ -23,7 +24,7 @@ from epsteps.noise import Source
 from epsteps.plans.plan import Plan
 from epsteps.problem import validate
 from epsteps.problem.problem import Problem
-from epsteps.problem.sampling import Sampling
+from epsteps.problem.sampling import FULL, Sampling
 from epsteps.running.taps import open_source
 from epsteps.tables.model import certificate
 
@@ -49,10 +50,12 @@ class SearchPlan:
     """What a search will do and cost, from public numbers; ``print`` it for the data holder.
 
     A trial is one fit to ``fitted`` records and one noisy score of ``held_out`` others. A record is in one part only,
-    so that the trial costs the larger of both, not their sum.
+    so that the trial costs the larger of both, not their sum. Trials are pure, or of Gaussian noise and paid in rho:
+    ``share`` is what each may cost.
     """
 
-    budget: Pure
+    budget: Budget
+    share: Budget
     selection: Selection
     candidates: tuple[dict[str, Any], ...]
     plans: tuple[Plan, ...]
@@ -66,26 +69,38 @@ class SearchPlan:
         return self.plans[0].problem.n
 
     @property
-    def trial(self) -> Pure:
-        """What one trial costs, computed from the noise that will be drawn."""
-        scored = np.nextafter(self.unit / self.scale, np.inf)
-        return Pure(max(float(scored), *(plan.spending().amount for plan in self.plans)))
+    def expected(self) -> float:
+        """What the candidates' models are expected to be off by, in the mean: infinite where nothing is known."""
+        errors = [plan.utility.expected for plan in self.plans]
+        return sum(math.inf if error is None else error for error in errors) / len(errors)
 
     @property
-    def spent(self) -> Pure:
+    def noise(self) -> Mechanism:
+        """The law of the noise on the score."""
+        return mechanisms.named(self.share.kinds[0].either("laplace", "gaussian"))
+
+    @property
+    def trial(self) -> Budget:
+        """What one trial costs, computed from the noise that will be drawn."""
+        scored = score_cost(self.noise, self.unit, self.scale)
+        return type(self.share)(max(scored, *(plan.spending().amount for plan in self.plans)))  # pyright: ignore
+
+    @property
+    def spent(self) -> Budget:
         """What the search costs."""
-        return self.selection.cost(self.trial)
+        return self.selection.cost(self.trial, self.budget)
 
     def __str__(self) -> str:
-        count = len(self.candidates)
+        count, eta = len(self.candidates), self.selection.eta
+        law = {1.0: "geometric", 0.0: "logarithmic"}.get(eta, f"negative binomial, eta = {eta:g}")
         lines = {
-            "Search": f"best of a random number of trials, {self.selection.trials} on average (geometric, kept secret)",
+            "Search": f"best of a random number of trials, {self.selection.trials} on average ({law}, kept secret)",
             "grid": f"{count} candidates, one at random in each trial",
             "chance that a candidate is never tried": f"{self.selection.missed(count):.3g}",
             "a trial": f"fit to {self.fitted} records, noisy score of {self.held_out} others",
-            "noise of the score": f"{self.scale / self.unit / self.held_out:.3g} (Laplace scale)",
+            "noise of the score": f"{self.scale / self.unit / self.held_out:.3g} ({self.noise.name} scale)",
             "cost of a trial": str(self.trial),
-            "cost of the search": f"{self.spent}, {FACTOR} times that of a trial",
+            "cost of the search": str(self.spent),
             "published": "best_params_, best_estimator_ and best_score_: nothing of the other trials",
         }
         width = max(map(len, lines))
@@ -104,31 +119,38 @@ def _has(name: str) -> Callable[[Any], bool]:
 
 
 class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
-    """Choice of an estimator's parameters with differential privacy, paid for by the same epsilon.
+    """Choice of an estimator's parameters with differential privacy, paid for by the same budget.
 
     A random number of trials is made. Each takes a candidate from the grid at random, fits it to a random part of the
     records, the same part in all trials, and scores it on the others with noise. The best trial is published: its
     parameters, its model and its noisy score. Others leave no trace, and nothing is fitted again. The records are
     prepared once for each way in which candidates declare them, and are kept for all trials.
 
-    Formal guarantee: with ``random_state=None`` all attributes after ``fit`` are together epsilon-private when one
-    record is replaced. A trial is epsilon/3-private: given the split, a record is in the fit or in the score and never
-    in both, each is epsilon/3-private, and the split does not depend on the records. The best of a geometric number of
-    such trials is epsilon-private (Liu, Talwar 2019; Papernot, Steinke 2022; proved in
-    ``epsteps.budgets.kinds.Selection``). That number must stay secret. It is published nowhere, but whoever can
-    time the fit learns about it: let nobody but the data holder do so.
+    Formal guarantee: with ``random_state=None`` all attributes after ``fit`` are together private as the budget says
+    when one record is replaced. Given the split, a record is in the fit of a trial or in its score and never in both,
+    each is private at a trial's price, and the split does not depend on the records. The best of a random number of
+    such trials, its score included, costs more, by the law of that number (Liu, Talwar 2019; Papernot, Steinke 2022;
+    ``epsteps.budgets.selection.Selection``): of pure trials, 3 times as much for a geometric number; of trials with
+    Gaussian noise what the theorem says in Rényi terms. That number must stay secret. It is published nowhere, but
+    whoever can time the fit learns about it: let nobody but the data holder do so.
 
-    Only pure epsilon is offered. Plain ``GridSearchCV`` over private estimators costs epsilon for every fit, and its
-    scores are not private at all.
+    Under a budget of (epsilon, delta) or of rho, trials are pure or of Gaussian noise, whichever leads to models that
+    are expected to be better, by public numbers. Plain ``GridSearchCV`` over private estimators costs epsilon for every
+    fit, and its scores are not private at all.
 
     Parameters
     ----------
     estimator : estimator of this package
-        With all that is not tuned. Its epsilon is not used: each trial has a third of the search's.
+        With all that is not tuned. Its epsilon is not used: each trial has its share of the search's.
     param_grid : dict of lists, or list of such dicts
         Candidates, as in scikit-learn; declared without looking at the data.
     epsilon : float
-        The budget of the whole search.
+        The budget of the whole search, if it is pure.
+    budget : Budget, optional
+        In the place of epsilon: ``Pure``, ``Approximate`` or ``Concentrated``.
+    eta : float
+        The law of the number of trials: 1 is geometric; 0 is logarithmic, whose choice costs less (2 pure trials
+        instead of 3) but which is often a single trial and sometimes very many; or between, in 16ths.
     trials : int, optional
         Mean number of trials; five for each candidate by default. It costs time, not privacy.
     holdout : float
@@ -170,6 +192,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         param_grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]],
         *,
         epsilon: float = 1.0,
+        budget: Budget | None = None,
+        eta: float = 1.0,
         trials: int | None = None,
         holdout: float = 0.2,
         ledger: Account | None = None,
@@ -178,6 +202,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         self.estimator = estimator
         self.param_grid = param_grid
         self.epsilon = epsilon
+        self.budget = budget
+        self.eta = eta
         self.trials = trials
         self.holdout = holdout
         self.ledger = ledger
@@ -185,14 +211,32 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
 
     def plan(self, n: int, d: int | None = None) -> SearchPlan:
         """Return what a search on n records with d columns would do: for the data holder to read before any data is."""
-        budget = Pure(self.epsilon)
+        budget = Pure(self.epsilon) if self.budget is None else self.budget
         candidates = _candidates(self.estimator, self.param_grid)
-        selection = Selection(_TRIALS_EACH * len(candidates) if self.trials is None else self.trials)
-        share = selection.trial(budget)
-        held_out = _held_out(self.holdout, n)
-        plans = tuple(model.plan(n - held_out, d) for model in models_of(self.estimator, candidates, share))
-        unit = self.estimator._most
-        return SearchPlan(budget, selection, candidates, plans, held_out, unit, outward_scale(unit, share.epsilon))
+        selection = Selection(_TRIALS_EACH * len(candidates) if self.trials is None else self.trials, self.eta)
+        decide = partial(self._plan_with, budget, selection, candidates, n, d)
+        pure = selection.trial(budget)
+        if all(kind.is_pure for kind in budget.kinds):
+            return decide(pure)
+        found, refused = [], []
+        for share in (pure, selection.trial(budget, gaussian=True)):
+            try:
+                found.append(decide(share))
+            except (ValueError, TypeError) as error:  # such as a mechanism that trials of this kind do not have
+                refused.append(error)
+        if not found:
+            raise refused[0]
+        return min(found, key=lambda plan: plan.expected)
+
+    def _plan_with(
+        self, budget: Budget, selection: Selection, candidates: Any, n: int, d: int, share: Budget
+    ) -> SearchPlan:
+        """Return the search whose trials have this share."""
+        held_out, unit = _held_out(self.holdout, n), self.estimator._most
+        models = models_of(self.estimator, candidates, share)
+        plans = tuple(model._planned(n - held_out, d, share) for model in models)
+        scale = outward_scale(unit, share.amount, mechanisms.named(share.kinds[0].either("laplace", "gaussian")))
+        return SearchPlan(budget, share, selection, candidates, plans, held_out, unit, scale)
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Search privately on rows X with targets y; of an estimator with a schema, on a table that has its target."""
@@ -200,7 +244,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         _candidates(self.estimator, self.param_grid)
         X, y = _scikit.records(self, X, y)
         plan = self.plan(*X.shape)
-        models = models_of(self.estimator, plan.candidates, plan.selection.trial(plan.budget))
+        models = models_of(self.estimator, plan.candidates, plan.share)
         _require_structure(models, X, y)
         source = open_source(
             None if self.random_state is None else validate.integer("random_state", self.random_state, 0)
@@ -233,8 +277,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
             f"best of {len(plan.plans)} candidates in a random number of trials, {plan.selection.trials} on average"
         )
         unprotected, when = UNPROTECTED if seeded else None, ", if the number of trials is secret"
-        return certificate(plan.budget, plan.spent.epsilon, method, unprotected=unprotected, when=when) | {
-            "trial": plan.trial.epsilon,
+        return certificate(plan.budget, plan.spent.amount, method, unprotected=unprotected, when=when) | {
+            "trial": plan.trial.amount,
             "published": "best_params_, best_estimator_, best_score_",
             "records": ", ".join(sorted({str(each.problem.domain) for each in plan.plans})),
             "ledger": None if self.ledger is None else repr(self.ledger),
@@ -270,6 +314,11 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         _scikit.require_fitted(self)
         return self.best_estimator_.score(X, y)
 
+    def evaluated(self, data: Any) -> Any:
+        """Return what ``epsteps.evaluate`` needs: that of the chosen model."""
+        _scikit.require_fitted(self)
+        return self.best_estimator_.evaluated(data)
+
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import get_tags  # scikit-learn 1.6
 
@@ -293,8 +342,8 @@ def _candidates(estimator: Any, grid: Any) -> tuple[dict[str, Any], ...]:
         )
     if estimator.delta != 0:
         raise ValueError(
-            f"a search is for pure epsilon, got an estimator with delta={estimator.delta!r}. Set its delta=0; a "
-            "ledger with a delta takes a pure charge too."
+            f"the search has the budget, got an estimator with delta={estimator.delta!r}. Set its delta=0, and give "
+            "budget=epsteps.Approximate(epsilon, delta) to the search."
         )
     for name in ("ledger", "random_state"):
         if getattr(estimator, name) is not None:
@@ -333,23 +382,51 @@ def _require_structure(models: Sequence[Any], X: Any, y: np.ndarray) -> None:
 
 
 def best_of(selection: Selection, source: Source, trial: Callable[[], Trial]) -> Trial:
-    """Return the best of a geometric number of trials, the first among equals; see ``Selection`` for what it costs."""
+    """Return the best of a random number of trials, the first among equals; see ``Selection`` for what it costs."""
     best = trial()
-    while source.subset(Sampling(selection.trials, 1))[0] != 0:  # goes on with probability 1 - 1/trials, exactly
+    for _ in _further(selection, source):
         other = trial()
         best = other if other.score > best.score else best
     return best
 
 
-def models_of(estimator: Any, candidates: Sequence[Mapping[str, Any]], share: Pure) -> list[Any]:
-    """Return the candidates as estimators, each with a trial's share of the budget."""
-    return [_cloned(estimator).set_params(**candidate, epsilon=share.epsilon) for candidate in candidates]
+def _further(selection: Selection, source: Source) -> Iterator[None]:
+    """Yield once for each trial after the first: a geometric number is drawn on the way, others beforehand."""
+    if selection.eta < 1:
+        yield from [None] * (number_of_trials(selection, source) - 1)
+        return
+    while source.subset(Sampling(selection.odds, 1))[0] != 0:  # goes on with probability 1 - 1/odds, exactly
+        yield
 
 
-def outward_scale(unit: int, epsilon: float) -> float:
-    """Return the smallest Laplace scale of a score whose cost, rounded up, is at most epsilon."""
-    scale = unit / epsilon
-    while np.nextafter(unit / scale, np.inf) > epsilon:
+def number_of_trials(selection: Selection, source: Source) -> int:
+    """Return a number exactly of the selection's law, by rejection.
+
+    From 1 on it grows by one with probability (1 - 1/odds) (l + eta)/(l + 1), ends with probability 1/odds, and
+    otherwise all begins anew: so that k is reached and kept with probabilities proportional to the law's.
+    """
+    eta, number = round(selection.eta * SHARES), 1
+    while source.subset(Sampling(selection.odds, 1))[0] != 0:
+        kept = source.subset(Sampling(SHARES * (number + 1), 1))[0] < SHARES * number + eta
+        number = number + 1 if kept else 1
+    return number
+
+
+def models_of(estimator: Any, candidates: Sequence[Mapping[str, Any]], share: Budget) -> list[Any]:
+    """Return the candidates as estimators; where trials are pure, each with a trial's share as its epsilon."""
+    own = share.kinds[0].either({"epsilon": share.amount}, {})
+    return [_cloned(estimator).set_params(**candidate, **own) for candidate in candidates]
+
+
+def score_cost(noise: Mechanism, unit: int, scale: float) -> float:
+    """Return what noise of this scale on a score costs, rounded up: one record moves it by at most the unit."""
+    return float(np.nextafter(float(noise.costs(unit, np.array(scale), FULL)), np.inf))
+
+
+def outward_scale(unit: int, cost: float, noise: Mechanism) -> float:
+    """Return the smallest scale of noise on a score whose cost, rounded up, is at most this."""
+    scale = float(noise.scales(unit, np.array(cost), FULL))
+    while score_cost(noise, unit, scale) > cost:
         scale = float(np.nextafter(scale, np.inf))
     return scale
 
@@ -378,7 +455,7 @@ def make_trial(plan: SearchPlan, models: Sequence[Any], source: Source, fitting:
     chosen, model = plan.plans[place], _cloned(models[place]).set_params(random_state=seed)
     model.n_features_in_ = chosen.problem.d
     model._fit(chosen, fitting.rows(model, chosen.problem))
-    noise = source.integers(LAPLACE, plan.scale, (1,))
+    noise = source.integers(plan.noise, plan.scale, (1,))
     gains = np.clip(model._gains(*scoring), 0, plan.unit)  # what the noise is scaled for, whatever the model
     return Trial(int((noise + np.sum(gains))[0]), (place, model))
 

@@ -3,9 +3,24 @@
 from epsteps.tables.bounds import Bounds, bounds_plan, buy_bounds
 from epsteps.tables.columns import Category, Column, ColumnCheck, Numeric, Unbounded
 from epsteps.tables.description import Description, describe, description_plan
+from epsteps.tables.evaluation import Evaluation, Metric, evaluate, evaluation_plan, fit_held_out, split
 from epsteps.tables.files import DELIMITERS, read_columns
-from epsteps.tables.model import Model, fit_model, problem_of, promise_to_a_person, rehearsal, score
-from epsteps.tables.model_file import ModelFormatError, error_curve, load_model, model_from_dict, model_to_dict
+from epsteps.tables.model import (
+    Model,
+    fit_model,
+    problem_of,
+    promise_to_a_person,
+    rehearsal,
+    unprotected_scores,
+)
+from epsteps.tables.model_file import (
+    ModelFormatError,
+    error_curve,
+    load_model,
+    model_from_dict,
+    model_path,
+    model_to_dict,
+)
 from epsteps.tables.report import page
 from epsteps.tables.schema import Schema, SchemaCheck, draft
 
@@ -16,6 +31,8 @@ __all__ = [
     "Column",
     "ColumnCheck",
     "Description",
+    "Evaluation",
+    "Metric",
     "Model",
     "ModelFormatError",
     "Numeric",
@@ -28,14 +45,19 @@ __all__ = [
     "description_plan",
     "draft",
     "error_curve",
+    "evaluate",
+    "evaluation_plan",
+    "fit_held_out",
     "fit_model",
     "load_model",
     "model_from_dict",
+    "model_path",
     "model_to_dict",
     "page",
     "problem_of",
     "promise_to_a_person",
     "read_columns",
     "rehearsal",
-    "score",
+    "split",
+    "unprotected_scores",
 ]

@@ -1,7 +1,7 @@
 """Linear models: the plan that they came from and the points that were published; of tables, with their schema."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -184,6 +184,23 @@ class Model:
             raise ValueError("the model was fitted with a loss of margins, and has no probabilities of classes.")
         return probabilities(self.margins(frame))
 
+    def evaluated(self, data: Any) -> tuple[Problem, np.ndarray, bool, float, Callable[[], Rows]]:
+        """Return what an evaluation needs: how records are read, the point, whether it has probabilities, and the unit.
+
+        And, where there is a table, what reads its records; the number of them is that of its rows.
+        """
+        schema, problem = self.schema, self.plan.problem
+        x, unit = self.points[-1].ravel(), schema.target_column.target_scale[1]
+        if data is None:
+            return problem, x, self.classes is not None, unit, _no_records
+        features, targets = schema.encode(data), schema.encode_target(data)
+        problem = replace(problem, n=len(targets), clip=None)
+        return problem, x, self.classes is not None, unit, lambda: Rows(problem, features, targets)
+
+
+def _no_records() -> Rows:
+    raise ValueError("there are no records to evaluate the model on. Pass the table.")
+
 
 def problem_of(schema: Schema, n: int, ridge: float) -> Problem:
     """Return the problem of a schema's target and n records, with an intercept: public facts alone."""
@@ -308,7 +325,7 @@ def r_squared(truth: np.ndarray, predictions: np.ndarray, weights: Any = None) -
     return 1 - left / spread
 
 
-def score(model: Model, table: Any) -> dict[str, Any]:
+def unprotected_scores(model: Model, table: Any) -> dict[str, Any]:
     """Return scores of a model on a table with its target, UNPROTECTED for these records, and a note that says so.
 
     A label that is not declared counts as wrong in accuracy and as the first class elsewhere; a number outside its

@@ -69,6 +69,7 @@ def model_to_dict(
     curve: Sequence[tuple[float, float]] = (),
     ledger: Mapping[str, Any] | None = None,
     scores: Mapping[str, Any] | None = None,
+    evaluation: Mapping[str, Any] | None = None,
     made: Mapping[str, Any] | None = None,
     approved_by: str | None = None,
 ) -> dict[str, Any]:
@@ -81,7 +82,9 @@ def model_to_dict(
     curve : pairs of epsilon and error
         From ``error_curve``.
     ledger, scores : mappings, optional
-        The ledger's receipt for the fit (``Ledger.receipt``), and scores on other records.
+        The ledger's receipt for the fit (``Ledger.receipt``), and unprotected scores on other records.
+    evaluation : mapping, optional
+        Private scores: ``Evaluation.to_dict()``.
     made : mapping, optional
         By which version, and when.
     approved_by : str, optional
@@ -91,7 +94,7 @@ def model_to_dict(
     not hold is None.
     """
     with np.errstate(all="ignore"):
-        content = _to_dict(model, curve, ledger, scores, made)
+        content = _to_dict(model, curve, ledger, scores, evaluation, made)
     signed = {"dataset": (ledger or {}).get("dataset"), "approved_by": approved_by}
     return content | {"signature": signed | digests(content)}
 
@@ -101,6 +104,7 @@ def _to_dict(
     curve: Sequence[tuple[float, float]],
     ledger: Mapping[str, Any] | None,
     scores: Mapping[str, Any] | None,
+    evaluation: Mapping[str, Any] | None,
     made: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     return {
@@ -119,6 +123,7 @@ def _to_dict(
         "releases": releases(model.plan),
         "chosen": chosen(model),
         "scores": None if scores is None else {name: _known(value) for name, value in scores.items()},
+        **({} if evaluation is None else {"evaluation": dict(evaluation)}),
         "ledger": None if ledger is None else dict(ledger),
         "points": model.points.tolist(),
         "besides": {name: values.tolist() for name, values in model.besides.items()},
@@ -295,31 +300,33 @@ def _require_person(model: Model, person: Mapping[str, Any]) -> None:
     _require_same(promise_to_a_person(plan, budget, records, model.seeded), person)
 
 
+def model_path(path: str | Path) -> Path:
+    """Return the model.json of a folder that ``epsteps fit`` wrote, or the file itself."""
+    path = Path(path)
+    path = path / FILE if path.is_dir() else path
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no model {path}: name the folder that epsteps fit wrote.")
+    return path
+
+
 def load_model(path: str | Path) -> Model:
     """Return the model in a folder that ``epsteps fit`` wrote, or in its model.json."""
-    path, content = _path(path), read_content(path)
+    content = read_content(path)
     try:
         return model_from_dict(content)
     except ValueError as error:
-        raise ModelFormatError(f"{path}: {_line(str(error))}") from None
+        raise ModelFormatError(f"{model_path(path)}: {_line(str(error))}") from None
 
 
 def read_content(path: str | Path) -> Any:
     """Return what the model.json of a folder holds, unchecked."""
-    path = _path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no model {path}: name the folder that epsteps fit wrote.")
+    path = model_path(path)
     try:
         return json.loads(path.read_text(encoding="utf-8"), parse_constant=_refused)
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
         raise ModelFormatError(f"{path} is not JSON: name the model.json that epsteps fit wrote.") from None
     except ValueError as error:
         raise ModelFormatError(f"{path}: {_line(str(error))}") from None
-
-
-def _path(path: str | Path) -> Path:
-    path = Path(path)
-    return path / FILE if path.is_dir() else path
 
 
 def _plan(content: Any) -> Plan:
