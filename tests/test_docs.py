@@ -1,8 +1,11 @@
 """The pages of the documentation run as they are printed: every block that is marked as tested."""
 
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -159,6 +162,17 @@ def test_the_comparison_with_diffprivlib_prints_the_numbers_of_its_table(monkeyp
     printed = [line.split(maxsplit=3) for line in capsys.readouterr().out.splitlines()]
     assert len(printed) == 4 * 2 * 4
     assert [numbers for *_, numbers in printed if f" {numbers} " not in page] == []
+
+
+GALLERY = sorted((DOCS / "gallery").glob("plot_*.py"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", GALLERY, ids=lambda path: path.stem)
+def test_an_example_of_the_gallery_runs_within_a_minute(example, tmp_path):
+    environment = os.environ | {"MPLBACKEND": "agg", "PYTHONPATH": os.pathsep.join(map(str, sys.path))}
+    command = [sys.executable, "-W", "error:::epsteps", str(example)]
+    subprocess.run(command, check=True, timeout=60, cwd=tmp_path, env=environment)
 
 
 def test_every_public_name_has_its_place_in_the_reference():
