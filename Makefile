@@ -45,7 +45,7 @@ docs: $(VENV)/docs.stamp
 
 # Every page and link of the site in a real browser (Debian's Chromium), wide and narrow.
 docs-check: docs $(VENV)/docs-check.stamp
-	$(BIN)/pytest -m slow tests/test_site.py
+	$(BIN)/pytest --noconftest -m slow tests/test_site.py
 
 check: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check

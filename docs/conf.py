@@ -42,6 +42,8 @@ autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"
 autodoc_inherit_docstrings = False
+maximum_signature_line_length = 88
+toc_object_entries_show_parents = "hide"
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 
@@ -53,6 +55,7 @@ sphinx_gallery_conf = {
     "remove_config_comments": True,
     "download_all_examples": False,
     "show_memory": False,
+    "write_computation_times": False,
     "min_reported_time": 3600,
     "matplotlib_animations": False,
     "image_srcset": ["2x"],
@@ -63,6 +66,8 @@ html_theme = "pydata_sphinx_theme"
 html_title = "epsteps"
 html_static_path = ["_static"]
 html_css_files = ["epsteps.css"]
+html_favicon = "_static/favicon.svg"
+html_context = {"default_mode": "auto"}
 html_show_sourcelink = False
 html_theme_options = {
     "logo": {"text": "epsteps"},
@@ -78,4 +83,4 @@ html_theme_options = {
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
-html_sidebars = {"index": [], "changelog": []}
+html_sidebars = {"index": []}

@@ -30,6 +30,7 @@ FLAGS = (
 HEIGHT, WIDTHS = 900, (1280, 390)
 # Chromium leaks what it keeps of pages: one that opens hundreds is renewed now and then.
 PAGES_A_BROWSER = 60
+PATIENCE = 120_000  # milliseconds: thousands of formulas on a busy machine
 
 LINKS = "() => [...document.querySelectorAll('a[href]')].map((link) => link.href)"
 PLACES = "() => [...document.querySelectorAll('[id], a[name]')].flatMap((node) => [node.id, node.name].filter(Boolean))"
@@ -52,6 +53,7 @@ def address():
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
+    server.server_close()
 
 
 def pages() -> list[str]:
@@ -75,6 +77,7 @@ class Visit:
             for begin in range(0, len(paths), PAGES_A_BROWSER):
                 browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
                 page = browser.new_page(viewport={"width": self.width, "height": HEIGHT})
+                page.set_default_timeout(PATIENCE)
                 self._listen(page)
                 for path in paths[begin : begin + PAGES_A_BROWSER]:
                     self._open(page, path)
@@ -87,7 +90,7 @@ class Visit:
             self.faults.append(f"{page.url}: {text}")
 
         page.on("pageerror", lambda error: fault(str(error)))
-        page.on("console", lambda said: said.type in ("error", "warning") and fault(said.text))
+        page.on("console", lambda said: said.type == "error" and fault(said.text))
         page.on("request", lambda asked: self._is_ours(asked.url) or fault(f"asks for {asked.url}"))
         page.on("response", lambda answer: answer.status >= 400 and fault(f"{answer.status} for {answer.url}"))
 
