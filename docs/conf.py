@@ -33,7 +33,7 @@ nitpicky = True
 nitpick_ignore_regex = [("py:(class|obj|data|exc)", ".*")]
 suppress_warnings = ["config.cache"]
 
-myst_enable_extensions = ["dollarmath", "colon_fence"]
+myst_enable_extensions = ["colon_fence", "dollarmath", "html_image"]
 myst_heading_anchors = 4
 myst_dmath_double_inline = True
 

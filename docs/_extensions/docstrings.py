@@ -36,7 +36,7 @@ def _is_code(lines: list[str], place: int) -> bool:
 
 
 def skip(app: Sphinx, what: str, name: str, obj: Any, skipped: bool, options: Any) -> bool | None:
-    """Leave out what others wrote, such as scikit-learn's methods, and in pages of modules what has a page of its own."""
+    """Leave out what others wrote, scikit-learn's methods above all, and of modules what has a page of its own."""
     if re.fullmatch(r"set_\w+_request", name) or not str(getattr(obj, "__module__", "epsteps")).startswith("epsteps"):
         return True
     return True if what == "module" and getattr(epsteps, name, None) is obj and name in epsteps.__all__ else None
