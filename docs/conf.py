@@ -69,6 +69,7 @@ html_css_files = ["epsteps.css"]
 html_favicon = "_static/favicon.svg"
 html_context = {"default_mode": "auto"}
 html_show_sourcelink = False
+html_use_index = False
 html_theme_options = {
     "logo": {"text": "epsteps"},
     "header_links_before_dropdown": 6,

@@ -34,10 +34,13 @@ PATIENCE = 120_000  # milliseconds: thousands of formulas on a busy machine
 
 LINKS = "() => [...document.querySelectorAll('a[href]')].map((link) => link.href)"
 PLACES = "() => [...document.querySelectorAll('[id], a[name]')].flatMap((node) => [node.id, node.name].filter(Boolean))"
-# What sticks out of a page that is wider than the screen, for a message.
-WIDEST = """(width) => [...document.querySelectorAll('main *')]
-    .filter((node) => node.getBoundingClientRect().right > width + 1 && !node.closest('table, pre, mjx-container'))
-    .slice(0, 3).map((node) => `${node.tagName}.${node.className}: ${node.textContent.trim().slice(0, 60)}`)"""
+# What sticks out: content that is wider than its element, on the way down from the page, where nothing scrolls. The theme
+# cuts such content off, so that the page itself is never too wide.
+WIDER = """() => [...document.querySelectorAll('html, main, article, article *')]
+    .filter((node) => node.clientWidth && node.scrollWidth > node.clientWidth + 1 && node.checkVisibility())
+    .filter((node) => ['visible', 'hidden', 'clip'].includes(getComputedStyle(node).overflowX))
+    .filter((node) => !node.closest('svg, mjx-container, .headerlink, .visually-hidden'))
+    .slice(-3).map((node) => `${node.tagName}.${node.className}: ${node.textContent.trim().slice(0, 60)}`)"""
 
 
 class QuietHandler(SimpleHTTPRequestHandler):
@@ -103,8 +106,8 @@ class Visit:
             page.evaluate("() => window.MathJax && MathJax.startup && MathJax.startup.promise")
         self.links[path] = set(page.evaluate(LINKS))
         self.places[path] = set(page.evaluate(PLACES))
-        if page.evaluate("document.documentElement.scrollWidth") > self.width:
-            self.faults.append(f"{path} is wider than {self.width}: {page.evaluate(WIDEST, self.width)}")
+        if wider := page.evaluate(WIDER):
+            self.faults.append(f"{path} is wider than {self.width}: {wider}")
 
     def broken_links(self) -> list[str]:
         """Return links to pages, files or places that the site has not."""
