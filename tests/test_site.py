@@ -34,8 +34,8 @@ PATIENCE = 120_000  # milliseconds: thousands of formulas on a busy machine
 
 LINKS = "() => [...document.querySelectorAll('a[href]')].map((link) => link.href)"
 PLACES = "() => [...document.querySelectorAll('[id], a[name]')].flatMap((node) => [node.id, node.name].filter(Boolean))"
-# What sticks out: content that is wider than its element, on the way down from the page, where nothing scrolls. The theme
-# cuts such content off, so that the page itself is never too wide.
+# What sticks out: content that is wider than its element, on the way down from the page, where nothing scrolls. The
+# theme cuts such content off, so that the page itself is never too wide.
 WIDER = """() => [...document.querySelectorAll('html, main, article, article *')]
     .filter((node) => node.clientWidth && node.scrollWidth > node.clientWidth + 1 && node.checkVisibility())
     .filter((node) => ['visible', 'hidden', 'clip'].includes(getComputedStyle(node).overflowX))
