@@ -41,7 +41,8 @@ fits: $(VENV)/dev.stamp
 
 # The documentation site, in docs/_build/html: pages, reference of every public name, gallery. Warnings are errors.
 docs: $(VENV)/docs.stamp
-	$(BIN)/sphinx-build --fail-on-warning --keep-going --nitpicky --fresh-env -b html docs docs/_build/html
+	rm -rf docs/_build docs/generated
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --nitpicky -b html docs docs/_build/html
 
 # Every page and link of the site in a real browser (Debian's Chromium), wide and narrow.
 docs-check: docs $(VENV)/docs-check.stamp

@@ -1,4 +1,4 @@
-"""Docstrings for the site: |x| and F* are formulas, not markup; what scikit-learn adds to estimators is left out."""
+"""Docstrings for the site: |x| and F* are formulas, not markup; examples have a heading; other people's are not shown."""
 
 import re
 from typing import Any
@@ -9,6 +9,8 @@ import epsteps
 
 # Code between double backticks, bold and emphasised words stay as they are.
 KEPT = re.compile(r"``.*?``|:\w+:`.*?`|\*\*\w.*?\w\*\*|(?<!\w)\*\w[^*]*\w\*(?!\w)")
+
+LISTS = ("Parameters", "Attributes", "Returns", "Raises")
 
 
 def escaped(line: str) -> str:
@@ -29,6 +31,24 @@ def escape(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: lis
             lines[place] = escaped(line)
 
 
+def title_sections(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Put headings before examples and prose that follow a list of parameters: numpydoc takes them for parameters."""
+    section, place = "", 0
+    while place < len(lines):
+        line, following = lines[place], lines[place + 1] if place + 1 < len(lines) else ""
+        if re.fullmatch(r"-{3,}", following):
+            section, place = line, place + 2
+            continue
+        begins = bool(line) and not line.startswith(" ") and (place == 0 or not lines[place - 1].strip())
+        if section in LISTS and begins and not following.startswith(" "):
+            section = "Examples" if line.startswith(">>>") else "Notes"
+            lines[place:place] = [section, "-" * len(section)]
+        elif section == "Notes" and line.startswith(">>>"):
+            section = "Examples"
+            lines[place:place] = [section, "-" * len(section)]
+        place += 1
+
+
 def _is_code(lines: list[str], place: int) -> bool:
     """Whether an indented line belongs to a block that a line with a double colon begins."""
     before = [line for line in lines[:place] if line.strip() and not line.startswith(" ")]
@@ -44,6 +64,7 @@ def skip(app: Sphinx, what: str, name: str, obj: Any, skipped: bool, options: An
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register with Sphinx, before numpydoc."""
+    app.connect("autodoc-process-docstring", title_sections, priority=300)
     app.connect("autodoc-process-docstring", escape, priority=400)
     app.connect("autodoc-skip-member", skip)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

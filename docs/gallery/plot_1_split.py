@@ -39,7 +39,7 @@ for name, plan, allocation, colour in (
     bounds = [plan.error for plan in made]
     right.plot(horizons, bounds, "o-", color=colour, lw=2, ms=4)
     right.annotate(name, (horizons[-1], bounds[-1]), (-4, 6), textcoords="offset points", color=colour, ha="right")
-left.set(xlabel="step", ylabel="epsilon of the step", ylim=(0, None))
+left.set(xlabel="step", ylabel="epsilon of the step", ylim=(0, 1.15 * optimal.costs.max()))
 right.set(xlabel="number of steps T", ylabel="bound on E F(x_T) - F*", yscale="log")
 plt.show()
 
