@@ -1,4 +1,4 @@
-"""Docstrings for the site: |x| and F* are formulas, not markup; examples have a heading; other people's are not shown."""
+"""Docstrings for the site: |x| and F* are formulas, not markup; examples have a heading; those of others left out."""
 
 import re
 from typing import Any
