@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 TORCH := torch==2.13.0$(if $(filter Linux,$(shell uname -s)),+cpu)
 NO_TORCH := pip finds no $(TORCH): tests of the gpu engine are skipped
 
-.PHONY: run test test-slow matrix mutants bench fits check format clean
+.PHONY: run test test-slow matrix mutants bench fits docs docs-check check format clean
 
 run: $(VENV)/run.stamp
 	$(BIN)/epsteps compare
@@ -39,6 +39,15 @@ bench: $(VENV)/dev.stamp
 fits: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/fits.py all --full $(if $(DATA),--data $(DATA)) --out benchmarks/results/fits.md
 
+# The documentation site, in docs/_build/html: pages, reference of every public name, gallery. Warnings are errors.
+docs: $(VENV)/docs.stamp
+	rm -rf docs/_build docs/generated
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --nitpicky -b html docs docs/_build/html
+
+# Every page and link of the site in a real browser (Debian's Chromium), wide and narrow.
+docs-check: docs $(VENV)/docs-check.stamp
+	$(BIN)/pytest --noconftest -m slow tests/test_site.py
+
 check: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
@@ -49,7 +58,7 @@ format: $(VENV)/dev.stamp
 	$(BIN)/ruff check --fix
 
 clean:
-	rm -rf .venv .venv-* results
+	rm -rf .venv .venv-* results docs/_build docs/auto_gallery docs/generated docs/repository docs/sg_execution_times.rst
 
 # Byte code is made where it is needed, and not for all of what is installed: minutes of a fresh set-up.
 export PIP_NO_COMPILE := 1
@@ -66,6 +75,14 @@ $(VENV)/run.stamp: $(VENV)/pip.stamp pyproject.toml
 $(VENV)/dev.stamp: $(VENV)/pip.stamp pyproject.toml
 	$(BIN)/pip install --quiet --editable '.[sklearn,fast,plots,parquet,theory,dask,serve,remote,dev]'
 	$(BIN)/pip install --quiet $(TORCH) || echo "$(NO_TORCH)"
+	touch $@
+
+$(VENV)/docs.stamp: $(VENV)/pip.stamp pyproject.toml
+	$(BIN)/pip install --quiet --editable '.[docs]'
+	touch $@
+
+$(VENV)/docs-check.stamp: $(VENV)/docs.stamp
+	$(BIN)/pip install --quiet --editable '.[docs-check]'
 	touch $@
 
 $(VENV)/mutation.stamp: $(VENV)/dev.stamp

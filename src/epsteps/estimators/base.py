@@ -540,6 +540,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
 
     def _certificate(self, chosen: Plan, points: int, seeded: bool, around: Circumstances) -> dict[str, Any]:
         unprotected, k = UNPROTECTED if seeded else None, self.per_person
+        bought = () if self.schema_ is None else self.schema_.bought
         spent = chosen.spending().of_group(k).amount
         person = certificate(self._budget(), spent, chosen.method, unprotected=unprotected, per_person=k)
         return person | {
@@ -549,6 +550,8 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
             "ledger": None if self.ledger is None else repr(self.ledger),
             "without_ledger": around.without_ledger,
             "assumptions": list(around.assumptions),
+            # Of one record, whoever has several: they were paid for apart from the fit.
+            **({"expenses": [vars(expense) for expense in bought]} if bought else {}),
         }
 
     def evaluated(self, data: Any) -> tuple[Problem, np.ndarray, bool, float, Callable[[], Rows]]:
@@ -690,12 +693,22 @@ def fit_held_out(
     >>> from epsteps.estimators import PrivateLogisticRegression
     >>> X = np.random.default_rng(0).uniform(0, 1, (20_000, 3))
     >>> y = (X[:, 0] > X[:, 1]).astype(int)
-    >>> model = PrivateLogisticRegression(bounds=(0, 1), epsilon=1.0)
+    >>> model = PrivateLogisticRegression(bounds=(0, 1), classes=(0, 1), epsilon=1.0)
     >>> fitted, evaluation = fit_held_out(model, X, y)
     >>> bool(evaluation["accuracy"].value > 0.8), evaluation.rows
     (True, 'held out')
     """
     blank: Any = clone(estimator)
+    if blank.per_person != 1:
+        raise ValueError(
+            f"records of one person may be in both parts, which then have something in common, got "
+            f"per_person={blank.per_person!r}. Fit first, and buy scores with epsteps.evaluate."
+        )
+    if blank.schema is not None:
+        raise ValueError(
+            "fit_held_out divides arrays: for a table with a schema use epsteps fit --hold-out, or transform it first, "
+            "and declare the schema's domain in the place of the schema."
+        )
     X = _scikit.features(blank, X, reset=True)
     y = _scikit.targets(blank, X, y)
     training, _ = split(X.shape[0], hold_out, split_seed)
