@@ -638,11 +638,13 @@ class RegressionPlan(AdaptivePlan):
     def _first(self, radii: Sequence[float], sizes: Sequence[float]) -> Chosen:
         """Return the plan of the first model, by what was bought before it."""
         bought = (*radii, *sizes)
-        if bought not in self._firsts:
+        found = self._firsts.get(bought)
+        if found is None:
             offers = list(self._offers(self._known(radii, sizes), self._left_first))
+            found = _best_of(offers, self._left_first) or self._first_declared
             self._firsts.clear()
-            self._firsts[bought] = _best_of(offers, self._left_first) or self._first_declared
-        return self._firsts[bought]
+            self._firsts[bought] = found
+        return found
 
     @cached_property
     def _firsts(self) -> dict[tuple[float, ...], Chosen]:
