@@ -81,9 +81,9 @@ class PlaceQuantile(Quantile):
 
     def encode(self, chunk: Any) -> np.ndarray:
         """Return how many records of a chunk are in each cell and, last, how many in none, UNPROTECTED."""
-        return chunk.apply(self._counted)
+        return chunk.apply(self._encode_counts)
 
-    def _counted(self, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    def _encode_counts(self, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
         return np.bincount(self.encode_cells(features), minlength=self.places + 1).astype(np.int64)
 
     def encode_places(self, chunk: Any) -> np.ndarray:

@@ -144,11 +144,11 @@ def buy_bounds(
         As for :class:`epsteps.Rows`.
     """
     asked = {"columns": columns, "quantiles": quantiles, "norm": norm}
-    approved = budget if isinstance(budget, BoundsPlan) else None
+    approved: Any = budget if hasattr(budget, "conversation") else None
     if approved is not None and any(value is not None for value in asked.values()):
         raise ValueError("columns, quantiles and norm are those of the plan: leave them out.")
     table = table_of(schema, data)
-    plan = approved or bounds_plan(schema, len(next(iter(table.values()))), budget, **asked)  # pyright: ignore[reportArgumentType]
+    plan: BoundsPlan = approved or bounds_plan(schema, len(next(iter(table.values()))), budget, **asked)  # pyright: ignore[reportArgumentType]
     _require_fitting(plan, schema)
     rows = Rows(plan.problem, encode(plan, schema, table), np.zeros(plan.problem.n), engine=engine)
     result = run(plan, rows, seed=seed, ledger=ledger, checkpoint=checkpoint, on_step=on_step)

@@ -410,9 +410,8 @@ def describe(
         As for :class:`epsteps.Rows`.
     """
     table = table_of(schema, data)
-    if isinstance(budget, DescriptionPlan):
-        plan = budget
-    else:
+    plan: Any = budget
+    if not hasattr(plan, "conversation"):  # and so it is no plan that was approved
         options = {"statistics": statistics, "quantiles": quantiles, "bins": bins, "level": level, "target": target}
         plan = description_plan(schema, len(next(iter(table.values()))), budget, **options)  # pyright: ignore[reportArgumentType]
     whole = schema.with_target(None)
