@@ -414,8 +414,8 @@ def number_of_trials(selection: Selection, source: Source) -> int:
 
 def models_of(estimator: Any, candidates: Sequence[Mapping[str, Any]], share: Budget) -> list[Any]:
     """Return the candidates as estimators; where trials are pure, each with a trial's share as its epsilon."""
-    own = share.kinds[0].either({"epsilon": share.amount}, {})
-    return [_cloned(estimator).set_params(**candidate, **own) for candidate in candidates]
+    epsilon = share.kinds[0].either(share.amount, estimator.epsilon)
+    return [_cloned(estimator).set_params(**candidate, epsilon=epsilon) for candidate in candidates]
 
 
 def score_cost(noise: Mechanism, unit: int, scale: float) -> float:
