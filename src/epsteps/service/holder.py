@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import numpy as np
@@ -49,6 +49,7 @@ from epsteps.service import wire
 from epsteps.service.policy import Policy, require_room, tally, with_amount
 from epsteps.service.store import KEY_PREFIX, Request, Store, beside
 from epsteps.service.wire import FAILED, PUBLIC_FAULTS, Refusal, dumped, invalid
+from epsteps.tables.columns import require_bounds
 from epsteps.tables.model import problem_of
 from epsteps.tables.schema import Schema
 
@@ -106,11 +107,13 @@ def mock(schema: Schema, n: int, seed: int = 0) -> dict[str, np.ndarray]:
 
     They tell nothing about anybody: it is for trying things out, and for measuring how long they take.
     """
+    require_bounds(schema.columns.items())
     generator = public_generator(seed)
     table: dict[str, np.ndarray] = {}
     for name, column in schema.columns.items():
         if column.classes is None:
-            table[name] = generator.uniform(column.low, column.high, n)  # pyright: ignore[reportAttributeAccessIssue]
+            low, high = cast(Any, column).low, cast(Any, column).high
+            table[name] = generator.uniform(low, high, n)
         else:
             table[name] = np.array(column.classes, dtype=object)[generator.integers(len(column.classes), size=n)]
     return table

@@ -199,6 +199,11 @@ def _chosen(schema: Schema, columns: Sequence[str] | None) -> dict[str, Numeric 
             raise ValueError(f"there is no column {name!r} in the schema{hint(name, schema.columns)}")
         if not isinstance(column, Numeric | Unbounded):
             raise ValueError(f"column {name!r} has categories, and no range to buy. Leave it out.")
+        if column.transformed:
+            raise ValueError(
+                f"column {name!r} has a transform, a clip or bins, which are declared for the range that it has: buy "
+                "the range of the column without them, and declare them then."
+            )
         chosen[name] = column
     return chosen
 
@@ -228,6 +233,8 @@ def _bought(plan: BoundsPlan, schema: Schema, cells: Sequence[float], seeded: bo
         column: Any = known[name]
         edges = places_grid(column)
         low, high = apart(edges, column.low if low is None else low, column.high if high is None else high)
-        bounded = Numeric(low, high, column.missing)  # pyright: ignore[reportArgumentType]
-        known[name], ranges[name] = bounded, (bounded.low, bounded.high)
-    return Bounds(plan, Schema(known, schema.target, bought=(*schema.bought, plan.expense)), ranges, radius, seeded)
+        number = Numeric(low, high, column.missing)  # pyright: ignore[reportArgumentType]
+        known[name], ranges[name] = number, (number.low, number.high)
+    spent = (*schema.bought, plan.expense)
+    bounded = Schema(known, schema.target, schema.interactions, schema.person, bought=spent)
+    return Bounds(plan, bounded, ranges, radius, seeded)

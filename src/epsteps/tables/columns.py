@@ -142,6 +142,11 @@ class Numeric:
         return self.levels or self.transform is not None or self.clip is not None
 
     @property
+    def plain(self) -> "Numeric":
+        """The number in its range, whatever features are made of."""
+        return Numeric(self.low, self.high, self.missing) if self.transformed else self
+
+    @property
     def spans(self) -> list[float]:
         """How many units of the column, or of what its transform makes of it, each feature spans."""
         if self.levels:
@@ -328,6 +333,11 @@ class Category:
         return False
 
     @property
+    def plain(self) -> "Category":
+        """The column as it is."""
+        return self
+
+    @property
     def classes(self) -> tuple[Label, ...]:
         """The labels of a target of this kind, in their declared order."""
         return tuple(self.values)
@@ -440,6 +450,21 @@ class Unbounded:
     def classes(self) -> None:
         """There are none."""
         return None
+
+    @property
+    def levels(self) -> bool:
+        """Whether the features are the levels of one category: they are not."""
+        return False
+
+    @property
+    def transformed(self) -> bool:
+        """Whether the features are of something else than the column as it is: they are not."""
+        return False
+
+    @property
+    def plain(self) -> "Unbounded":
+        """The column as it is."""
+        return self
 
     def bounded(self, low: float, high: float) -> Numeric:
         """Return the column with a range."""

@@ -332,7 +332,7 @@ def description_plan(
 
     Parameters are those of ``describe``.
     """
-    whole = schema.with_target(None)
+    whole = schema.plain()
     problem = Problem(Squared(1.0), whole.domain(), ridge=1.0, n=n, d=whole.d)
     asked = _USUAL if statistics is None else statistics
     if isinstance(asked, str) or not asked:
@@ -385,7 +385,7 @@ def describe(
     Parameters
     ----------
     schema : Schema
-        The declared columns: all of them are described, the target among them. Numbers beyond their range count as its
+        The declared columns: all of them are described as they are, the target among them. Numbers beyond their range count as its
         nearest end, and what is missing as its low end, unless the column has ``missing=True``.
     data : table
         As for ``Schema.encode``; or the path of a .csv or .parquet file.
@@ -414,7 +414,7 @@ def describe(
     if not hasattr(plan, "conversation"):  # and so it is no plan that was approved
         options = {"statistics": statistics, "quantiles": quantiles, "bins": bins, "level": level, "target": target}
         plan = description_plan(schema, len(next(iter(table.values()))), budget, **options)  # pyright: ignore[reportArgumentType]
-    whole = schema.with_target(None)
+    whole = schema.plain()
     if plan.problem.domain != whole.domain() or (plan.numbers, plan.levels) != tuple(map(tuple, _columns(whole))):
         raise ValueError("the plan is for other columns than those that the schema declares. Make it anew.")
     rows = Rows(plan.problem, whole.encode(table), np.zeros(plan.problem.n), engine=engine)

@@ -181,6 +181,10 @@ class Schema:
         """Return the same schema with this target; with None all columns are features."""
         return Schema(self.columns, target, self.interactions, self.person, bought=self.bought)
 
+    def plain(self) -> "Schema":
+        """Return what is declared of the columns as they are, all of them features: no transforms, no interactions."""
+        return Schema({name: column.plain for name, column in self._columns}, bought=self.bought)
+
     def only(self, names: Sequence[str], target: str | None) -> "Schema":
         """Return what is declared of these columns and a target, with the interactions among the former."""
         listed = [name for name in names if name != target]
