@@ -158,7 +158,10 @@ def test_the_page_of_the_schema_file_names_every_key(tmp_path, monkeypatch, caps
     numeric = str(refused.value).rpartition("It may have ")[2]
     with pytest.raises(ValueError, match="It may have ") as refused:
         es.Schema.from_toml("[columns.a]\ntype = 'category'\nhigher = 2")
-    known = set(re.findall(r"\w+", numeric + str(refused.value).rpartition("It may have ")[2]))
+    category = str(refused.value).rpartition("It may have ")[2]
+    with pytest.raises(ValueError, match="It may have ") as refused:
+        es.Schema.from_toml("[columns.a]\ntype = 'unbounded'\nhigher = 2")
+    known = set(re.findall(r"\w+", numeric + category + str(refused.value).rpartition("It may have ")[2]))
     assert keys_of(page.split("## Keys of a column")[1].split("## ")[0]) == known
 
 

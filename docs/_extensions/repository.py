@@ -19,8 +19,6 @@ PAGES = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "benchmarks/README.md
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#|/)([^)#\s]+)(#[^)\s]*)?(?=\))")
 FENCE = re.compile(r"^(```|~~~).*?^\1", flags=re.MULTILINE | re.DOTALL)
 ANCHOR = re.compile(r'^<a id="([\w-]+)"></a>$', flags=re.MULTILINE)
-# Pages of tables of contents that may not be written yet.
-PENDING = re.compile(r"^(commands|describe|evaluate)\n", flags=re.MULTILINE)
 
 
 def stored() -> list[Path]:
@@ -64,7 +62,6 @@ def read(app: Sphinx, docname: str, source: list[str]) -> None:
         return
     origin = ROOT / place.relative_to(COPIES) if place.is_relative_to(COPIES) else place
     text = ANCHOR.sub(r"(\1)=", led(source[0], origin, place)).replace("\n```math\n", "\n```{math}\n")
-    text = PENDING.sub(lambda line: line[0] if (DOCS / f"{line[1]}.md").exists() else "", text)
     source[0] = text if re.match(r"# ", text) else f"# {origin.relative_to(ROOT).with_suffix('')}\n\n{text}"
 
 

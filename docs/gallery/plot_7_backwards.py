@@ -19,7 +19,7 @@ for error, colour in ((0.03, "#009E73"), (0.01, "#0072B2"), (0.003, "#D55E00")):
     needed = []
     for n in sizes:
         problem = es.Problem(es.Logistic(), es.Box(0, 1), ridge=1e-4, n=n, d=10)
-        needed.append(es.required_epsilon(problem, error=error))
+        needed.append(es.required_epsilon(problem, error=error, release="final"))
     axes.plot(sizes, needed, "o-", color=colour, lw=2)
     axes.annotate(f"excess {error:g}", (sizes[0], needed[0]), (6, 6), textcoords="offset points", color=colour)
 axes.axhline(1.0, color="0.45", ls="--", lw=1.2)
@@ -30,5 +30,5 @@ plt.show()
 # The other way round: how many people must a study ask, if epsilon = 0.5 is what it can promise them?
 
 problem = es.Problem(es.Logistic(), es.Box(0, 1), ridge=1e-4, n=1_000, d=10)
-print(es.required_n(problem, error=0.01, epsilon=0.5))
-print(es.required_n(problem, verdict="useful", epsilon=0.5))
+print(es.required_n(problem, error=0.01, epsilon=0.5, release="final"))
+print(es.required_n(problem, verdict="useful", epsilon=0.5, release="final"))

@@ -229,7 +229,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         return min(found, key=lambda plan: plan.expected)
 
     def _plan_with(
-        self, budget: Budget, selection: Selection, candidates: Any, n: int, d: int, share: Budget
+        self, budget: Budget, selection: Selection, candidates: Any, n: int, d: int | None, share: Budget
     ) -> SearchPlan:
         """Return the search whose trials have this share."""
         held_out, unit = _held_out(self.holdout, n), self.estimator._most

@@ -385,8 +385,8 @@ def describe(
     Parameters
     ----------
     schema : Schema
-        The declared columns: all of them are described as they are, the target among them. Numbers beyond their range count as its
-        nearest end, and what is missing as its low end, unless the column has ``missing=True``.
+        The declared columns: all of them are described as they are, the target among them. Numbers beyond their range
+        count as its nearest end, and what is missing as its low end, unless the column has ``missing=True``.
     data : table
         As for ``Schema.encode``; or the path of a .csv or .parquet file.
     budget : Budget or DescriptionPlan
