@@ -557,16 +557,18 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
     def evaluated(self, data: Any) -> tuple[Problem, np.ndarray, bool, float, Callable[[], Rows]]:
         """Return what ``epsteps.evaluate`` needs: how records are read, the point, whether it has probabilities.
 
-        And the targets' unit, and what reads the records, a pair (X, y).
+        And the targets' unit, and what reads the records: a pair (X, y), or with a schema a table that has the target.
         """
         _scikit.require_fitted(self)
         problem, x = self.plan_.problem, held(self.run_.x)
         if data is None:
             return problem, x, hasattr(self, "predict_proba"), self._unit(), lambda: self._no_records(data)
         if not isinstance(data, tuple) or len(data) != 2:
-            return self._no_records(data)
+            if self.schema_ is None:
+                return self._no_records(data)
+            data = (data, None)
         X = _scikit.features(self, data[0], reset=False)
-        y = self.comparable(_scikit.targets(self, X, data[1]))
+        y = self.comparable(_scikit.targets(self, X if self.schema_ is None else data[0], data[1]))
         problem = replace(problem, n=len(y), clip=None)
         return problem, x, hasattr(self, "predict_proba"), self._unit(), lambda: self._rows(problem, X, y)
 
