@@ -2,15 +2,14 @@
 
 import numpy as np
 import pytest
+from test_estimators_tables import COLUMNS, TARGETS, fitted, people, schema_for
 from typer.testing import CliRunner
 
 import epsteps as es
 from epsteps.cli import app
 from epsteps.service.holder import mock
 
-pytest.importorskip("sklearn")
 pd = pytest.importorskip("pandas")
-from test_estimators_tables import COLUMNS, TARGETS, fitted, people, schema_for
 
 
 @pytest.mark.parametrize("name", TARGETS)
