@@ -609,7 +609,7 @@ def test_a_wrong_schema_says_what_to_do(tmp_path, old, new, message):
         (["--target", "y", "--dataset", "people"], 2, "add --ledger"),
         (["--target", "y", "--ledger", "none.db", "--dataset", "people"], 1, "there is no ledger"),
         (["--target", "y", "--schema", "none.toml"], 1, "epsteps schema draft"),
-        (["--target", "y", "--method", "objective", "--release", "iterates"], 2, "Use release='final'"),
+        (["--target", "y", "--method", "objective", "--release", "iterates"], 2, "Use --release final"),
         (["--target", "y", "--test", "none.csv"], 1, "there is no file"),
     ],
 )
@@ -625,7 +625,7 @@ def test_wrong_options_say_what_to_do(people, tmp_path, options, code, message):
         ("", "is empty: its first line must name the columns"),
         ("age,income,job,smoker,y\n", "has no rows below its header"),
         ("age,income,job,y\n20,5,nurse,ill\n", "has no column 'smoker'"),
-        ("age;income;job;smoker;y\n20;5;nurse;no;ill\n", "the delimiter is ';'"),
+        ("age;income;job;smoker;y\n20;5;nurse;no;ill\n", "add --delimiter semicolon"),
         ("age,income,job,smoker,y\n20,5\n", "row 1: 2 fields, but the header names 5 columns"),
     ],
 )

@@ -8,6 +8,7 @@ import numpy as np
 
 import epsteps as es
 from epsteps.methods.choice import METHODS, options_of
+from epsteps.methods.evaluation import plan_evaluation
 
 _EXPORTED = [getattr(es, name) for name in es.__all__]
 STEPS = [
@@ -19,6 +20,10 @@ BUDGETS = {"pure": es.Pure(2.0), "concentrated": es.Concentrated(0.3), "approxim
 LOGISTIC = es.Problem(es.Logistic(), es.Box(0, 1), ridge=0.1, n=60, d=3, intercept=True)
 LARGER = es.Problem(es.PseudoHuber(), es.Box(0, 1), ridge=0.1, n=3000, d=3, intercept=True)
 LEAST_SQUARES = es.Problem(es.Squared(2.0), es.Box(0, 1), ridge=0.1, n=3000, d=3, intercept=True)
+# What comes before and after a model: columns of unknown and of known range, and models of classes and of numbers.
+UNKNOWN = es.Schema({"a": es.Unbounded(low=0), "b": es.Unbounded(kind="year", missing=True)})
+KNOWN = es.Schema({"a": es.Numeric(0, 9, missing=True), "b": es.Category(["x", "y", "z"])})
+CLASSES = es.Problem(es.Logistic(), es.Box(0, 1), ridge=0.1, n=2000, d=3, intercept=True)
 SQUARED = es.Problem(es.Squared(2.0), es.Box(0, 1), ridge=0.1, n=60, d=3, intercept=True)
 
 
@@ -42,6 +47,10 @@ def plans() -> dict[str, es.Plan]:
         found[f"adaptive with residuals {name}"] = es.plan(LEAST_SQUARES, budget, "adaptive")
         found[f"intervals {name}"] = es.plan(LARGER, budget, "objective", intervals=0.95)
         found[f"intervals for few records {name}"] = es.plan(LOGISTIC, budget, "objective", intervals=0.9)
+        found[f"bounds {name}"] = es.bounds_plan(UNKNOWN, 2000, budget)
+        found[f"description {name}"] = es.description_plan(KNOWN, 2000, budget)
+        for loss, problem in (("classes", CLASSES), ("numbers", LEAST_SQUARES)):
+            found[f"evaluation of {loss} {name}"] = plan_evaluation(problem, budget, np.ones(problem.dimension))
     found["intervals Gaussian"] = es.plan(
         LARGER, BUDGETS["approximate"], "objective", intervals=0.95, mechanism="gaussian"
     )

@@ -398,7 +398,15 @@ class DescriptionPlan(Plan):
             else None
             for side, sign, rest in (("low", -1, share), ("high", 1, 1 - share))
         ]
-        return Chosen(NumberQuantile(self.problem, number, self.each * _OWN, share, label), *ends)
+        own = self._own(end, sum(request is not None for request in ends))
+        return Chosen(NumberQuantile(self.problem, number, own, share, label), *ends)
+
+    def _own(self, end: float, bought: int) -> float:
+        """Return what is left for a quantile itself, of what is paid for it with so many ends at this price each."""
+        if Epsilon in self.budget.kinds:
+            return down(self.each - bought * end)
+        whole = (_OWN**2 + (1 - _OWN) ** 2 / 2) * self.each**2  # rhos go by squares
+        return down(math.sqrt(whole - bought * end**2))
 
     def _margin(self, share: float) -> int:
         """Return by how many records the ends of an interval lie beyond its quantile."""
