@@ -140,7 +140,7 @@ def test_the_page_of_the_model_file_names_every_key(tmp_path, monkeypatch):
     schema = es.Schema({"a": es.Numeric(0, 1), "y": es.Category([0, 1])}, target="y")
     Path("schema.toml").write_text(schema.to_toml())
     Path("data.csv").write_text("a,y\n" + "0.2,1\n0.7,0\n" * 2000)
-    fitted = CliRunner().invoke(app, shlex.split("fit data.csv --schema schema.toml --epsilon 1 --yes"))
+    fitted = CliRunner().invoke(app, shlex.split("fit data.csv --schema schema.toml --epsilon 1 --hold-out 0.2 --yes"))
     assert fitted.exit_code == 0, fitted.output
     model = json.loads(Path("model/model.json").read_text())
     whole, certificate = (DOCS / "model-file.md").read_text().split("The keys of `certificate`:")
