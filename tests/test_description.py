@@ -152,7 +152,7 @@ def test_chosen_cells_are_within_their_margin():
     request = NumberQuantile(plan.problem, plan.numbers[0], 0.05, 0.5, "")
     X = np.random.default_rng(2).random((3000, 1))
     scores = request.read(Reader(es.Rows(plan.problem, X, np.zeros(3000), engine="numpy")), {})
-    source, margin = Source(1), rank_margin(0.05, methods.CELLS, 0.05)
+    source, margin = Source(1), rank_margin(0.05, 1024, 0.05)
     off = [-scores[int(request.publish(scores, request.draw(source))[0])] for _ in range(1000)]
     assert np.mean(np.array(off) >= margin) <= 0.05
     assert max(off) > margin / 6

@@ -35,8 +35,9 @@ STATISTICS = (COUNTS, MEANS, DEVIATIONS, QUANTILES, HISTOGRAMS, CORRELATIONS)
 MOMENTS, PRODUCTS = "moments", "products"
 # The noise of sums, by the names of its mechanisms.
 _PURE, _GAUSSIAN = "blocks", "gaussian"
-# Cells of a number's declared range on which its quantiles are chosen.
-CELLS = 1024
+# Cells of a number's declared range on which its quantiles are chosen: powers of two, by what noise can tell apart.
+_FEWEST_BITS, _MOST_BITS = 10, 15
+_MOST_BINS = 1024
 # A record moves every block of a vector by at most this, in L1 norm: from one end of its range to the other.
 _ACROSS = 2 * STEPS
 # And the square of a number and of what is made of its square, in L2 norm: 5.15 at most, of a parabola's chords.
@@ -221,7 +222,7 @@ class NumberQuantile(PlaceQuantile):
     @property
     def places(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         """How many cells there are."""
-        return CELLS
+        return cells_for(self.problem.n, self.epsilon)
 
     @property
     def what(self) -> str:
@@ -239,19 +240,20 @@ class NumberQuantile(PlaceQuantile):
     def encode_cells(self, features: np.ndarray) -> np.ndarray:
         """Return each record's cell, counted from the largest, or the number of cells where it is missing."""
         whole = features.astype(np.int64)
-        cells = CELLS - 1 - cell_of(whole[:, self.number.feature], CELLS)
-        return np.where(known(whole, self.number), cells, CELLS)
+        cells = self.places - 1 - cell_of(whole[:, self.number.feature], self.places)
+        return np.where(known(whole, self.number), cells, self.places)
 
     def examples(self) -> np.ndarray:
         """Return made-up records, one in each cell."""
-        records = np.zeros((CELLS, self.problem.d))
-        records[:, self.number.feature] = (np.arange(CELLS) + 0.5) / CELLS
+        records = np.zeros((self.places, self.problem.d))
+        records[:, self.number.feature] = (np.arange(self.places) + 0.5) / self.places
         return records
 
     def edges(self, place: float) -> tuple[float, float]:
         """Return the ends of a cell, in the column's own unit."""
-        low, high, cell = self.number.low, self.number.high, CELLS - 1 - int(place)
-        return low + (high - low) * (cell / CELLS), low + (high - low) * ((cell + 1) / CELLS)
+        low, high, count = self.number.low, self.number.high, self.places
+        cell = count - 1 - int(place)
+        return low + (high - low) * (cell / count), low + (high - low) * ((cell + 1) / count)
 
 
 class Chosen(NamedTuple):
@@ -265,6 +267,17 @@ class Chosen(NamedTuple):
     def asked(self) -> list[NumberQuantile]:
         """What is asked for, in order."""
         return [request for request in self if request is not None]
+
+
+def cells_for(n: int, epsilon: float) -> int:
+    """Return on how many cells a quantile of n records is chosen at this price: as many as noise can tell apart.
+
+    The choice is off by some ln(cells)/epsilon records, so that cells of less than 1/epsilon records say no more.
+
+    >>> cells_for(500, 0.1), cells_for(40_000, 0.2), cells_for(10**6, 1.0)
+    (1024, 8192, 32768)
+    """
+    return 2 ** min(max(math.ceil(math.log2(max(n * epsilon, 1.0))), _FEWEST_BITS), _MOST_BITS)
 
 
 def rank_margin(epsilon: float, cells: int, chance: float) -> int:
@@ -334,7 +347,7 @@ class DescriptionPlan(Plan):
         if self.level is not None and not 0.5 <= validate.number("level", self.level) < 1:
             raise ValueError(f"level must lie in [0.5, 1), got {self.level!r}.")
         validate.choice("target", self.target, ("sample", "population"))
-        validate.integer("bins", self.bins, low=2, high=CELLS)
+        validate.integer("bins", self.bins, low=2, high=_MOST_BINS)
         validate.choice("noise", self.noise, (_PURE, _GAUSSIAN))
         self._require_features()
         if len(self.sums) != len(self.parts):
@@ -412,7 +425,7 @@ class DescriptionPlan(Plan):
         """Return by how many records the ends of an interval lie beyond its quantile."""
         end, sampled = self.each * (1 - _OWN) / 2, self.target == "population"
         chance = (1 - (self.level or 0.0)) / (2 * (1 + sampled))
-        margin = rank_margin(end, CELLS, chance)
+        margin = rank_margin(end, cells_for(self.problem.n, end), chance)
         if not sampled:
             return margin
         return margin + math.ceil(_normal_quantile(1 - chance) * math.sqrt(share * (1 - share) * self.problem.n)) + 1
