@@ -35,7 +35,7 @@ def session_body(allowance=None, **more):
 
 
 def plan_body(epsilon=1.0, iterations=2):
-    plan = es.plan(problem(), es.Pure(epsilon), iterations=iterations)
+    plan = es.plan(problem(), es.Pure(epsilon), es.nesterov, iterations=iterations)
     return wire.dumped({"plan": plan.to_json(), "anyway": True})
 
 
@@ -111,7 +111,7 @@ def test_a_reply_that_nobody_reads_does_not_hold_its_connection():
         for _ in range(10_000):
             await send({"type": "http.response.body", "body": b" " * 65536, "more_body": True})
 
-    config = uvicorn.Config(endless, http=patient_protocol(0.2, longest=0.5), log_level="critical", lifespan="off")
+    config = uvicorn.Config(endless, http=patient_protocol(0.2, longest=0.5), log_config=None, lifespan="off")
     server, bound = uvicorn.Server(config), socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([bound])), daemon=True)
     thread.start()
@@ -192,7 +192,7 @@ def test_a_plan_is_charged_what_was_approved_or_not_at_all(tmp_path, monkeypatch
     """Another version of the library might find another price for the same text: approved is the one on the page."""
     holder = holder_of(tmp_path, es.Pure(5.0))
     posted = taken(holder, "plan", plan_body())
-    kind = type(es.plan(problem(), es.Pure(1.0), iterations=2))
+    kind = type(es.plan(problem(), es.Pure(1.0), es.nesterov, iterations=2))
     monkeypatch.setattr(kind, "spending", lambda *_: es.Pure(0.999))
     refused = holder.handle(posted.id)
     assert (refused.state, json.loads(refused.answer)["type"]) == ("refused", "urn:epsteps:problem:price-changed")

@@ -640,6 +640,7 @@ async def serve(
     shared: dict[str, Any] = {
         "http": patient_protocol(limits.slow, longest=limits.slow + limits.certify + 2 * _LONGEST_WAIT),
         "ws": "none",
+        "log_config": None,  # its own would close every handler of the process, and with some of them stderr
         "log_level": "critical",
         "access_log": False,
     }
