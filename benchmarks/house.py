@@ -23,6 +23,7 @@ different files: how often somebody who reads the functions in the order in whic
 
 import argparse
 import ast
+import functools
 import io
 import json
 import os
@@ -234,6 +235,7 @@ def _room(path: str) -> str:
     return path.split("/")[0].removesuffix(".py")
 
 
+@functools.cache
 def measure(root: Path) -> tuple[dict[str, str], list[Place]]:
     """Return the rows of the table for one tree, and every place that was counted."""
     tree = Tree({file.relative_to(root).as_posix(): file.read_text() for file in sorted(root.rglob("*.py"))})

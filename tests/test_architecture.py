@@ -85,7 +85,14 @@ def test_the_check_finds_what_breaks_the_wall(room, line, found):
 
 
 def names_in(source: str) -> set[str]:
-    return {ast.unparse(node) for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute | ast.Name)}
+    """Return the names that a module uses, and their attributes: of `a.b.c` it is `a` and `a.b`."""
+    names = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Name):
+            names.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            names.add(f"{node.value.id}.{node.attr}")
+    return names
 
 
 RANDOM = {"np.random", "random", "secrets", "os.urandom"}

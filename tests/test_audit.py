@@ -503,10 +503,10 @@ def test_the_command_has_clean_errors(arguments, code, message):
     [
         ["--method", "objective", "--loss", "smoothed-hinge", "--loss-shape", 0.3],
         ["--method", "output", "--loss", "pseudo-huber"],
-        ["--method", "curvature", "--loss", "capped-logistic", "--delta", 1e-6],
+        ["--method", "curvature", "--loss", "logistic", "--delta", 1e-6, "--d", 1],
         ["--method", "statistics", "--loss", "squared"],
         ["--method", "descent", "--loss", "half-exponential", "--T", 2],
-        ["--release", "iterates", "--loss", "logistic", "--classes", "0,1"],
+        ["--release", "iterates", "--loss", "capped-logistic", "--classes", "0,1"],
     ],
     ids=lambda arguments: arguments[1],
 )

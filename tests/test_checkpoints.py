@@ -125,9 +125,9 @@ sys.path.insert(0, sys.argv[2])
 import epsteps as es
 from test_checkpoints import example
 
-folder, seed, kills = sys.argv[1], json.loads(sys.argv[3]), int(sys.argv[4])
 plan, rows = example()
-original, log = es.Gradient.read, open(f"{folder}/met.txt", "a")
+es.run(plan, rows, seed=0, arithmetic="exact")  # else each of them would import, and be killed there, not at its steps
+original = es.Gradient.read
 
 def read(self, records, draw):
     log.write(f"{self.x.tobytes().hex()} {hashlib.sha256(draw['noise'].tobytes()).hexdigest()}\\n")
@@ -136,39 +136,40 @@ def read(self, records, draw):
 
 es.Gradient.read = read
 
-def path():
+def path(folder, seed):
     account = es.Ledger(f"{folder}/ledger.db").account("people")
     return es.run(plan, rows, seed=seed, arithmetic="exact", anyway=True, ledger=account, checkpoint=f"{folder}/run",
                   on_step=lambda t: time.sleep(0.01)).path
 
-moments = random.Random(5)
-for _ in range(kills):
-    process = os.fork()
-    if process == 0:
-        path()
-        os._exit(0)
-    time.sleep(moments.uniform(0.0, 0.2))
-    os.kill(process, signal.SIGKILL)
-    os.waitpid(process, 0)
-print(json.dumps(path().tolist()))
+for folder, seed, kills in json.loads(sys.argv[1]):
+    moments = random.Random(5)
+    with open(f"{folder}/met.txt", "a") as log:
+        for _ in range(kills):
+            process = os.fork()
+            if process == 0:
+                path(folder, seed)
+                os._exit(0)
+            time.sleep(moments.uniform(0.0, 0.2))
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+        print(json.dumps(path(folder, seed).tolist()))
 """
 
 
-def killed_run(folder, seed, kills):
-    """Kill a run at random moments, so many times, and return the path it ends with."""
-    es.Ledger(folder / "ledger.db").create("people", es.Pure(1.0))
-    command = [sys.executable, "-c", PROGRAM, str(folder), os.path.dirname(__file__), json.dumps(seed), str(kills)]
+def killed_runs(*runs):
+    """Kill each run, of a folder and a seed, at random moments, so many times, and return the paths they end with."""
+    for folder, _, _ in runs:
+        folder.mkdir()
+        es.Ledger(folder / "ledger.db").create("people", es.Pure(1.0))
+    command = [sys.executable, "-c", PROGRAM, json.dumps(runs, default=str), os.path.dirname(__file__)]
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return np.array(json.loads(output))
+    return [np.array(json.loads(line)) for line in output.splitlines()]
 
 
 def check_killed_runs(folder, kills):
     plan, rows = example()
-    (folder / "seeded").mkdir()
-    path = killed_run(folder / "seeded", 3, kills // 2)
+    path, _ = killed_runs((folder / "seeded", 3, kills // 2), (folder / "private", None, kills - kills // 2))
     np.testing.assert_array_equal(path, es.run(plan, rows, seed=3, arithmetic="exact").path)
-    (folder / "private").mkdir()
-    killed_run(folder / "private", None, kills - kills // 2)
     met = defaultdict(set)
     for line in (folder / "private" / "met.txt").read_text().splitlines():
         point, noise = line.split()

@@ -1,7 +1,6 @@
 """The counters of ``benchmarks/house.py`` find what was planted, where it is not at home, and nothing else."""
 
-import importlib.util
-import sys
+import importlib
 from collections import Counter
 from pathlib import Path
 
@@ -20,13 +19,9 @@ HOMES = {
 
 @pytest.fixture(scope="module")
 def house():
-    spec = importlib.util.spec_from_file_location("house", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules["house"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules["house"]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(SCRIPT.parent)
+        return importlib.import_module("house")
 
 
 def families_in(house, source, path="running.py"):

@@ -50,8 +50,8 @@ PLANS = {
 }
 
 
-def steps(problem, iterations=5, budget=None, **options):
-    return es.plan(problem, budget or es.Pure(3.0), es.nesterov, iterations=iterations, **options)
+def steps(problem, iterations=5, budget=None, method=es.nesterov, **options):
+    return es.plan(problem, budget or es.Pure(3.0), method, iterations=iterations, **options)
 
 
 @pytest.mark.parametrize("options", PLANS.values(), ids=list(PLANS))

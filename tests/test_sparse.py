@@ -210,7 +210,7 @@ problem = es.Problem(es.Logistic(), es.Ball(1), ridge=0.1, n=20_000, d=100_000, 
 peak = lambda: int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
 before = peak()
 data = es.Rows(problem, X, y)
-es.run(es.plan(problem, es.Pure(1.0), iterations=2), data, anyway=True)
+es.run(es.plan(problem, es.Pure(1.0), es.nesterov, iterations=2), data, anyway=True)
 data.gradient(np.ones(100_001)), data.value(np.ones(100_001)), es.check(problem, X, y)
 print(peak() - before)
 """

@@ -507,19 +507,29 @@ import numpy as np
 import epsteps as es
 from epsteps.problem.grid import Grid
 
-n, X, y = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+n, X, y, few_X, few_y = int(sys.argv[1]), *sys.argv[2:6]
 problem = es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.1, n=n, d=10)
 small = es.Problem(es.Logistic(), es.Ball(1, norm=np.inf), ridge=0.1, n=200, d=10)
-few = es.Rows(small, np.ones((200, 10)), np.ones(200))
+few = es.Rows(small, few_X, few_y)  # what the first file of a kind imports is no part of what records take
 points = Grid(problem).points(np.ones((10, 1)), 1.0)
 few.sums(points), few.gradient(np.ones(10))
 peak = lambda: int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
 before = peak()
-for cache in [None, *sys.argv[4:]]:
+for cache in [None, *sys.argv[6:]]:
     data = es.Rows(problem, X, y, engine="numpy", cache=cache)
     data.sums(points), data.gradient(np.ones(10)), data.sums(points, np.arange(0, n, 50))
 print(peak() - before)
 """
+
+
+def written(folder, kind, X, y):
+    """Write records to a folder, and return what names their features and their labels."""
+    folder.mkdir()
+    if kind == "parquet":
+        return [write_table(folder / "X.parquet", X, y, groups=len(y)), "label"]
+    np.save(folder / "X.npy", X)
+    np.save(folder / "y.npy", y)
+    return [folder / "X.npy", folder / "y.npy"]
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs the peak that Linux counts")
@@ -529,12 +539,7 @@ def test_the_working_set_is_bounded(tmp_path, kind):
     n = 2_500_000
     X = np.tile(np.linspace(-1, 1, 10_000).reshape(1000, 10), (n // 1000, 1))
     y = np.ones(n, dtype=np.int8)
-    if kind == "npy":
-        np.save(tmp_path / "X.npy", X)
-        np.save(tmp_path / "y.npy", y)
-        paths = [tmp_path / "X.npy", tmp_path / "y.npy"]
-    else:
-        paths = [write_table(tmp_path / "X.parquet", X, y, groups=n), "label"]
+    paths = written(tmp_path / "all", kind, X, y) + written(tmp_path / "few", kind, X[:200], y[:200])
     del X
     caches = [tmp_path] if kind == "npy" else []
     command = [sys.executable, "-c", MEASURED, str(n), *paths, *caches]

@@ -18,7 +18,7 @@ def split(n: int, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     leaves the other as it is.
 
     >>> split(5, 0.4, seed=7)
-    (array([0, 1, 4]), array([2, 3]))
+    (array([1, 3, 4]), array([0, 2]))
     """
     if not 0 < validate.number("hold_out", share) < 1:
         raise ValueError(f"hold_out must lie between 0 and 1, got {share!r}.")

@@ -41,6 +41,8 @@ T = TypeVar("T")
 _LONGEST_WAIT = 60.0
 # The longest that the end of the service waits for replies, in whole seconds.
 _LONGEST_FAREWELL = 10
+# How long a connection may be idle between two requests, in whole seconds: as long as httpx, the client, keeps one.
+_LONGEST_IDLE = 5
 # Seconds before the process that computes is begun again, and how often it may end before it is ready.
 _RESTART, _FAILURES = 0.1, 5
 
@@ -640,11 +642,12 @@ async def serve(
     shared: dict[str, Any] = {
         "http": patient_protocol(limits.slow, longest=limits.slow + limits.certify + 2 * _LONGEST_WAIT),
         "ws": "none",
+        "log_config": None,  # its own would close every handler of the process, and with some of them stderr
         "log_level": "critical",
         "access_log": False,
     }
     shared |= {"server_header": False, "date_header": False, "limit_concurrency": limits.connections}
-    shared["timeout_graceful_shutdown"] = _LONGEST_FAREWELL
+    shared |= {"timeout_keep_alive": _LONGEST_IDLE, "timeout_graceful_shutdown": _LONGEST_FAREWELL}
     secured: dict[str, Any] = {} if tls is None else {"ssl_certfile": tls[0], "ssl_keyfile": tls[1]}
     servers = [_Server(uvicorn.Config(public_app(desk), **shared, **secured), desk)]
     sockets = [listening(host, port)]
