@@ -42,7 +42,7 @@ def surrogate_of(loss: Loss) -> Surrogate:
     if loss.surrogate is None:
         raise TypeError(
             f"the curvature method has a model for Logistic() and Squared(), got {loss!r}. "
-            "Use a plan of steps, such as epsteps.plan(problem, budget)."
+            "Use a plan of steps, such as epsteps.plan(problem, budget, epsteps.nesterov)."
         )
     return loss.surrogate
 
