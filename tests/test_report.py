@@ -150,9 +150,15 @@ def disagreements(page, content):
     return wrong
 
 
+@functools.cache
+def kept_content(name):
+    """The content of a fit that no test changes."""
+    return content_of(name)
+
+
 @pytest.fixture(scope="module", params=FITS)
 def fitted(request):
-    content = content_of(request.param)
+    content = kept_content(request.param)
     return request.param, content, tables.page(content)
 
 
@@ -672,13 +678,12 @@ def in_browser(page, width, folder, *action):
 @pytest.mark.parametrize("name", ["objective", "descent"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_the_page_opens_in_a_browser_and_fits_its_width(tmp_path, name, width):
-    page = tables.page(content_of(name))
-    done = in_browser(page, width, tmp_path, "--dump-dom")
+    page = tables.page(kept_content(name))
+    picture = tmp_path / f"{name}-{width}.png"
+    done = in_browser(page, width, tmp_path, "--dump-dom", f"--screenshot={picture}")
     assert f'data-width="{width}"' in done.stdout
     assert 'data-scrolled="0"' in done.stdout
     assert "CONSOLE" not in done.stderr
-    picture = tmp_path / f"{name}-{width}.png"
-    in_browser(page, width, tmp_path, f"--screenshot={picture}")
     assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
 
 
@@ -725,7 +730,7 @@ def test_a_model_of_very_many_numbers_has_no_table_of_intervals():
 @pytest.mark.parametrize("name", ["objective", "softmax"])
 def test_the_card_the_file_and_the_summary_say_what_an_adaptive_fit_chose(name):
     """In the words of what was decided, computed from what was published; a plan that decides beforehand says none."""
-    content = content_of(name)
+    content = kept_content(name)
     plan = es.Plan.from_json(json.dumps(content["plan"]))
     decided = plan.decided({key: np.array(values) for key, values in content["besides"].items()})
     chosen = content["chosen"]
@@ -740,7 +745,7 @@ def test_the_card_the_file_and_the_summary_say_what_an_adaptive_fit_chose(name):
         assert text in page
     former = {key: value for key, value in content.items() if key != "chosen"}
     assert "What was chosen" not in tables.page(former)
-    assert content_of("output")["chosen"] == {}
+    assert kept_content("output")["chosen"] == {}
     table = table_of(FITS[name][0])
     columns = np.stack([table["age"], table["flag"]], axis=1)
     classes = sorted(set(table["y"].tolist()))
