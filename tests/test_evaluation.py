@@ -510,6 +510,12 @@ def test_a_search_is_evaluated_as_its_best_model(fitted):
 # --- bad input ------------------------------------------------------------------------------------------------------
 
 
+def test_targets_in_place_of_a_budget_are_refused_and_not_shown(fitted):
+    model, (X, y) = fitted["logistic"]
+    with pytest.raises(TypeError, match=r"not of type ndarray.*unprotected_scores"):
+        es.evaluate(model, (X, y), y)
+
+
 @pytest.mark.parametrize(
     ("data", "options", "message"),
     [
