@@ -4,9 +4,14 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+import scipy.linalg  # noqa: F401  has a BLAS of its own, which must be there to be limited
 from hypothesis import settings
+from threadpoolctl import threadpool_limits
 
 import epsteps as es
+
+# Problems here are small, and every core has its tests: threads of BLAS would only wait for each other.
+threadpool_limits(limits=1, user_api="blas")
 
 # The laws that several tests share explain themselves when they fail, as tests do.
 pytest.register_assert_rewrite("laws")

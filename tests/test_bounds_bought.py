@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from combinations import BUDGETS, rows_of, sources_here
 from scipy import stats
+from sklearn.base import clone
 from test_bought import law_of, neighbours
 from typer.testing import CliRunner
 
@@ -252,6 +253,7 @@ def test_a_schema_and_a_model_say_what_was_bought(tmp_path):
     (expense,) = schema.bought
     assert (expense.unit, expense.cost) == ("epsilon", pytest.approx(0.5))
     assert es.Schema.from_dict(schema.to_dict()) == schema == schema.with_target(None).with_target("y")
+    assert clone(schema) == schema  # a pipeline's copy has cost what the schema has
     plan = es.plan(tables.problem_of(schema, 4000, 0.01), es.Pure(1.0), method="output")
     model = tables.fit_model(plan, schema, schema.load(tmp_path / "t.csv"), anyway=True)
     content = json.loads(json.dumps(tables.model_to_dict(model)))
@@ -262,12 +264,34 @@ def test_a_schema_and_a_model_say_what_was_bought(tmp_path):
     content["certificate"]["in_all"] = 1.0
     with pytest.raises(tables.ModelFormatError, match="in_all"):
         tables.model_from_dict(content)
-    steps = es.plan(tables.problem_of(schema, 4000, 0.01), es.Pure(1.5), expenses=schema.bought)
+    steps = es.plan(tables.problem_of(schema, 4000, 0.01), es.Pure(1.5), es.nesterov, expenses=schema.bought)
     assert "bounds of a" in str(steps)
     again = CliRunner().invoke(app, places)
     assert again.exit_code == 1
     assert "exists" in again.output
     assert CliRunner().invoke(app, [*places[:5], *places[7:]]).exit_code == 2  # no budget
+
+
+def test_what_was_bought_is_not_added_to_what_a_person_is_promised(tmp_path):
+    """Both stand there: the person's guarantee with what a person spends, and the sum of what one record does."""
+    rng = np.random.default_rng(0)
+    lines = [f"{i // 2},{a:.3f},{int(a > 0)}" for i, a in enumerate(rng.normal(size=4000))]
+    (tmp_path / "t.csv").write_text("who,a,y\n" + "\n".join(lines) + "\n")
+    columns = {"a": es.Numeric(-3, 3), "y": es.Category([0, 1])}
+    bought = [es.Expense("bounds of a", 0.25, "epsilon")]
+    (tmp_path / "s.toml").write_text(es.Schema(columns, "y", person="who", bought=bought).to_toml())
+    places = ["fit", str(tmp_path / "t.csv"), "--schema", str(tmp_path / "s.toml"), "--out", str(tmp_path / "m")]
+    result = CliRunner().invoke(app, [*places, "--epsilon", "4", "--per-person", "2", "--yes"])
+    assert result.exit_code == 0, result.output
+    said = " ".join(result.output.split())
+    content = json.loads((tmp_path / "m" / "model.json").read_text())
+    spent, in_all = content["person"]["spent"], content["certificate"]["in_all"]
+    assert in_all == pytest.approx(spent / 2 + 0.25)
+    assert f"{content['person']['guarantee']}; spent {spent:.6g}." in said
+    assert f"{in_all:.6g} in all, of one record." in said
+    page = " ".join((tmp_path / "m" / "report.html").read_text().split())
+    assert "Together with the fit, of one record:" in page
+    assert "but for those that were bought before" in page
 
 
 def grid_of_the_data(patch):

@@ -501,12 +501,19 @@ def test_a_plan_is_approved_and_then_executed(fitted, tmp_path):
 
 def test_a_search_is_evaluated_as_its_best_model(fitted):
     X, y = fitted["logistic"][1]
-    search = PrivateSearch(PrivateLogisticRegression(bounds=(0, 1), anyway=True), {"ridge": [0.01, 0.1]}, trials=2)
+    model = PrivateLogisticRegression(bounds=(0, 1), classes=(0, 1), anyway=True)
+    search = PrivateSearch(model, {"ridge": [0.01, 0.1]}, trials=2)
     found = es.evaluate(search.fit(X, y), (X, y), es.Pure(1.0), rows="training")
     assert 0 <= found["accuracy"].value <= 1
 
 
 # --- bad input ------------------------------------------------------------------------------------------------------
+
+
+def test_targets_in_place_of_a_budget_are_refused_and_not_shown(fitted):
+    model, (X, y) = fitted["logistic"]
+    with pytest.raises(TypeError, match=r"not of type ndarray.*unprotected_scores"):
+        es.evaluate(model, (X, y), y)
 
 
 @pytest.mark.parametrize(
@@ -639,7 +646,7 @@ def test_fits_with_records_held_out_refuse_before_they_charge(tmp_path):
     ledger = es.Ledger(tmp_path / "ledger.db")
     ledger.create("people", es.Pure(1.0))
     X, y = np.random.default_rng(0).uniform(0, 1, (40, 2)), np.arange(40) % 2
-    model = PrivateLogisticRegression(bounds=(0, 1), epsilon=0.5, ledger=ledger.account("people"))
+    model = PrivateLogisticRegression(bounds=(0, 1), classes=(0, 1), epsilon=0.5, ledger=ledger.account("people"))
     with pytest.raises(es.HopelessError):
         es.fit_held_out(model, X, y, hold_out=0.1)
     with pytest.raises(TypeError, match="one kind"):

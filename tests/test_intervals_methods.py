@@ -198,7 +198,7 @@ def test_released_moments_cover_and_are_narrow(budget):
 
 
 # ------------------------------------------------------------------------------------------------------------ coverage
-N, REPLICATIONS = 4000, 40
+N, REPLICATIONS = 4000, 30
 
 
 def people(generator, n):

@@ -67,7 +67,7 @@ def content_of(name, seed=None):
     model = tables.fit_model(plan, schema, table_of(kind), seed=seed)
     curve = tables.error_curve(budget, lambda other: es.plan(plan.problem, other, method, release=release))
     ledger = {"file": "budget.db", "dataset": "people", "seq": 3, "hash": "ab12"}
-    scores = tables.score(model, table_of(kind, 300, seed=2))
+    scores = tables.unprotected_scores(model, table_of(kind, 300, seed=2))
     made = {"by": "epsteps 0.1.0", "on": "2026-01-01"}
     found = tables.model_to_dict(model, curve=curve, ledger=ledger, scores=scores, made=made)
     return json.loads(json.dumps(found, allow_nan=False))
@@ -150,9 +150,15 @@ def disagreements(page, content):
     return wrong
 
 
+@functools.cache
+def kept_content(name):
+    """The content of a fit that no test changes."""
+    return content_of(name)
+
+
 @pytest.fixture(scope="module", params=FITS)
 def fitted(request):
-    content = content_of(request.param)
+    content = kept_content(request.param)
     return request.param, content, tables.page(content)
 
 
@@ -417,6 +423,56 @@ def test_what_was_bought_for_the_schema_stands_with_the_ledger(part):
     assert {"0.125", *(["1.125"] if part == "certificate" else [])} <= shown
 
 
+def shaped():
+    """A schema with whatever may be made of a column, and a person's column."""
+    columns = {
+        "age": Numeric(18, 90, bins=[30, 65]),
+        "pay": Numeric(0, 90_000, transform="log1p", clip=(10, 50_000), missing=True),
+        "job": Category(["x", "z"]),
+    }
+    return Schema(columns | {"y": TARGETS["two"]}, target="y", interactions=[("pay", "job")], person="who <b>")
+
+
+def test_what_is_made_of_columns_is_declared_on_the_page():
+    schema = shaped()
+    plan = es.plan(tables.problem_of(schema, N, ridge=0.1), es.Pure(1.0), "output")
+    points = np.random.default_rng(3).normal(size=(1, 1, schema.d + 1))
+    content, page = written(tables.Model(schema, plan, points, False))
+    assert disagreements(page, content) == []
+    columns = read(page.split("What was declared of the columns</h2>")[1].split("</section>")[0])
+    stated = {tuple(place) for place, _, _ in columns.numbers}
+    ends = [("pay", "clip", end) for end in (0, 1)] + [("age", "bins", edge) for edge in (0, 1)]
+    assert {("schema", "columns", *place) for place in ends} <= stated
+    text = " ".join(" ".join(columns.texts).split())
+    for words in ("as its log1p", "in bins at", "pay * job", "who <b>"):
+        assert words in text
+    effects = page.split("The model</h2>")[1].split("</section>")[0]
+    (place,) = [index for index, entry in enumerate(content["coefficients"]) if entry["feature"] == "log1p(pay)"]
+    assert ("coefficients", place, "per_unit") in {tuple(found) for found, _, _ in read(effects).numbers}
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+def test_what_a_person_is_promised_stands_with_the_guarantee(tmp_path, seed):
+    """The budget is a person's; that of a record, which the plan is for, is not mistaken for it."""
+    rng = np.random.default_rng(4)
+    table = {"age": rng.uniform(18, 90, N), "pay": rng.uniform(0, 9e4, N), "job": rng.choice(["x", "z"], N)}
+    table |= {"who <b>": rng.integers(0, 900, N), "y": rng.choice(["no", "yes"], N)}
+    model = es.PrivateLogisticRegression(3.0, schema=shaped(), per_person=3, random_state=seed).fit(table)
+    content = json.loads((model.save(tmp_path / "model") / "model.json").read_text())
+    page = (tmp_path / "model" / "report.html").read_text()
+    assert disagreements(page, content) == []
+    first = page.split("<section>")[0]
+    shown = html.unescape(page)
+    for promised in (content["person"], content["certificate"]):
+        assert (promised["guarantee"] in html.unescape(first)) is (seed is None)
+    assert content["person"]["epsilon"] == 3.0
+    assert np.isclose(content["certificate"]["epsilon"], 1.0)
+    numbers = {tuple(place) for place, _, _ in read(page).numbers}
+    assert {("person", name) for name in ("per_person", "epsilon", "delta", "spent")} <= numbers
+    assert "The column who <b> says whose record it is" in shown
+    assert "One record is all that one person has" not in shown
+
+
 @pytest.mark.parametrize("budget", [es.Pure(3.0), es.Concentrated(2.0), es.Approximate(3.0, 1e-5)])
 def test_a_receipt_is_the_account_as_it_was_at_the_charge(tmp_path, budget):
     ledger = es.Ledger(tmp_path / "budget.db")
@@ -524,7 +580,7 @@ def test_whatever_was_published_is_written(data):
     drawn = data.draw(st.lists(st.sampled_from(EXTREMES), min_size=int(np.prod(shape)), max_size=int(np.prod(shape))))
     points = centred(held(np.reshape(drawn, shape)))
     model = tables.Model(schema, plan, points, False, {name: np.ones(size) for name, size in plan.besides.items()})
-    content, page = written(model, scores=tables.score(model, table_of(kind, 20, seed=2)))
+    content, page = written(model, scores=tables.unprotected_scores(model, table_of(kind, 20, seed=2)))
     assert tables.model_from_dict(content).plan == plan
     assert page.endswith("</html>\n")
     assert not re.search(r"\b(nan|inf)\b", re.sub(r"<pre>.*</pre>", "", page, flags=re.DOTALL))
@@ -622,13 +678,12 @@ def in_browser(page, width, folder, *action):
 @pytest.mark.parametrize("name", ["objective", "descent"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_the_page_opens_in_a_browser_and_fits_its_width(tmp_path, name, width):
-    page = tables.page(content_of(name))
-    done = in_browser(page, width, tmp_path, "--dump-dom")
+    page = tables.page(kept_content(name))
+    picture = tmp_path / f"{name}-{width}.png"
+    done = in_browser(page, width, tmp_path, "--dump-dom", f"--screenshot={picture}")
     assert f'data-width="{width}"' in done.stdout
     assert 'data-scrolled="0"' in done.stdout
     assert "CONSOLE" not in done.stderr
-    picture = tmp_path / f"{name}-{width}.png"
-    in_browser(page, width, tmp_path, f"--screenshot={picture}")
     assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
 
 
@@ -675,7 +730,7 @@ def test_a_model_of_very_many_numbers_has_no_table_of_intervals():
 @pytest.mark.parametrize("name", ["objective", "softmax"])
 def test_the_card_the_file_and_the_summary_say_what_an_adaptive_fit_chose(name):
     """In the words of what was decided, computed from what was published; a plan that decides beforehand says none."""
-    content = content_of(name)
+    content = kept_content(name)
     plan = es.Plan.from_json(json.dumps(content["plan"]))
     decided = plan.decided({key: np.array(values) for key, values in content["besides"].items()})
     chosen = content["chosen"]
@@ -690,7 +745,7 @@ def test_the_card_the_file_and_the_summary_say_what_an_adaptive_fit_chose(name):
         assert text in page
     former = {key: value for key, value in content.items() if key != "chosen"}
     assert "What was chosen" not in tables.page(former)
-    assert content_of("output")["chosen"] == {}
+    assert kept_content("output")["chosen"] == {}
     table = table_of(FITS[name][0])
     columns = np.stack([table["age"], table["flag"]], axis=1)
     classes = sorted(set(table["y"].tolist()))

@@ -555,7 +555,7 @@ def test_large_files_and_long_fields(arrow, tmp_path, monkeypatch):
     """More rows than are read at once, in several blocks, and a field longer than either reader likes."""
     if not arrow:
         without_pyarrow(monkeypatch)
-    n = 150_000
+    n = 70_000  # more than 2**16, and of more than 2**22 bytes
     numbers = np.random.default_rng(0).integers(0, 10**6, n)
     path = tmp_path / "large.csv"
     path.write_text("x,t\n" + "".join(f'{x},"some\n\n text {x % 10} {"." * 40}"\n\n' for x in numbers))

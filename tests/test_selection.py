@@ -229,7 +229,7 @@ def test_a_search_charges_the_budget_that_it_is_given(budget, eta, tmp_path):
     ledger = es.Ledger(tmp_path / "ledger.db")
     ledger.create("people", budget)
     X, y = records(300)
-    model = PrivateLogisticRegression(bounds=(0, 1), anyway=True)
+    model = PrivateLogisticRegression(bounds=(0, 1), classes=(0, 1), anyway=True)
     search = PrivateSearch(model, GRID, budget=budget, eta=eta, trials=2, ledger=ledger.account("people")).fit(X, y)
     assert 0.99 * budget.amount < search.certificate_["spent"] <= budget.amount
     assert search.certificate_["delta"] == budget.delta
@@ -240,9 +240,8 @@ def test_a_search_charges_the_budget_that_it_is_given(budget, eta, tmp_path):
 
 def test_trials_are_of_the_noise_that_serves_better():
     """Minima of few columns are best served by pure trials, and moments of many by Gaussian ones."""
-    few = PrivateSearch(
-        PrivateLogisticRegression(bounds=(0, 1), method="objective"), GRID, budget=es.Approximate(1.0, 1e-6), trials=3
-    )
+    model = PrivateLogisticRegression(bounds=(0, 1), classes=(0, 1), method="objective")
+    few = PrivateSearch(model, GRID, budget=es.Approximate(1.0, 1e-6), trials=3)
     assert isinstance(few.plan(5000, 3).share, es.Pure)
     model = PrivateRidge(bounds=(0, 1), target_bounds=(-1, 1), method="statistics")
     many = PrivateSearch(model, GRID, budget=es.Approximate(4.0, 1e-5), trials=3).plan(50_000, 100)
@@ -252,7 +251,8 @@ def test_trials_are_of_the_noise_that_serves_better():
 
 def test_gaussian_trials_have_the_noise_that_is_paid_for():
     """The score's noise, of 200 trials, against its law and against half of its deviation (error rate 1e-4)."""
-    model = PrivateLogisticRegression(bounds=(0, 1), anyway=True, method=es.gd, iterations=1, mechanism="gaussian")
+    options = {"method": es.gd, "iterations": 1, "mechanism": "gaussian"}
+    model = PrivateLogisticRegression(bounds=(0, 1), classes=(0, 1), anyway=True, **options)
     search = PrivateSearch(model, {"ridge": [0.1]}, budget=es.Concentrated(0.2), trials=3)
     plan = search.plan(60, 3)
     assert isinstance(plan.share, es.Concentrated)

@@ -331,10 +331,10 @@ def _counted(advance: Callable[[int], None]) -> Callable[[int], None]:
 
 
 def _summary(content: dict[str, Any], out: Path, evaluation: tables.Evaluation | None) -> str:
-    promised = content.get("person", content["certificate"])["guarantee"]
-    lines = [f"Guarantee: {promised}; spent {content['certificate']['spent']:.6g}."]
-    if content["certificate"].get("in_all") is not None:
-        lines.append(f"With what was bought for its schema before: {content['certificate']['in_all']:.6g} in all.")
+    promised, of_one = content.get("person", content["certificate"]), ", of one record" if "person" in content else ""
+    lines = [f"Guarantee: {promised['guarantee']}; spent {promised['spent']:.6g}."]
+    if (in_all := content["certificate"].get("in_all")) is not None:
+        lines.append(f"With what was bought for its schema before: {in_all:.6g} in all{of_one}.")
     lines += [] if evaluation is None else [f"Private scores on the rows held out:\n{evaluation}"]
     if content["scores"] is not None:
         scores = {name: value for name, value in content["scores"].items() if name != "note"}

@@ -38,6 +38,7 @@ def page(content: Mapping[str, Any]) -> str:
         chosen=content.get("chosen", {}),
         evaluation=None if content.get("evaluation") is None else card["evaluation"],
         bought=_bought(card),
+        person=None if content.get("person") is None else card["person"],
         plan_page=content.get("plan_page"),
         gauge=pictures.gauge(content["prediction"]["utility"]),
         bar=pictures.ledger_bar(content["ledger"]),
@@ -118,7 +119,7 @@ def _effects(card: Entry) -> tuple[list[dict[str, Any]], pictures.Scale | None]:
         size = numbers[place]["value"]
         line = {"entry": entry, "interval": row, "drawn": drawn[place], "size": -1.0 if size is None else abs(size)}
         line["level"] = _level(feature, column)
-        line["numeric"] = line["level"] is None and _declared(card, column) is not None
+        line["numeric"] = _is_number(feature, column, _declared(card, column))
         line["same"] = row is None or _same(row.raw["coef"], entry.raw["effect"])
         groups.setdefault(column, []).append(line)
     found = [
@@ -146,6 +147,14 @@ def _is_intercept(group: Mapping[str, Any]) -> bool:
 def _level(feature: str, column: str) -> str | None:
     """Return what a feature is called below its variable; None for the variable itself."""
     return None if feature == column else feature.removeprefix(column).removeprefix("=").strip() or feature
+
+
+def _is_number(feature: str, column: str, declared: Entry | None) -> bool:
+    """Whether a feature is a declared number, or its transform, so that a unit of it has an effect."""
+    if declared is None:
+        return False
+    transform = declared.raw.get("transform")
+    return feature == (column if transform is None else f"{transform}({column})")
 
 
 def _declared(card: Entry, name: str) -> Any:

@@ -286,7 +286,7 @@ class Schema:
 
     def __sklearn_clone__(self) -> "Schema":
         """Return the schema with the same output: it has learned nothing that a clone would forget."""
-        copy = Schema(self.columns, self.target, self.interactions, self.person)
+        copy = Schema(self.columns, self.target, self.interactions, self.person, bought=self.bought)
         return copy.set_output(transform=getattr(self, "_output", None))
 
     def __sklearn_is_fitted__(self) -> bool:
