@@ -568,7 +568,7 @@ def plan_evaluation(
     unit : float
         What 1 of the problem's targets is in the target's own unit.
     """
-    if not isinstance(budget, Budget):  # targets, perhaps, which no message shows
+    if not hasattr(budget, "kinds"):  # targets, perhaps, which no message shows
         raise TypeError(
             f"budget must be Pure(epsilon), Concentrated(rho) or Approximate(epsilon, delta), not of type "
             f"{type(budget).__name__}. Scores that cost nothing, and protect nobody: epsteps.unprotected_scores."
