@@ -6,7 +6,7 @@ import csv
 import io
 import json as json_module
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -71,7 +71,6 @@ def fit(
     their values. Values outside the schema never stop a fit: they are moved inside.
     """
     from epsteps import tables
-    from epsteps.tables.schema import spent_on
 
     declared = with_target(es.Schema.read(schema), target)
     budget = es.Pure(epsilon) if delta is None else es.Approximate(epsilon, delta)
@@ -88,14 +87,8 @@ def fit(
     asked = {"method": common.method_named(method), "release": release, **common.inference(intervals, robust)}
     replan = partial(es.plan, problem, **asked)
     planned = replan(budget.per_record(per_person))
-    say(f"{planned}\n")
-    if training is not None and others is not None:
-        say(f"{tables.evaluation_plan(tables.rehearsal(planned, declared), len(others), budget)}\n")
-        say(f"No record is in both parts, of {len(training)} and {len(others)} rows: both cost {budget}, together.\n")
-    if per_person > 1:
-        say(f"{_shared(declared, budget, per_person)}\n")
-    for expense in declared.bought:
-        say(f"Bought before, and not part of this plan: {common.shown(spent_on(expense))}.\n")
+    for told in _announced(declared, planned, budget, per_person, (training, others)):
+        say(f"{told}\n")
     if seed is not None:
         warning = "NOT PRIVATE: a seed makes the noise repeatable. The model must be kept as secret as the records.\n"
         typer.echo(warning, err=json or common.is_quiet())
@@ -113,18 +106,10 @@ def fit(
         if hold_out is None:
             model, evaluation = fitted(None, charged), None
         else:
+            rehearsal, parts = tables.rehearsal(planned, declared), {"hold_out": hold_out, "split_seed": split_seed}
             model, evaluation = tables.fit_held_out(
-                fitted,
-                partial(_part, table),
-                tables.rehearsal(planned, declared),
-                n,
-                planned.spending(),
-                budget,
-                hold_out=hold_out,
-                split_seed=split_seed,
-                ledger=charged,
-                seed=seed,
-                anyway=anyway,
+                *(fitted, partial(_part, table), rehearsal, n, planned.spending(), budget),
+                **(parts | {"ledger": charged, "seed": seed, "anyway": anyway}),
             )
         content = described(model, None if charged is None else charged.described, evaluation)
         text = json_module.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
@@ -133,6 +118,24 @@ def fit(
         typer.echo(text)
     else:
         common.say(_summary(content, out, evaluation))
+
+
+def _announced(
+    declared: Schema, planned: es.Plan, budget: es.budgets.Budget, per_person: int, parts: tuple[Any, Any]
+) -> Iterator[str]:
+    """Yield what a data holder reads before agreeing: the plan, and what else is spent, promised or was bought."""
+    from epsteps import tables
+    from epsteps.tables.schema import spent_on
+
+    yield str(planned)
+    training, others = parts
+    if training is not None:
+        yield str(tables.evaluation_plan(tables.rehearsal(planned, declared), len(others), budget))
+        yield f"No record is in both parts, of {len(training)} and {len(others)} rows: both cost {budget}, together."
+    if per_person > 1:
+        yield _shared(declared, budget, per_person)
+    for expense in declared.bought:
+        yield f"Bought before, and not part of this plan: {common.shown(spent_on(expense))}."
 
 
 def _require_one_part_each(hold_out: float | None, per_person: int) -> None:
