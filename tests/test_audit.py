@@ -99,7 +99,15 @@ def usual(budget):
     return "laplace" if isinstance(budget, es.Pure) else "gaussian"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+def some_slow(kinds, quick):
+    """Return kinds as parameters: those that are not quick are for ``make test-slow``."""
+    return [kind if kind in quick else pytest.param(kind, marks=pytest.mark.slow) for kind in kinds]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    some_slow(KINDS, ("gd", "multistage", "intercept", "squared", "state", "sampled", "rho", "epsilon at a delta")),
+)
 def test_every_kind_of_plan_is_audited(kind):
     problem, budget, method, options = KINDS[kind]
     found = es.audit(es.plan(problem, budget, method, **({"iterations": 8, "mechanism": usual(budget)} | options)))
@@ -298,7 +306,9 @@ def weak_matrices(monkeypatch):
     weaken(monkeypatch, Nuclear, 1 / 2)
 
 
-@pytest.mark.parametrize("kind", RELEASES)
+@pytest.mark.parametrize(
+    "kind", some_slow(RELEASES, ("output", "output, smooth hinge, delta", "Wishart", "Gaussian matrix", "curvature"))
+)
 def test_every_release_spends_most_of_its_claim_and_not_more(kind):
     problem, method, budget, repetitions = RELEASES[kind]
     plan = es.plan(problem, budget, method)
@@ -501,9 +511,13 @@ def test_the_command_has_clean_errors(arguments, code, message):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["--method", "objective", "--loss", "smoothed-hinge", "--loss-shape", 0.3],
+        pytest.param(
+            ["--method", "objective", "--loss", "smoothed-hinge", "--loss-shape", 0.3], marks=pytest.mark.slow
+        ),
         ["--method", "output", "--loss", "pseudo-huber"],
-        ["--method", "curvature", "--loss", "logistic", "--delta", 1e-6, "--d", 1],
+        pytest.param(
+            ["--method", "curvature", "--loss", "logistic", "--delta", 1e-6, "--d", 1], marks=pytest.mark.slow
+        ),
         ["--method", "statistics", "--loss", "squared"],
         ["--method", "descent", "--loss", "half-exponential", "--T", 2],
         ["--release", "iterates", "--loss", "capped-logistic", "--classes", "0,1"],

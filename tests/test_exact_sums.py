@@ -52,7 +52,7 @@ def test_sums_are_the_integers_they_should_be(engine, loss, n, d):
         problem = es.Problem(loss, ball, ridge=0.1, n=n, d=d, intercept=d % 2 == 0)
         X, y = random_records(problem, rng)
         data = es.Rows(problem, X, y, engine=engine)
-        for columns in (1, 2, 5, 20):
+        for columns in (1, 2, 5, 20) if n * d < 50_000 else (1, 20):
             x = rng.standard_normal((problem.dimension, columns)) * np.geomspace(1e-3, 1e3, columns)
             points = Grid(problem).points(x, 1.0)
             np.testing.assert_array_equal(data.sums(points), by_hand(problem, X, y, points))
