@@ -76,3 +76,22 @@ def test_parts_of_persons_are_refused(tmp_path):
     result = CliRunner().invoke(app, [*asked, "--hold-out", "0.2", "--per-person", "2"])
     assert result.exit_code == 2
     assert "--hold-out and --per-person do not go together" in " ".join(result.output.split())
+
+
+def test_what_comes_before_a_model_is_the_same_in_every_engine():
+    """Exact sums of the same integers, with the same draws: the same bits."""
+    pytest.importorskip("numba")
+    table = {name: people()[name] for name in ("hours", "job", "ill")}
+    known = es.Schema({"hours": es.Numeric(0, 99), "job": COLUMNS["job"], "ill": COLUMNS["ill"]})
+    unknown = es.Schema({"hours": es.Unbounded(), "job": COLUMNS["job"], "ill": COLUMNS["ill"]})
+    everything = ["counts", "means", "deviations", "quantiles", "histograms", "correlations"]
+    for budget in (es.Pure(2.0), es.Concentrated(0.5), es.Approximate(2.0, 1e-6)):
+        told = [
+            es.describe(known, table, budget, statistics=everything, seed=1, engine=engine).to_dict()
+            for engine in ("numpy", "fast")
+        ]
+        assert told[0] == told[1]
+        bought = [
+            es.buy_bounds(unknown, table, budget, seed=1, engine=engine).to_dict() for engine in ("numpy", "fast")
+        ]
+        assert bought[0] == bought[1]
