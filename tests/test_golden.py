@@ -73,8 +73,9 @@ def test_a_plan_is_written_the_same_and_is_read_again(name):
     compare(stored, plan.to_json())
     compare(page, str(plan))
     kind = getattr(es, type(plan).__name__)
+    assert kind.from_json(plan.to_json()).to_json() == plan.to_json()
     again = kind.from_json(stored)
-    assert again.to_json() == stored
+    compare(stored, again.to_json())  # some of it is computed anew, by this machine's floats
     compare(page, str(again))
 
 
@@ -108,3 +109,11 @@ def test_one_flipped_bit_is_a_difference():
         answer = golden.encoded(flipped.reshape(PATHS[name]["path"]["shape"]))
         assert len(list(golden.differences(PATHS[name]["path"], answer, exact=exact))) == 1
         assert not list(golden.differences(PATHS[name]["path"], PATHS[name]["path"], exact=exact))
+
+
+def test_on_another_machine_a_text_may_differ_by_roundings_alone():
+    """Also where what looks like a number, and is beyond all floats, is a colour."""
+    answers = {"#1e2228 costs 0.500000001": True, "#1e2228 costs 0.51": False, "#1e2229 costs 0.500": False}
+    for found, same in answers.items():
+        differences = golden.text_differences("#1e2228 costs 0.500", found, exact=False, where="text")
+        assert (not list(differences)) is same, found

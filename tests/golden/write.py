@@ -18,6 +18,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -134,7 +135,7 @@ def text_differences(expected: str, found: str, *, exact: bool, where: str) -> I
         return
     if not exact and _NUMBER.sub("#", expected) == _NUMBER.sub("#", found):
         pairs = zip(_NUMBER.findall(expected), _NUMBER.findall(found), strict=True)
-        wrong = [(a, b) for a, b in pairs if abs(float(a) - float(b)) > 1e-6 * abs(float(a)) + 1.01 * _unit(a)]
+        wrong = [(a, b) for a, b in pairs if not _rounded(a, b)]
         if wrong:
             yield f"{where}: {wrong[0][0]} became {wrong[0][1]}"
         return
@@ -143,10 +144,10 @@ def text_differences(expected: str, found: str, *, exact: bool, where: str) -> I
     yield f"{where}: {one!r} became {other!r}"
 
 
-def _unit(number: str) -> float:
-    """Return one unit in the last place that a number is written with."""
-    mantissa, _, exponent = number.lower().partition("e")
-    return 10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2]))
+def _rounded(one: str, other: str) -> bool:
+    """Return whether two numbers are the same but for roundings, and a unit in the last place that one is written with."""
+    first, second = Decimal(one), Decimal(other)  # which also hold a colour, such as #1e2228
+    return abs(first - second) <= Decimal("1e-6") * abs(first) + Decimal("1.01").scaleb(first.as_tuple().exponent)
 
 
 def refused(call: Callable[[], Any]) -> Any:
