@@ -145,7 +145,7 @@ def text_differences(expected: str, found: str, *, exact: bool, where: str) -> I
 
 
 def _rounded(one: str, other: str) -> bool:
-    """Return whether two numbers are the same but for roundings, and a unit in the last place that one is written with."""
+    """Return whether two numbers differ by roundings, or a unit in the last place that the first is written with."""
     first, second = Decimal(one), Decimal(other)  # which also hold a colour, such as #1e2228
     return abs(first - second) <= Decimal("1e-6") * abs(first) + Decimal("1.01").scaleb(first.as_tuple().exponent)
 
