@@ -1,5 +1,6 @@
 """What the tests share: small problems, and records for them."""
 
+from collections.abc import Iterator
 from importlib.util import find_spec
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import settings
 from threadpoolctl import threadpool_limits
 
 import epsteps as es
+from epsteps.problem.memory import forget
 
 # Problems here are small, and every core has its tests: threads of BLAS would only wait for each other.
 threadpool_limits(limits=1, user_api="blas")
@@ -22,6 +24,14 @@ settings.load_profile("epsteps")
 
 # The engines of one machine that can be tried here.
 ENGINES = ["numpy", *(["fast"] if find_spec("numba") is not None else [])]
+
+
+@pytest.fixture
+def monkeypatch(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """Change what is computed: nothing is remembered of what was computed otherwise, before or afterwards."""
+    forget()
+    yield monkeypatch
+    forget()
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from scipy.special import expit, logsumexp
 from epsteps.budgets import gaussian_delta, gaussian_mu
 from epsteps.budgets.corners import GAUSSIAN, Corners, _delta_up, composed
 from epsteps.methods import minima
-from epsteps.problem.saturations import Capped, Exponential, Flat, PseudoHuber, Sigmoid, Softmax
+from epsteps.problem.saturations import Capped, CappedSoftmax, Exponential, Flat, PseudoHuber, Sigmoid, Softmax
 
 SATURATIONS = [
     Sigmoid(),
@@ -434,6 +434,18 @@ def test_what_no_noise_protects_is_refused():
         minima.record_weight(1.0, 100, 0.0)
     with pytest.raises(ValueError, match="tangent must lie between 0 and 1"):
         Sigmoid().corners_at(1.0, 1.5)
+
+
+def test_what_is_remembered_is_what_would_be_computed():
+    """Answers are kept by their arguments: no saturation is taken for another one."""
+    kinds = [Sigmoid(), Sigmoid(0.5), Exponential(), PseudoHuber(), Flat(1), Flat(2), Softmax(3), Softmax(4)]
+    kinds += [Capped(0.5), Capped(0.1), CappedSoftmax(3, 0.5), CappedSoftmax(3, 0.1), CappedSoftmax(4, 0.5)]
+    assert len(set(kinds)) == len(kinds)
+    questions = [(minima.total_epsilon, (0.8, 0.7)), (minima.noise_epsilon, (1.0, 0.7)), (minima.kappa_limit, (1.0,))]
+    questions += [(minima.calibrated, (1.0, 1e-5, 0.7)), (minima.is_beyond, (0.2, 1.0, 1e-5, 0.7))]
+    for _ in range(2):
+        for (function, numbers), kind in itertools.product(questions, kinds):
+            assert function(*numbers, kind) == function.__wrapped__(*numbers, kind)
 
 
 def test_epsilon_is_the_inverse_of_delta():

@@ -121,10 +121,14 @@ def impulse_response(first: np.ndarray, second: np.ndarray, count: int) -> np.nd
     >>> impulse_response(np.array([0.5]), np.array([0.25]), 4).ravel().tolist()
     [1.0, 0.5, 0.5, 0.375]
     """
-    response = np.array([np.ones_like(first), first])
-    while (m := len(response) - 1) < count:
-        before = np.vstack([np.zeros_like(first), response[:-1]])
-        response = np.vstack([response, (response[m] * response + second * response[m - 1] * before)[1:]])
+    response = np.empty((max(count, 2), len(first)))
+    response[0], response[1], known = 1.0, first, 2
+    while known < count:
+        m, more = known - 1, min(known - 1, count - known)
+        response[known : known + more] = (
+            response[m] * response[1 : more + 1] + second * response[m - 1] * response[:more]
+        )
+        known += more
     return response[:count]
 
 

@@ -13,7 +13,7 @@ from epsteps.methods import options as options_module
 from epsteps.methods.adaptive import AdaptivePlan, plan_adaptive, plan_regression
 from epsteps.methods.curvature.plan import plan_curvature
 from epsteps.methods.intervals.plan import plan_intervals
-from epsteps.methods.objective import ObjectivePlan, plan_objective
+from epsteps.methods.objective import ObjectivePlan, is_expected, plan_objective, stand_ins
 from epsteps.methods.options import METHODS, PlanOptions, StepsOptions
 from epsteps.methods.options import RELEASES as RELEASES
 from epsteps.methods.output import plan_output
@@ -22,6 +22,7 @@ from epsteps.methods.steps import StepsPlan, is_beyond, plan_steps, typical_erro
 from epsteps.plans.plan import Plan
 from epsteps.plans.utility import VERDICTS, Typical, ridges
 from epsteps.problem import limits, validate
+from epsteps.problem.memory import PROBLEMS, remembered
 from epsteps.problem.problem import Problem, restated
 from epsteps.problem.sampling import Sampling
 
@@ -139,7 +140,7 @@ def _chosen(problem: Problem, budget: Budget, release: str, options: dict[str, A
     refusals: list[ValueError] = []
     for name in names:
         try:
-            if plans and not options and name == "descent" and _is_descent_worse(problem, budget, _least(plans)):
+            if plans and not options and name in _WORSE and _WORSE[name](problem, budget, _least(plans)):
                 continue
             plans.append(_PLANNERS[name](problem, budget, **options))
         except ValueError as refusal:  # of one method: the others may still cover the problem
@@ -228,11 +229,24 @@ def _descended(problem: Problem, budget: Budget) -> tuple[Problem, Mechanism]:
     return problem, mechanisms.smallest(problem, budget.kind(Sampling(problem.n, problem.n)))
 
 
+@remembered(PROBLEMS)
 def _is_descent_worse(problem: Problem, budget: Budget, limit: float) -> bool:
     """Whether descent is surely expected to be twice as far from the minimum as this: quick, or False."""
     problem, noise = _descended(problem, budget)
     every = ridges(problem, _RIDGE_STEP, _LARGEST_RIDGE).tolist()
     return is_beyond(problem, Typical(problem), budget, noise, every, 2 * limit)
+
+
+def _is_objective_worse(problem: Problem, budget: Budget, limit: float) -> bool:
+    """Whether one minimum is surely expected to be farther from the declared one than this: quick, or False.
+
+    Where the declared loss itself is minimised, what is proved may be below what is predicted, and is not known yet.
+    """
+    return problem.loss not in stand_ins(problem)[0] and not is_expected(problem, budget, limit)
+
+
+# What can be told of a method before it is planned: that it is worse than another one.
+_WORSE = {"descent": _is_descent_worse, "objective": _is_objective_worse}
 
 
 def _checked_steps(options: dict[str, Any]) -> int:

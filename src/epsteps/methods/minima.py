@@ -11,12 +11,13 @@ precision: a tolerance that depends on the data would be a leak.
 """
 
 import math
-from functools import cache, lru_cache
+from functools import cache
 from typing import NamedTuple
 
 from epsteps.budgets.conversions import gaussian_mu
 from epsteps.budgets.corners import Corners, deltas
 from epsteps.problem import validate
+from epsteps.problem.memory import NUMBERS, remembered
 from epsteps.problem.rounding import down, root_between, up
 from epsteps.problem.saturations import Saturation
 
@@ -44,6 +45,7 @@ def record_weight(record_size: float, n: int, ridge: float) -> float:
     return up(record_size**2 / (n * ridge))
 
 
+@remembered(NUMBERS)
 def total_epsilon(noise_epsilon: float, kappa: float, saturation: Saturation) -> float:
     """Return the epsilon of releasing the minimum of ``n F(x) + b'x``, rounded up.
 
@@ -66,6 +68,7 @@ def total_epsilon(noise_epsilon: float, kappa: float, saturation: Saturation) ->
     return float(noise_epsilon) if largest == half else up(half + largest)
 
 
+@remembered(NUMBERS)
 def noise_epsilon(epsilon: float, kappa: float, saturation: Saturation) -> float:
     """Return the largest epsilon of the noise with which a release costs at most epsilon; rounded down, checked again.
 
@@ -93,7 +96,7 @@ def noise_epsilon(epsilon: float, kappa: float, saturation: Saturation) -> float
     return noise
 
 
-@lru_cache(maxsize=256)  # planning asks for the same with many losses and ridges
+@remembered(NUMBERS)
 def kappa_limit(epsilon: float, saturation: Saturation) -> float:
     """Return the kappa from which on the Jacobian alone costs epsilon: the ridge must keep kappa below it.
 
@@ -128,6 +131,7 @@ def best_corners(saturation: Saturation, kappa: float, mu: float, epsilon: float
     return Corners(*saturation.corners(kappa, deltas(mu, epsilon)))
 
 
+@remembered(NUMBERS)
 def calibrated(epsilon: float, delta: float, kappa: float, saturation: Saturation) -> Calibrated | None:
     """Return the largest mu for which the minimum of ``n F(x) + b'x``, b Gaussian, is (epsilon, delta)-private.
 
@@ -154,6 +158,7 @@ def calibrated(epsilon: float, delta: float, kappa: float, saturation: Saturatio
     return best
 
 
+@remembered(NUMBERS)
 def is_beyond(mu: float, epsilon: float, delta: float, kappa: float, saturation: Saturation) -> bool:
     """Whether ``calibrated`` surely allows no mu as large as this one: quick, and False where it does not know."""
     return saturation.exceeds(kappa, deltas(mu, epsilon), up(delta, _MARGIN))

@@ -38,6 +38,7 @@ from epsteps.plans.plan import Aim, Charge, Conversation, OverspentError, Plan, 
 from epsteps.plans.utility import Typical, Utility, held_bias, least_of, ridge_bias, ridges
 from epsteps.problem import limits, validate
 from epsteps.problem.losses import Loss, Squared
+from epsteps.problem.memory import PROBLEMS, remembered
 from epsteps.problem.problem import Problem, restated
 from epsteps.problem.rounding import down, up
 from epsteps.problem.saturations import Saturation
@@ -415,7 +416,7 @@ class Sought:
         """Return what is minimised with this ridge."""
         return Minimised(self.problem, ridge, self.weighting)
 
-    @property
+    @cached_property
     def least(self) -> Minimised:
         """The objective with the least ridge that it may have; it raises if that has no minimum to protect."""
         saturation_of(self.problem.loss)
@@ -464,23 +465,23 @@ def least_costs(offers: Sequence[tuple[Sought, Mechanism]], budget: Budget) -> l
     left = (larger - typical.problem.ridge) / (curvature + larger)
     bias, kept = left**2 @ typical.gains, (1 - left) ** 2 @ typical.gains / typical.trivial
     damped = (curvature + typical.problem.ridge) / (2 * (curvature + larger) ** 2)
+    noisy = {noise: damped @ typical.gradient_power(noise) for noise in {noise for _, noise in offers}}
     found = []
     for (sought, noise), place in zip(offers, places.tolist(), strict=True):
         pure, least = noise.kind.is_pure, sought.least
         most = budget.capacity(Epsilon) if pure else up(gaussian_mu(budget.amount, budget.delta), 1e-6)
         size = least.sensitivity(noise.norm) / (most * sought.problem.n * sought.bend)
-        power = sought.power * size**2 * typical.gradient_power(noise)
-        costs = bias[place] + sought.lost * kept[place] + damped[place] @ power
+        costs = bias[place] + sought.lost * kept[place] + sought.power * size**2 * noisy[noise][place]
         if pure:
             costs = costs[_first_affordable(least, sought.bend * larger[place, :, 0], most) :]
-        found.append(float(np.min(costs)) * (1 - 1e-9))
+        found.append(float(costs.min()) * (1 - 1e-9))
     return found
 
 
 def _first_affordable(least: Minimised, larger: np.ndarray, epsilon: float) -> int:
     """Return the first of rising ridges whose Jacobian may cost less than a pure tilt's epsilon; 0 where none does."""
     needed = down(least.kappa * least.ridge / minima.kappa_limit(epsilon, least.saturation), 1e-6)
-    first = int(np.searchsorted(larger, needed))
+    first = int(larger.searchsorted(needed))
     return first if first < len(larger) else 0
 
 
@@ -532,6 +533,7 @@ def plan_objective(
     return best
 
 
+@remembered(PROBLEMS)
 def is_expected(problem: Problem, budget: Budget, most: float) -> bool:
     """Whether the plan of one minimum is predicted to cost this or less: it is not made where it cannot be."""
     limits.require_solvable(problem)

@@ -15,6 +15,7 @@ import numpy as np
 import scipy
 
 from epsteps.problem import levels, saturations, validate
+from epsteps.problem.memory import NUMBERS, remembered
 from epsteps.problem.rounding import up
 from epsteps.problem.saturations import Saturation
 from epsteps.problem.validate import Kinds
@@ -771,12 +772,17 @@ class PseudoHuber(Loss, name="PseudoHuber", proved=True):
     @property
     def value_at_zero(self) -> float:
         """Return the loss of the residual ``bound``."""
-        return float(self.total(np.zeros(1), np.full(1, self.bound)))
+        return self.bound * (self.bound / (1 + math.hypot(1, self.bound / self.c)))
 
     @property
     def typical_curvature(self) -> float:
         """Return the mean over small, middle and large residuals: such shares of the bound are those of real tables."""
-        return float(np.mean(np.hypot(1, np.array([0.03, 0.12, 0.35]) * self.bound / self.c) ** -3.0))
+        return self._mean_curvature(self.bound, self.c)
+
+    @staticmethod
+    @remembered(NUMBERS)
+    def _mean_curvature(bound: float, c: float) -> float:
+        return float(np.mean(np.hypot(1, np.array([0.03, 0.12, 0.35]) * bound / c) ** -3.0))
 
     @property
     def typical_value(self) -> float:

@@ -45,7 +45,7 @@ def written(value: int) -> str:
 
 def integer(name: str, value: Any, low: int = 1, high: int | None = None, remedy: str = "") -> int:
     """Return ``value`` as an int between ``low`` and ``high``, or raise."""
-    if isinstance(value, bool) or not isinstance(value, Integral):
+    if type(value) is not int and (isinstance(value, bool) or not isinstance(value, Integral)):
         raise TypeError(f"{name} must be a whole number, got {value!r}.")
     checked = int(value)
     if checked < low or (high is not None and checked > high):
