@@ -130,8 +130,9 @@ def _candidates(
     ends = _ends(plan.objective)[:_ENDS]
     declared = plan.objective.sensitivity(plan.noise.norm)
     for pair in _pairs(ends):
+        points = list(_points(plan.objective, pair, still))
         for targets in (labels[[0, 0]], labels[[0, 1]]):
-            for x in _points(plan.objective, pair, still):
+            for x in points:
                 gradients = _gradients(plan.objective, x, pair, targets)
                 moved = float(noise_norm(plan.noise, problem, gradients[:, 1] - gradients[:, 0]))
                 yield moved / declared, x, pair, targets

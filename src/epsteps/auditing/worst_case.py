@@ -5,7 +5,7 @@ Of gradients, those that differ as much as the declared sensitivity allows, with
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import product
+from itertools import combinations_with_replacement, product
 
 import numpy as np
 from scipy.linalg import hadamard
@@ -113,14 +113,16 @@ def _candidates(problem: Problem) -> Iterator[tuple[np.ndarray, np.ndarray, np.n
     """Yield points, with two records each."""
     ends = extreme_features(problem)
     labels = extreme_targets(problem)
-    for i, j in product(range(len(ends)), repeat=2):
+    for i, j in combinations_with_replacement(range(len(ends)), 2):
+        far = [
+            (far_point(problem, pair, _MARGIN * np.array(signs)), pair)
+            for pair in _leaning(problem, ends, i, j)
+            for signs in ((-1, -1), (-1, 1), (1, -1), (1, 1))
+        ]
         for targets in product(labels, repeat=2):
-            if j < i:
-                continue
             yield np.zeros(problem.dimension), ends[[i, j]], np.array(targets)
-            for pair in _leaning(problem, ends, i, j):
-                for signs in ((-1, -1), (-1, 1), (1, -1), (1, 1)):
-                    yield far_point(problem, pair, _MARGIN * np.array(signs)), pair, np.array(targets)
+            for x, pair in far:
+                yield x, pair, np.array(targets)
 
 
 def _leaning(problem: Problem, ends: np.ndarray, i: int, j: int) -> Iterator[np.ndarray]:
