@@ -20,7 +20,7 @@ run: $(VENV)/run.stamp
 
 test: check
 	@$(BIN)/python -c 'import sys; print("Python", sys.version, "in $(VENV)")'
-	$(BIN)/pytest -n auto --dist worksteal
+	$(BIN)/pytest -n auto
 
 test-slow: $(VENV)/dev.stamp
 	$(BIN)/pytest -n auto -m slow
@@ -72,13 +72,9 @@ $(VENV)/run.stamp: $(VENV)/pip.stamp pyproject.toml
 	$(BIN)/pip install --quiet --editable '.[plots]'
 	touch $@
 
-# Byte code is made on all cores, which pip does on one, and not of other packages' tests. It must be there: a module
-# that Python warns of when it compiles it, and some are, cannot be imported where warnings are errors, as in tests.
-# Files that cannot be compiled (templates, and code for other Pythons) are nobody's fault.
-DEV_INSTALL = $(BIN)/pip install --quiet --no-compile --editable '.[sklearn,fast,plots,parquet,theory,dask,serve,remote,dev]'
 $(VENV)/dev.stamp: $(VENV)/pip.stamp pyproject.toml
-	$(DEV_INSTALL) $(TORCH) || { echo "$(NO_TORCH)"; $(DEV_INSTALL); }
-	$(BIN)/python -W ignore -m compileall -qq -j 0 -x /tests/ $(VENV)/lib || true
+	$(BIN)/pip install --quiet --editable '.[sklearn,fast,plots,parquet,theory,dask,serve,remote,dev]'
+	$(BIN)/pip install --quiet $(TORCH) || echo "$(NO_TORCH)"
 	touch $@
 
 $(VENV)/docs.stamp: $(VENV)/pip.stamp pyproject.toml
