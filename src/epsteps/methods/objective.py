@@ -466,22 +466,33 @@ def least_costs(offers: Sequence[tuple[Sought, Mechanism]], budget: Budget) -> l
     bias, kept = left**2 @ typical.gains, (1 - left) ** 2 @ typical.gains / typical.trivial
     damped = (curvature + typical.problem.ridge) / (2 * (curvature + larger) ** 2)
     noisy = {noise: damped @ typical.gradient_power(noise) for noise in {noise for _, noise in offers}}
-    found = []
-    for (sought, noise), place in zip(offers, places.tolist(), strict=True):
-        pure, least = noise.kind.is_pure, sought.least
-        most = budget.capacity(Epsilon) if pure else up(gaussian_mu(budget.amount, budget.delta), 1e-6)
-        size = least.sensitivity(noise.norm) / (most * sought.problem.n * sought.bend)
-        costs = bias[place] + sought.lost * kept[place] + sought.power * size**2 * noisy[noise][place]
-        if pure:
-            costs = costs[_first_affordable(least, sought.bend * larger[place, :, 0], most) :]
-        found.append(float(costs.min()) * (1 - 1e-9))
-    return found
+    most = {noise: _most(noise, budget) for noise in noisy}
+    sizes, needed = [], []
+    for sought, noise in offers:
+        least = sought.least
+        sizes.append(least.sensitivity(noise.norm) / (most[noise] * sought.problem.n * sought.bend))
+        needed.append(_affordable(least, most[noise]) if noise.kind.is_pure else 0.0)
+    lost, powers = (np.array([getattr(sought, name) for sought, _ in offers]) for name in ("lost", "power"))
+    energy = np.array([noisy[noise][place] for (_, noise), place in zip(offers, places.tolist(), strict=True)])
+    costs = bias[places] + lost[:, None] * kept[places] + (powers * np.square(sizes))[:, None] * energy
+    is_small = bends[places, None] * larger[places, :, 0] < np.array(needed)[:, None]
+    costs[is_small & ~is_small[:, -1:]] = math.inf
+    return (costs.min(axis=1) * (1 - 1e-9)).tolist()
+
+
+def _most(noise: Mechanism, budget: Budget) -> float:
+    """Return the epsilon, or the mu, of a tilt for the whole budget if its Jacobian were free."""
+    return budget.capacity(Epsilon) if noise.kind.is_pure else up(gaussian_mu(budget.amount, budget.delta), 1e-6)
+
+
+def _affordable(least: Minimised, epsilon: float) -> float:
+    """Return the ridge from which on the Jacobian of a pure tilt may cost less than epsilon."""
+    return down(least.kappa * least.ridge / minima.kappa_limit(epsilon, least.saturation), 1e-6)
 
 
 def _first_affordable(least: Minimised, larger: np.ndarray, epsilon: float) -> int:
     """Return the first of rising ridges whose Jacobian may cost less than a pure tilt's epsilon; 0 where none does."""
-    needed = down(least.kappa * least.ridge / minima.kappa_limit(epsilon, least.saturation), 1e-6)
-    first = int(larger.searchsorted(needed))
+    first = int(larger.searchsorted(_affordable(least, epsilon)))
     return first if first < len(larger) else 0
 
 

@@ -138,7 +138,14 @@ class PseudoHuber:
         -J' rises from 0 at a = 0 and falls back to 0 at a = 1, with one summit: where c = √(1 - a²) solves
         2c² - 1 + kappa c³ (2 - c²) = 0. So the maximum is at a = 1 or where -J' first reaches the pull. All of it is
         computed in ln c: where kappa is huge, the summit is so near a = 1 that no float a tells it from 1.
+
+        Without a pull the maximum is J(0). And -J' = 3 kappa a c/(1 + kappa c³) is below 3/2 kappa, as a c <= 1/2, and
+        below (2 kappa)^(2/3), as c/(1 + kappa c³) is largest where kappa c³ = 1/2: a pull above either needs no summit.
         """
+        if pull == 0:
+            return up(math.log1p(kappa), 1e-13)
+        if up(min(1.5 * kappa, (2 * kappa) ** (2 / 3)), 1e-9) <= pull:
+            return pull
 
         def descent(log_c: float) -> float:
             c = math.exp(log_c)
