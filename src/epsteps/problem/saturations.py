@@ -43,6 +43,10 @@ Delta = Callable[[CornerList], float]
 class Saturation(Protocol):
     """What pure and Gaussian privacy ask of a loss."""
 
+    def charges(self, kappa: np.ndarray, a: float) -> np.ndarray:
+        """Return J(a) for each kappa, as floats have it."""
+        ...
+
     def largest(self, kappa: float, pull: float) -> float:
         """Return the maximum over a in [0, 1] of J(a) + pull a."""
         ...
@@ -61,6 +65,10 @@ class Saturation(Protocol):
 
 class Concave(ABC):
     """Losses whose J is concave; with the corners of those that have one output, and one sign of slopes for a label."""
+
+    @abstractmethod
+    def charges(self, kappa: np.ndarray, a: float) -> np.ndarray:
+        """Return J(a) for each kappa, as floats have it."""
 
     def largest(self, kappa: float, pull: float) -> float:
         """Return the maximum of the concave J(a) + pull a; it is at a = 1 if J falls by at most the pull there."""
@@ -96,6 +104,10 @@ class Sigmoid(Concave):
     def __post_init__(self) -> None:
         validate.positive("sharpness", self.sharpness)
 
+    def charges(self, kappa: np.ndarray, a: float) -> np.ndarray:
+        """Return J(a) for each kappa."""
+        return np.log1p(kappa * (self.sharpness * a * (1 - a)))
+
     def _charge(self, kappa: float, a: float) -> tuple[float, float]:
         bend = kappa * self.sharpness
         return math.log1p(bend * a * (1 - a)), bend * (1 - 2 * a) / (1 + bend * a * (1 - a))
@@ -115,6 +127,10 @@ class Capped(Concave):
         if validate.positive("cap", self.cap) > 1:
             raise ValueError(f"cap must be at most 1, got {self.cap!r}.")
 
+    def charges(self, kappa: np.ndarray, a: float) -> np.ndarray:
+        """Return J(a) for each kappa."""
+        return np.log1p(kappa * (self.cap * a * (1 - self.cap * a)))
+
     def _charge(self, kappa: float, a: float) -> tuple[float, float]:
         bend, slope = kappa * self.cap, self.cap * a
         return math.log1p(bend * a * (1 - slope)), bend * (1 - 2 * slope) / (1 + bend * a * (1 - slope))
@@ -124,6 +140,10 @@ class Capped(Concave):
 class Exponential(Concave):
     """Half-exponential loss, e^-m and 1 - m: J(a) = ln(1 + kappa a), as the curvature is the slope; never free."""
 
+    def charges(self, kappa: np.ndarray, a: float) -> np.ndarray:
+        """Return J(a) for each kappa."""
+        return np.log1p(kappa * a)
+
     def _charge(self, kappa: float, a: float) -> tuple[float, float]:
         return math.log1p(kappa * a), kappa / (1 + kappa * a)
 
@@ -131,6 +151,10 @@ class Exponential(Concave):
 @dataclass(frozen=True)
 class PseudoHuber:
     """Pseudo-Huber loss c² (√(1 + (r/c)²) - 1), with slopes a c of both signs: J(a) = ln(1 + kappa (1 - a²)^(3/2))."""
+
+    def charges(self, kappa: np.ndarray, a: float) -> np.ndarray:
+        """Return J(a) for each kappa."""
+        return np.log1p(kappa * (1 - a * a) ** 1.5)
 
     def largest(self, kappa: float, pull: float) -> float:
         """Return the maximum of J(a) + pull a.
@@ -219,6 +243,10 @@ class Flat:
         validate.integer("sides", self.sides, low=1, high=2)
         validate.positive("curvature", self.curvature)
 
+    def charges(self, kappa: np.ndarray, a: float) -> np.ndarray:
+        """Return J for each kappa: the same for all a."""
+        return np.log1p(self.curvature * kappa)
+
     def largest(self, kappa: float, pull: float) -> float:
         """Return J + pull."""
         return math.log1p(self.curvature * kappa) + pull
@@ -261,6 +289,11 @@ class Softmax(Concave):
         counts, ratios, shifts = zip(*(term for term in terms if term[0] > 0), strict=True)
         return CornerList(counts, ratios, shifts)
 
+    def charges(self, kappa: np.ndarray, a: float) -> np.ndarray:
+        """Return J(a) for each kappa."""
+        each = kappa * (a / (self.classes - 1))
+        return (self.classes - 2) * np.log1p(each) + np.log1p(each * (self.classes * (1 - a)))
+
     def _charge(self, kappa: float, a: float) -> tuple[float, float]:
         k = self.classes
         each, bend = kappa / (k - 1), kappa * k / (k - 1)
@@ -282,6 +315,10 @@ class CappedSoftmax(Softmax):
         super().__post_init__()
         if validate.positive("cap", self.cap) > 1:
             raise ValueError(f"cap must be at most 1, got {self.cap!r}.")
+
+    def charges(self, kappa: np.ndarray, a: float) -> np.ndarray:
+        """Return J(a) for each kappa."""
+        return super().charges(kappa, self.cap * a)
 
     def _charge(self, kappa: float, a: float) -> tuple[float, float]:
         value, slope = super()._charge(kappa, self.cap * a)
