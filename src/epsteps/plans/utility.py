@@ -495,7 +495,9 @@ class TypicalErrors(TypicalError):
     ridge: np.ndarray  # pyright: ignore[reportIncompatibleVariableOverride]
     L: np.ndarray  # pyright: ignore[reportIncompatibleVariableOverride]
 
-    _is_constant = True
+    @cached_property
+    def _is_constant(self) -> bool:
+        return True
 
     def __len__(self) -> int:
         return len(self.steps[0])
