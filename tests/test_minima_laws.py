@@ -336,6 +336,23 @@ def test_largest_charges_are_those_of_a_fine_grid(pull, kappa):
         assert expected * (1 - 1e-12) <= found <= expected * (1 + 1e-6) + 1e-9
 
 
+@pytest.mark.parametrize("saturation", [Sigmoid(2.0), Capped(0.4), Exponential(), Softmax(4), CappedSoftmax(4, 0.6)])
+def test_charges_of_many_weights_are_those_of_each(saturation):
+    kappa = np.array([1e-6, 0.4, 30.0, 1e9])
+    for a in (0.0, 0.3, 0.8, 1.0):
+        each = [saturation._charge(weight, a)[0] for weight in kappa.tolist()]
+        np.testing.assert_allclose(saturation.charges(kappa, a), each, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("saturation", [PseudoHuber(), Flat(2, 0.7), Sigmoid(), Exponential()])
+def test_no_charge_is_above_the_largest(saturation):
+    """Where the largest is that of a grid, so is this: a quick answer, at pulls around those that need no summit."""
+    for kappa in (1e-3, 0.2, 0.5, 2.0, 50.0):
+        for pull in (np.array([0.0, 0.5, 0.9, 0.99, 1.01, 1.5]) * min(1.5 * kappa, (2 * kappa) ** (2 / 3))).tolist():
+            grid = [float(saturation.charges(np.array(kappa), a)) + pull * a for a in np.linspace(0, 1, 2001).tolist()]
+            assert max(grid) * (1 - 1e-12) <= saturation.largest(kappa, pull) <= max(grid) * (1 + 1e-4) + 1e-9
+
+
 @pytest.mark.parametrize("pull", [1e-6, 0.5, 50.0])
 @pytest.mark.parametrize("kappa", [1e10, 1e25, 1e60])
 def test_huge_weights_of_a_record_are_charged(pull, kappa):

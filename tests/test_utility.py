@@ -16,7 +16,7 @@ from epsteps import tables
 from epsteps.bounds.quadratics import exact_quadratic, impulse_response
 from epsteps.cli import app
 from epsteps.methods import choice, objective, steps
-from epsteps.plans.utility import Typical, TypicalError, least_of, ridge_bias, ridges
+from epsteps.plans.utility import Typical, TypicalError, TypicalErrors, least_of, ridge_bias, ridges
 from epsteps.problem.problem import restated
 
 LOSSES = [es.Logistic(), es.SmoothedHinge(), es.Squared(2.0), es.PseudoHuber(1.0, c=0.3), es.Softmax((0, 1, 2))]
@@ -508,6 +508,24 @@ def test_what_no_number_of_steps_reaches_is_bounded_from_below(kind):
                 assert not beyond or error > limit
                 said.append(beyond)
     assert 0.2 < np.mean(said) < 0.67  # it says so where it is true, mostly, and never where it is not
+
+
+@pytest.mark.parametrize("kind", BUDGETS)
+def test_ridges_side_by_side_are_followed_as_each_by_itself(kind):
+    """The errors of several ridges at once are those of each, and all are beyond a limit where each of them is."""
+    for problem in problems(3, 8):
+        budget = BUDGETS[kind](1.0)
+        problem, noise = choice._descended(problem, budget)
+        typical, every = Typical(problem), ridges(problem, 4.0, 4.0).tolist()
+        stated = [problem.with_ridge(ridge) for ridge in every]
+        each = [TypicalError(es.nesterov(s.mu, s.L, 16), typical, noise, s.mu, s.L) for s in stated]
+        mu, L = np.array([[s.mu] for s in stated]), np.array([[s.L] for s in stated])
+        both = TypicalErrors([one.steps for one in each], typical, noise, mu, L)
+        for ask in (lambda e: e.start_errors(1.0).T, lambda e: e.weight_sums(0.5).T, lambda e: e.least_start_error()):
+            np.testing.assert_allclose(ask(both), [ask(one) for one in each], rtol=1e-9, atol=1e-300)
+        for limit in (1e-6, 1e-3, 0.1):
+            alone = [steps.is_beyond(problem, typical, budget, noise, [ridge], limit) for ridge in every]
+            assert steps.is_beyond(problem, typical, budget, noise, every, limit) is all(alone)
 
 
 @pytest.mark.parametrize("kind", ["pure", "delta"])

@@ -31,8 +31,10 @@ class Mechanism(ABC):
     kind: ClassVar[type[Cost]]
 
     def __post_init__(self) -> None:
-        names = tuple(name for name, rule in RULES.items() if rule.gaussian is not self.kind.is_pure)
-        validate.choice("name", self.name, names)
+        rule = RULES.get(self.name) if isinstance(self.name, str) else None
+        if rule is None or rule.gaussian is self.kind.is_pure:  # all names are listed where they are told alone
+            names = tuple(name for name, rule in RULES.items() if rule.gaussian is not self.kind.is_pure)
+            validate.choice("name", self.name, names)
 
     @property
     def rule(self) -> Rule:
@@ -214,7 +216,8 @@ _BALANCED = "balanced "
 def named(name: str) -> Mechanism:
     """Return the mechanism of this name, for gradients."""
     # Not NAMES, which are those of the library: a shape from outside has a line in RULES, too.
-    validate.choice("mechanism", name, tuple(name for name, rule in RULES.items() if rule.fit))
+    if not isinstance(name, str) or name not in RULES or RULES[name].fit is None:
+        validate.choice("mechanism", name, tuple(name for name, rule in RULES.items() if rule.fit))
     return Gaussian(name) if RULES[name].gaussian else KNorm(name)
 
 

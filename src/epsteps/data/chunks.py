@@ -120,7 +120,8 @@ class Chunk:
 
     def scaled(self, factors: np.ndarray, most: int) -> Any:
         """Return the records with each column multiplied, rounded and clipped: integers within ``most``."""
-        return np.clip(np.rint(self.features * factors), -most, most)
+        scaled = self.features * factors
+        return np.clip(np.rint(scaled, out=scaled), -most, most, out=scaled)
 
     def row_sums(self, factors: np.ndarray, most: int, norm: int) -> np.ndarray:
         """Return, for each of the records as ``scaled`` returns them, the sum of its squares (norm 2) or sizes (1).

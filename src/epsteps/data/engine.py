@@ -42,6 +42,8 @@ PARTS = 8
 _CHUNKS = 64
 # Records up to which chunks may keep something from one pass to the next: a few numbers of each, some 100 MB.
 _KEPT_RECORDS = 2**22
+# Numbers up to which chunks are kept themselves, as doubles: 16 MB.
+_KEPT_NUMBERS = 2**21
 # Margins below which starting threads costs more than it saves.
 _WORTH_THREADS = 1_000_000
 # Margins below which BLAS uses no threads of its own, which would spin while they wait.
@@ -178,14 +180,31 @@ class ArrayEngine(Engine):
             total: Any = 0
             for i in range(start, stop, size):
                 between = slice(i, min(i + size, stop))
-                chunk = self._chunk(between if rows is None else rows[between])
-                if rows is None and count <= _KEPT_RECORDS:
-                    chunk.memory = self._memories.setdefault((i, between.stop), {})
-                total = total + term(chunk)
+                total = total + term(self._kept(between) if rows is None else self._chunk(rows[between]))
             return total
 
         most = chunks.ROWS_PER_INT64
         return chunks.added(each_part(part, count, work=width, largest=min(most, _CHUNKS * size)), count, most)
+
+    def _kept(self, between: slice) -> Chunk:
+        """Return some records that lie side by side, with what is kept of them from one pass to the next.
+
+        Of few records that is all: a pass then begins where the last one made doubles of its integers.
+        """
+        place, few = (between.start, between.stop), len(self) * self._problem.width <= _KEPT_NUMBERS
+        chunk = self._chunks_kept.get(place) if few else None
+        if chunk is None:
+            chunk = self._chunk(between)
+            if len(self) <= _KEPT_RECORDS:
+                chunk.memory = self._memories.setdefault(place, {})
+            if few:
+                self._chunks_kept[place] = chunk
+        return chunk
+
+    @cached_property
+    def _chunks_kept(self) -> dict[tuple[int, int], Chunk]:
+        """Chunks of few records, by where they begin and end."""
+        return {}
 
     @cached_property
     def _memories(self) -> dict[tuple[int, int], dict[Any, Any]]:

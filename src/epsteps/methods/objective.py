@@ -454,9 +454,8 @@ class Sought:
 def least_costs(offers: Sequence[tuple[Sought, Mechanism]], budget: Budget) -> list[float]:
     """Bound from below what tilts for the whole budget are predicted to cost.
 
-    No Jacobian is counted, but for ridges at which that of a pure tilt alone costs more than the budget. All offers are
-    about one typical problem, along whose entries they are added up together. Losses that bend alike share what does
-    not depend on the noise.
+    The Jacobian is counted for pure tilts alone, from below. All offers are about one typical problem, along whose
+    entries they are added up together. Losses that bend alike share what does not depend on the noise.
     """
     typical = offers[0][0].typical
     curvature, pulls = typical.curvature, ridges(typical.problem)
@@ -466,23 +465,39 @@ def least_costs(offers: Sequence[tuple[Sought, Mechanism]], budget: Budget) -> l
     bias, kept = left**2 @ typical.gains, (1 - left) ** 2 @ typical.gains / typical.trivial
     damped = (curvature + typical.problem.ridge) / (2 * (curvature + larger) ** 2)
     noisy = {noise: damped @ typical.gradient_power(noise) for noise in {noise for _, noise in offers}}
-    found = []
-    for (sought, noise), place in zip(offers, places.tolist(), strict=True):
-        pure, least = noise.kind.is_pure, sought.least
-        most = budget.capacity(Epsilon) if pure else up(gaussian_mu(budget.amount, budget.delta), 1e-6)
-        size = least.sensitivity(noise.norm) / (most * sought.problem.n * sought.bend)
-        costs = bias[place] + sought.lost * kept[place] + sought.power * size**2 * noisy[noise][place]
-        if pure:
-            costs = costs[_first_affordable(least, sought.bend * larger[place, :, 0], most) :]
-        found.append(float(costs.min()) * (1 - 1e-9))
-    return found
+    most = {noise: _most(noise, budget) for noise in noisy}
+    sizes = [sought.least.sensitivity(noise.norm) / (sought.problem.n * sought.bend) for sought, noise in offers]
+    lost, powers = (np.array([getattr(sought, name) for sought, _ in offers]) for name in ("lost", "power"))
+    energy = np.array([noisy[noise][place] for (_, noise), place in zip(offers, places.tolist(), strict=True)])
+    paid = np.array([[most[noise]] for _, noise in offers]) * np.ones(len(pulls))
+    pure: dict[Saturation, list[int]] = {}
+    for place, (sought, noise) in enumerate(offers):
+        if noise.kind.is_pure:
+            pure.setdefault(sought.least.saturation, []).append(place)
+    for saturation, alike in pure.items():
+        weights = np.array([[offers[place][0].least.kappa * offers[place][0].least.ridge] for place in alike])
+        ridge = np.array(bends[places[alike], None] * larger[places[alike], :, 0])
+        paid[alike] = _most_noise(saturation, paid[alike], down(weights / ridge, 1e-6))
+    costs = bias[places] + lost[:, None] * kept[places] + (powers * np.square(sizes))[:, None] * energy / paid**2
+    costs[paid == 0] = math.inf
+    return (costs.min(axis=1) * (1 - 1e-9)).tolist()
 
 
-def _first_affordable(least: Minimised, larger: np.ndarray, epsilon: float) -> int:
-    """Return the first of rising ridges whose Jacobian may cost less than a pure tilt's epsilon; 0 where none does."""
-    needed = down(least.kappa * least.ridge / minima.kappa_limit(epsilon, least.saturation), 1e-6)
-    first = int(larger.searchsorted(needed))
-    return first if first < len(larger) else 0
+def _most_noise(saturation: Saturation, epsilon: np.ndarray, kappa: np.ndarray) -> np.ndarray:
+    """Bound the epsilon of the noise of pure tilts that cost so much, from above; where none is left in a row, that.
+
+    With noise u a tilt costs at least u/2 + J(a) + u a/2, for every a in [0, 1].
+    """
+    most = epsilon
+    for a in _CHARGED:
+        most = np.minimum(most, (epsilon - saturation.charges(kappa, a)) * (2 / (1 + a)))
+    is_left = most > 0
+    return np.where(is_left | ~np.any(is_left, axis=1, keepdims=True), np.where(is_left, up(most, 1e-6), epsilon), 0.0)
+
+
+def _most(noise: Mechanism, budget: Budget) -> float:
+    """Return the epsilon, or the mu, of a tilt for the whole budget if its Jacobian were free."""
+    return budget.capacity(Epsilon) if noise.kind.is_pure else up(gaussian_mu(budget.amount, budget.delta), 1e-6)
 
 
 def composed_corners(
@@ -504,6 +519,8 @@ SPARED, _MOST_WASTE = 0.005, 1e-2
 _SOLUTION_SIZE = 10.0
 # What scales are multiplied by until the certificate holds: hardly ever more than the first.
 _GROWTHS = (1.0, 1 + 1e-6, 1 + 1e-5, 1 + 1e-4, 1 + 1e-3)
+# Shares of slopes at which the Jacobian of a pure tilt is charged where its cost is bounded from below.
+_CHARGED = (0.0, 0.5, 0.8)
 # Shares of the targets' bound from which on pseudo-Huber loss, in the place of squared loss, grows slowly.
 HELD_SHARES = (0.05, 0.07, 0.1, 0.14, 0.2, 0.28, 0.4, 0.56, 0.8, 1.1, 1.6, 2.2, 3.2, 4.5, 6.4, 9.0, 12.8)
 
@@ -706,15 +723,21 @@ class _PureTilts(_Predicted):
             inner = self._allowed(minimised)
             return None if inner is None else float(bias[place] + energy[place] / _squares(inner))
 
-        bounds = bias + energy / _squares(self.tilts)
-        bounds[: _first_affordable(self.sought.least, self.ridges, min(self.tilts))] = math.inf
-        place, _ = least_of(bounds, value, least=limit)
+        place, _ = least_of(self._bounds(bias, energy), value, least=limit)
         if place < 0 and math.isfinite(limit):
             return None
         ridge = float(self.ridges[place]) if place >= 0 else self._needed()
         inner = self._allowed(self.sought.minimised(ridge))
         assert inner is not None
         return _Offer(ridge, tuple(up(self.sensitivity / each) for each in inner))
+
+    @np.errstate(all="ignore")  # budgets may be tiny or huge
+    def _bounds(self, bias: np.ndarray, energy: np.ndarray) -> np.ndarray:
+        """Return what tilts cost at least at each ridge; infinite where their Jacobians cost more than they may."""
+        least, tilts = self.sought.least, np.array(self.tilts)[:, None] * np.ones(len(self.ridges))
+        kappa = down(least.kappa * least.ridge / self.ridges, 1e-6)
+        squares = np.sum(_most_noise(least.saturation, tilts, kappa) ** 2, axis=0)
+        return np.where(squares > 0, bias + energy / squares, math.inf)
 
     def _is_beyond(self, minimised: Minimised, left: float, energy: float) -> bool:
         """Whether a single tilt surely costs more than is left, once its Jacobian is paid: quick, or False."""

@@ -20,7 +20,7 @@ from epsteps.plans import notation
 from epsteps.plans.notation import problem_fact
 from epsteps.plans.plan import Charge, Conversation, Plan, Published
 from epsteps.plans.requests import Gradient, Gradients
-from epsteps.plans.utility import Typical, TypicalError, Utility, clip_bias, ridge_bias
+from epsteps.plans.utility import Typical, TypicalError, TypicalErrors, Utility, clip_bias, ridge_bias
 from epsteps.problem import limits, validate
 from epsteps.problem.problem import Problem
 from epsteps.problem.rounding import up
@@ -528,15 +528,13 @@ def is_beyond(
     split as is best, and what the start leaves is bounded.
     """
     sampling, sensitivity = Sampling(problem.n, problem.n), problem.typical_sensitivity(noise.norm)
-    for stated in map(problem.with_ridge, ridges):
-        ridge, L = stated.ridge, stated.L
-        prediction = TypicalError(nesterov(ridge, L, _FEW), typical, noise, ridge, L)
-        power = float(noise.half_power(sensitivity, stated))  # shapes of noise may depend on the ridge
-        costs = power * budget.noise_by_horizon(prediction, "optimal", noise, sampling)
-        least = min(np.min(prediction.start_errors(1.0) + costs), costs[-1] + prediction.least_start_error())
-        if not least > limit:
-            return False
-    return True
+    stated = [problem.with_ridge(ridge) for ridge in ridges]
+    mu, L = (np.array([[getattr(each, name)] for each in stated]) for name in ("mu", "L"))
+    prediction = TypicalErrors([nesterov(each.mu, each.L, _FEW) for each in stated], typical, noise, mu, L)
+    powers = [float(noise.half_power(sensitivity, each)) for each in stated]  # shapes may depend on the ridge
+    costs = powers * budget.noise_by_horizon(prediction, "optimal", noise, sampling)
+    later = costs[-1] + prediction.least_start_error()
+    return bool(np.all(np.minimum(np.min(prediction.start_errors(1.0) + costs, axis=0), later) > limit))
 
 
 @dataclass(frozen=True)

@@ -339,7 +339,7 @@ class TypicalError:
     def _entries(self) -> tuple[np.ndarray, ...]:
         """Eigenvalues that are followed, with their curvature in F, gain, pull of the ridge and share of the noise."""
         means, gains, noises = self.typical.followed(self.noise)
-        means = np.minimum(means, max(self.L - self.ridge, 0.0))
+        means = np.minimum(means, np.maximum(self.L - self.ridge, 0.0))
         lam = means + self.ridge
         declared = self.typical.problem.ridge
         left = (self.ridge - declared) / np.maximum(lam, np.finfo(float).tiny)
@@ -369,7 +369,7 @@ class TypicalError:
         return 1 + beta - alpha * lam * (1 + gamma), alpha * lam * gamma - beta
 
     @np.errstate(all="ignore")  # where steps do not converge nothing is known
-    def least_start_error(self) -> float:
+    def least_start_error(self) -> np.ndarray:
         """Bound from below what the start and the larger ridge leave after any more steps of this constant kind.
 
         With x the share of the start that is left, x_{T+k} = h_k x_T + second h_{k-1} x_{T-1}, and |h_k| is at most
@@ -382,7 +382,7 @@ class TypicalError:
         most = np.where(rho < 1, np.maximum(1.0, -1 / (math.e * rho * np.log(rho))), math.inf)
         before, last = np.abs(self._responses[0][-2:])
         reach = most * (last + np.abs(second) * before)
-        return float(np.maximum(left - np.nan_to_num(reach, nan=math.inf) * (1 - left), 0.0) ** 2 @ gains)
+        return np.maximum(left - np.nan_to_num(reach, nan=math.inf) * (1 - left), 0.0) ** 2 @ gains
 
     def _start(self, transfer: np.ndarray) -> np.ndarray:
         _, _, gains, left, _ = self._entries
@@ -401,7 +401,7 @@ class TypicalError:
     def weight_sums(self, exponent: float) -> np.ndarray:
         """Return ``sum_t weights_{T,t}**exponent``, for every T."""
         if self._is_constant:
-            return np.cumsum(self._responses[1] ** exponent)
+            return np.cumsum(self._responses[1] ** exponent, axis=0)
         return np.sum(self._by_horizon[1] ** exponent, axis=1)
 
     def log_weight_rows(self):
@@ -475,6 +475,50 @@ def ridge_bias(problem: Problem, ridge: float) -> float:
     if ridge <= problem.ridge:
         return 0.0
     return min(gap, (ridge / problem.ridge - 1) * gap / 2) if problem.ridge > 0 else gap
+
+
+@dataclass(frozen=True, eq=False)
+class TypicalErrors(TypicalError):
+    """Those of several ridges side by side, each with constant steps of its own, as many as the others: a column each.
+
+    Parameters
+    ----------
+    steps : sequence of Steps
+        Constant ones, for each ridge.
+    typical, noise
+        As for ``TypicalError``.
+    ridge, L : array of shape (ridges, 1)
+        Those of the objectives that the steps descend on.
+    """
+
+    steps: Sequence[Steps]  # pyright: ignore[reportIncompatibleVariableOverride]
+    ridge: np.ndarray  # pyright: ignore[reportIncompatibleVariableOverride]
+    L: np.ndarray  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    @cached_property
+    def _is_constant(self) -> bool:
+        return True
+
+    def __len__(self) -> int:
+        return len(self.steps[0])
+
+    @cached_property
+    def _responses(self) -> tuple[np.ndarray, np.ndarray]:
+        """What is left of the start after T steps, by ridge and eigenvalue, and the weight of noise s steps before."""
+        _, bend, _, _, noises = self._entries
+        first, second = self._recursion
+        response = impulse_response(first.ravel(), second.ravel(), len(self) + 1).reshape(-1, *first.shape)
+        transfers = response[1:] + second * response[:-1]
+        return transfers, np.einsum("tre,re->tr", (self._sizes(0) * response[:-1]) ** 2, bend * noises)
+
+    @property
+    def _recursion(self) -> tuple[np.ndarray, np.ndarray]:
+        lam, (alpha, beta, gamma) = self._entries[0], map(self._sizes, range(3))
+        return 1 + beta - alpha * lam * (1 + gamma), alpha * lam * gamma - beta
+
+    def _sizes(self, which: int) -> np.ndarray:
+        """Return the step size, momentum or extrapolation of each ridge, in a column."""
+        return np.array([[(each.alpha, each.beta, each.gamma)[which][0]] for each in self.steps])
 
 
 # Ridges that plans choose among: these times the problem's own, so that no choice depends on budget or records.

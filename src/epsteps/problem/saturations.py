@@ -43,6 +43,10 @@ Delta = Callable[[CornerList], float]
 class Saturation(Protocol):
     """What pure and Gaussian privacy ask of a loss."""
 
+    def charges(self, kappa: np.ndarray, a: float) -> np.ndarray:
+        """Return J(a) for each kappa, as floats have it."""
+        ...
+
     def largest(self, kappa: float, pull: float) -> float:
         """Return the maximum over a in [0, 1] of J(a) + pull a."""
         ...
@@ -61,6 +65,10 @@ class Saturation(Protocol):
 
 class Concave(ABC):
     """Losses whose J is concave; with the corners of those that have one output, and one sign of slopes for a label."""
+
+    @abstractmethod
+    def charges(self, kappa: np.ndarray, a: float) -> np.ndarray:
+        """Return J(a) for each kappa, as floats have it."""
 
     def largest(self, kappa: float, pull: float) -> float:
         """Return the maximum of the concave J(a) + pull a; it is at a = 1 if J falls by at most the pull there."""
@@ -96,6 +104,10 @@ class Sigmoid(Concave):
     def __post_init__(self) -> None:
         validate.positive("sharpness", self.sharpness)
 
+    def charges(self, kappa: np.ndarray, a: float) -> np.ndarray:
+        """Return J(a) for each kappa."""
+        return np.log1p(kappa * (self.sharpness * a * (1 - a)))
+
     def _charge(self, kappa: float, a: float) -> tuple[float, float]:
         bend = kappa * self.sharpness
         return math.log1p(bend * a * (1 - a)), bend * (1 - 2 * a) / (1 + bend * a * (1 - a))
@@ -115,6 +127,10 @@ class Capped(Concave):
         if validate.positive("cap", self.cap) > 1:
             raise ValueError(f"cap must be at most 1, got {self.cap!r}.")
 
+    def charges(self, kappa: np.ndarray, a: float) -> np.ndarray:
+        """Return J(a) for each kappa."""
+        return np.log1p(kappa * (self.cap * a * (1 - self.cap * a)))
+
     def _charge(self, kappa: float, a: float) -> tuple[float, float]:
         bend, slope = kappa * self.cap, self.cap * a
         return math.log1p(bend * a * (1 - slope)), bend * (1 - 2 * slope) / (1 + bend * a * (1 - slope))
@@ -124,6 +140,10 @@ class Capped(Concave):
 class Exponential(Concave):
     """Half-exponential loss, e^-m and 1 - m: J(a) = ln(1 + kappa a), as the curvature is the slope; never free."""
 
+    def charges(self, kappa: np.ndarray, a: float) -> np.ndarray:
+        """Return J(a) for each kappa."""
+        return np.log1p(kappa * a)
+
     def _charge(self, kappa: float, a: float) -> tuple[float, float]:
         return math.log1p(kappa * a), kappa / (1 + kappa * a)
 
@@ -132,13 +152,24 @@ class Exponential(Concave):
 class PseudoHuber:
     """Pseudo-Huber loss c² (√(1 + (r/c)²) - 1), with slopes a c of both signs: J(a) = ln(1 + kappa (1 - a²)^(3/2))."""
 
+    def charges(self, kappa: np.ndarray, a: float) -> np.ndarray:
+        """Return J(a) for each kappa."""
+        return np.log1p(kappa * (1 - a * a) ** 1.5)
+
     def largest(self, kappa: float, pull: float) -> float:
         """Return the maximum of J(a) + pull a.
 
         -J' rises from 0 at a = 0 and falls back to 0 at a = 1, with one summit: where c = √(1 - a²) solves
         2c² - 1 + kappa c³ (2 - c²) = 0. So the maximum is at a = 1 or where -J' first reaches the pull. All of it is
         computed in ln c: where kappa is huge, the summit is so near a = 1 that no float a tells it from 1.
+
+        Without a pull the maximum is J(0). And -J' = 3 kappa a c/(1 + kappa c³) is below 3/2 kappa, as a c <= 1/2, and
+        below (2 kappa)^(2/3), as c/(1 + kappa c³) is largest where kappa c³ = 1/2: a pull above either needs no summit.
         """
+        if pull == 0:
+            return up(math.log1p(kappa), 1e-13)
+        if up(min(1.5 * kappa, (2 * kappa) ** (2 / 3)), 1e-9) <= pull:
+            return pull
 
         def descent(log_c: float) -> float:
             c = math.exp(log_c)
@@ -212,6 +243,10 @@ class Flat:
         validate.integer("sides", self.sides, low=1, high=2)
         validate.positive("curvature", self.curvature)
 
+    def charges(self, kappa: np.ndarray, a: float) -> np.ndarray:
+        """Return J for each kappa: the same for all a."""
+        return np.log1p(self.curvature * kappa)
+
     def largest(self, kappa: float, pull: float) -> float:
         """Return J + pull."""
         return math.log1p(self.curvature * kappa) + pull
@@ -254,6 +289,11 @@ class Softmax(Concave):
         counts, ratios, shifts = zip(*(term for term in terms if term[0] > 0), strict=True)
         return CornerList(counts, ratios, shifts)
 
+    def charges(self, kappa: np.ndarray, a: float) -> np.ndarray:
+        """Return J(a) for each kappa."""
+        each = kappa * (a / (self.classes - 1))
+        return (self.classes - 2) * np.log1p(each) + np.log1p(each * (self.classes * (1 - a)))
+
     def _charge(self, kappa: float, a: float) -> tuple[float, float]:
         k = self.classes
         each, bend = kappa / (k - 1), kappa * k / (k - 1)
@@ -275,6 +315,10 @@ class CappedSoftmax(Softmax):
         super().__post_init__()
         if validate.positive("cap", self.cap) > 1:
             raise ValueError(f"cap must be at most 1, got {self.cap!r}.")
+
+    def charges(self, kappa: np.ndarray, a: float) -> np.ndarray:
+        """Return J(a) for each kappa."""
+        return super().charges(kappa, self.cap * a)
 
     def _charge(self, kappa: float, a: float) -> tuple[float, float]:
         value, slope = super()._charge(kappa, self.cap * a)
