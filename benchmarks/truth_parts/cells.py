@@ -17,7 +17,6 @@ import numpy as np
 
 import epsteps as es
 from epsteps.auditing.experiments import minimiser
-from epsteps.methods.adaptive import AdaptivePlan
 from truth_parts import tables
 from truth_parts.tables import Table
 
@@ -207,9 +206,9 @@ def predicted(plan: es.Plan) -> dict[str, Any]:
 
 
 def points(plan: es.Plan, rows: es.Rows, runs: int, seed: int) -> tuple[np.ndarray, list[float | None]]:
-    """Return what seeded runs publish last, one column each, and what each expects by what it bought.
+    """Return what seeded runs publish last, one column each, and what each expects by what it published.
 
-    Steps, which buy nothing, are run all at once, in floats.
+    Steps, whose points say nothing more, are run all at once, in floats.
     """
     if plan.has_floats:
         return es.run(plan, rows, seed=seed, repetitions=runs).x, [plan.utility.expected] * runs
@@ -220,7 +219,7 @@ def points(plan: es.Plan, rows: es.Rows, runs: int, seed: int) -> tuple[np.ndarr
 def measured(case: Case, plan: es.Plan, runs: int, seed: int) -> dict[str, Any]:
     """Return mean, standard error and median of F(x) - F* over seeded runs, F being the problem as declared.
 
-    ``after`` has what each run expects once it has bought what it buys; None where plans buy nothing.
+    ``after`` has what each run expects by what it published; None where that says nothing more.
     """
     begin, excess, after = time.perf_counter(), np.zeros(0), []
     while len(excess) < MOST * runs and not (len(excess) and _se(excess) <= PRECISION * np.mean(excess)):
@@ -228,14 +227,13 @@ def measured(case: Case, plan: es.Plan, runs: int, seed: int) -> dict[str, Any]:
         with np.errstate(over="ignore"):  # of fits that diverged
             excess = np.append(excess, np.minimum(case.rows.value(x) - case.lowest, LARGEST))
         after += expected
-    buys = isinstance(plan, AdaptivePlan) and bool(plan.purchases)
     return {
         "measured": float(np.mean(excess)),
         "se": _se(excess),
         "median": float(np.median(excess)),
         "runs": runs,
         "seconds": round(time.perf_counter() - begin, 3),
-        "after": after if buys else None,
+        "after": None if all(each == plan.utility.expected for each in after) else after,
     }
 
 

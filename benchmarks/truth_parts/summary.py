@@ -55,7 +55,7 @@ def markdown(cells: list[dict]) -> str:
         ]
     for group in GROUPS:
         lines += [*_shares(useful, group), ""]
-    lines += [*_verdicts(known), *_hopeless(known), *_steps(known), *_bounds(known), *_worst(useful)]
+    lines += [*_after(useful), *_verdicts(known), *_hopeless(known), *_steps(known), *_bounds(known), *_worst(useful)]
     return "\n".join([*lines, *_refusals(refused)]) + "\n"
 
 
@@ -81,6 +81,33 @@ def _shares(cells: list[dict], group: str) -> list[str]:
             f"| {name} | {len(groups[name])} | {within(groups[name]):.0%} | {low:.2g} | {middle:.2g} | {high:.2g} |"
         )
     return lines
+
+
+def _after(cells: list[dict]) -> list[str]:
+    """Return a table of what runs expect by what they published, beside what was expected of them before."""
+    lines = [
+        "What runs expect by what they published, beside what their plans expected (the mean over the runs of a cell; "
+        "of single runs, each against the measured mean):",
+        "",
+        "| method, targets | cells | before: in band | median | after: in band | 5 % | median | 95 % | single |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    groups = defaultdict(list)
+    for cell in cells:
+        if cell.get("after"):
+            targets = "numbers" if cell["loss"] in ("squared", "huber") else "classes"
+            groups[f"{cell['method']}, {targets}"].append(cell)
+            groups["~ all"].append(cell)
+    for name in sorted(groups):
+        before = np.array([ratio(cell) for cell in groups[name]])
+        later = [cell | {"predicted": float(np.mean(cell["after"]))} for cell in groups[name]]
+        single = [cell | {"predicted": each} for cell in groups[name] for each in cell["after"]]
+        low, middle, high = np.quantile([ratio(cell) for cell in later], (0.05, 0.5, 0.95))
+        lines.append(
+            f"| {name.removeprefix('~ ')} | {len(later)} | {within(groups[name]):.0%} | {np.median(before):.2g} | "
+            f"{within(later):.0%} | {low:.2g} | {middle:.2g} | {high:.2g} | {within(single):.0%} |"
+        )
+    return [*lines, ""] if groups else []
 
 
 def _verdicts(cells: list[dict]) -> list[str]:

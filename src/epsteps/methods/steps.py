@@ -1,7 +1,7 @@
 """The paper's methods: gradient steps with noise, and the split of the budget over them with the smallest bound."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -224,27 +224,14 @@ class StepsPlan(Plan):
         (``utility.ridge_bias``). Nothing is where gradients are clipped, or have no bound.
         """
         typical, problem = Typical(self.declared), self.problem
-        expected = self._typical.error(self.start_gap, self._expected_power) + self.substitution
+        # Noise that is scaled at each point grows where a slope has no bound; where it has one it is never larger.
+        power = self._power if self.problem.has_bounded_sensitivity else self._typical.fed(self._power)
+        expected = self._typical.error(self.start_gap, power) + self.substitution
         bound = None
         # A certificate takes long to find, and "exact" is for steps that no theorem covers.
         if self.objective != "exact" and math.isfinite(problem.loss.slope) and problem.clip is None and self.bound:
             bound = self.bound.error(problem.start_gap, self._power) + ridge_bias(self.declared, problem.ridge)
         return typical.utility(expected, bound)
-
-    @property
-    def _expected_power(self) -> np.ndarray:
-        """Half the noise power of each step as it is expected to be.
-
-        Noise that is scaled at each point grows where a slope has no bound; where it has one it is never larger.
-        """
-        return self._power if self.problem.has_bounded_sensitivity else self._typical.fed(self._power)
-
-    def utility_after(self, path: np.ndarray, extras: Mapping[str, np.ndarray]) -> Utility:
-        """Return what the model of a run that published this is expected to be worth, by its length, too."""
-        if self.problem.loss.outputs > 1 or np.any(path[0]):  # nothing is known of what outputs share, nor of a start
-            return self.utility
-        parts = self._typical.parts(self._expected_power)
-        return self.utility.after(parts._replace(other=self.substitution), path[-1])
 
     @property
     def proved_error(self) -> float | None:

@@ -38,8 +38,8 @@ _GAIN, _MEAN_SHARE, _GAIN_POWER = 0.5, 0.2, 0.8
 # ones it is up to seven times more or less, as residuals are wider or more skewed. Clipping changes only the
 # residuals beyond the clip, where the loss changes all of them: it costs this share of that.
 _HELD_BIAS, _HELD_TURN, _CLIPPED = 3e-3, 0.3, 0.1
-# What a published model's length, over that of a typical one, says of what a larger ridge or too few steps cost, and of
-# what noise costs: these powers of it, by the tables that are named in benchmarks/truth_parts/tables.py. Beyond a few
+# What a published model's length, over that of a typical one, says of what a larger ridge costs, and of what noise
+# costs: these powers of it, by the tables that are named in benchmarks/truth_parts/tables.py. Beyond a few
 # times more or less it says nothing more.
 _PULLED_POWER, _NOISE_POWER, _MOST_LONGER = 1.0, 1 / 3, 30.0
 # Multiples of it are spread evenly over [0, 1], in no order.
@@ -130,8 +130,8 @@ class Utility:
 class Parts(NamedTuple):
     """What a model is predicted to cost, in parts, and the square of the length that it is predicted to have.
 
-    ``pulled`` is what a larger ridge and too few steps cost, which leave the model too short; ``other`` what another
-    loss, clipping or weights in the place of what was declared do.
+    ``pulled`` is what a larger ridge costs, which leaves the model too short; ``other`` what another loss or weights in
+    the place of what was declared do.
     """
 
     pulled: float
@@ -145,8 +145,8 @@ class Parts(NamedTuple):
         A typical problem gains as much as this one. So where the model is longer, what there is to gain lies along
         directions in which records bend the loss less: a ridge takes more of it away, and noise moves the model more.
         """
-        apart = x if len(x) == 1 else x - x.mean(axis=0)  # what all outputs share changes no loss
         with np.errstate(all="ignore"):
+            apart = x if len(x) == 1 else x - x.mean(axis=0)  # what all outputs share changes no loss
             longer = float(np.clip(np.sum(apart**2) / self.length, 1 / _MOST_LONGER, _MOST_LONGER))
         return self.pulled * longer**_PULLED_POWER + self.noise * longer**_NOISE_POWER + self.other
 
@@ -470,16 +470,6 @@ class TypicalError:
         """Return the error after all steps for half noise powers ``power``."""
         start = float(self._start(self._responses[0][-1])) if self._is_constant else self._final[0]
         return start + float(np.sum(self.weights * power))
-
-    @np.errstate(all="ignore")  # what feeds itself may grow beyond all floats
-    def parts(self, power: np.ndarray) -> Parts:
-        """Return the error after all steps in parts, for half noise powers ``power``, with the length of the model."""
-        lam, bend, gains, left, noises = self._entries
-        transfer, weights = exact_quadratic(self.steps, lam, 2 * noises)
-        reached = 2 * gains / np.maximum(bend, np.finfo(float).tiny) * ((1 - left) * (1 - transfer)) ** 2
-        start = self.error(0.0, np.zeros_like(power))
-        noise = self.error(0.0, power) - start
-        return Parts(start, noise, 0.0, float(np.sum(reached)) + float(np.sum(weights * power)))
 
     @np.errstate(all="ignore")  # what feeds itself may grow beyond all floats
     def fed(self, power: np.ndarray) -> np.ndarray:
