@@ -62,6 +62,7 @@ def arguments() -> argparse.Namespace:
         part.add_argument("--share", type=float, default=1 / 3, help="of replications, for more than 1e5 records")
         groups = ("grid", "fresh", "broken", "beside", "missing", "methods")
         part.add_argument("--groups", nargs="+", choices=groups, help="all by default")
+        part.add_argument("--cells", nargs="+", help="only cells whose names have one of these words, such as seed=924")
         part.add_argument("--jobs", type=int, default=1)
         part.add_argument("--minutes", type=float, default=60.0, help="nothing is begun after so long")
     part = parts.add_parser("printed", help="repeat fits of real tables, and count what their summaries cover")

@@ -41,7 +41,7 @@ _HELD_BIAS, _HELD_TURN, _CLIPPED = 3e-3, 0.3, 0.1
 # What a published model's length, over that of a typical one, says of what a larger ridge costs, and of what noise
 # costs: these powers of it, by the tables that are named in benchmarks/truth_parts/tables.py. Beyond a few
 # times more or less it says nothing more.
-_PULLED_POWER, _NOISE_POWER, _MOST_LONGER = 1.0, 1 / 3, 30.0
+_PULLED_POWER, _NOISE_POWER, _MOST_LONGER = 3 / 4, 1 / 3, 30.0
 # Multiples of it are spread evenly over [0, 1], in no order.
 _GOLDEN = (math.sqrt(5) - 1) / 2
 # What noise counts as that has grown beyond floats.
