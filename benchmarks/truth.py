@@ -51,7 +51,10 @@ def arguments() -> argparse.Namespace:
     part = parts.add_parser("required", help="fit at the answers of required_epsilon and required_n")
     part.add_argument("--data", type=Path, required=True, help="folder that the part 'tables' wrote")
     part.add_argument("--out", type=Path, required=True, help="file of JSON lines; what it holds is kept")
-    part.add_argument("--margin", type=float, default=1.0, help="ask for so many times less than the error")
+    part.add_argument(
+        "--margin", type=float, help="ask for so many times less than the error; the library's by default"
+    )
+    part.add_argument("--sets", nargs="+", help="names; all by default")
     part.add_argument("--jobs", type=int, default=1)
     part.add_argument("--minutes", type=float, default=60.0, help="nothing is begun after so long")
     for name in ("coverage", "bugs"):

@@ -492,7 +492,7 @@ def test_the_required_budget_is_the_smallest_whatever_the_method(method, release
     options = {"delta": 1e-6} if kind == "delta" else {"rho": True} if kind == "rho" else {}
     make = {"pure": es.Pure, "delta": lambda e: es.Approximate(e, 1e-6), "rho": es.Concentrated}[kind]
     error, made = 0.2 * Typical(problem).trivial, counted(monkeypatch)
-    found = es.required_epsilon(problem, error=error, method=method, release=release, **options)
+    found = es.required_epsilon(problem, error=error, margin=1.0, method=method, release=release, **options)
     assert len(made) <= 40
     chosen = {} if callable(method) else {"release": release}
     assert es.plan(problem, make(found), method, **chosen).utility.expected <= error
@@ -507,7 +507,7 @@ def test_the_required_number_of_records_is_the_smallest(monkeypatch):
         ({"rho": 0.1}, es.Concentrated(0.1)),
     ):
         made.clear()
-        found = es.required_n(QUESTION, error=0.02, release="final", **options)
+        found = es.required_n(QUESTION, error=0.02, margin=1.0, release="final", **options)
         assert len(made) <= 40
         at, below = (es.plan(replace(QUESTION, n=n), budget, release="final").utility for n in (found, found - 1))
         assert at.expected <= 0.02 < below.expected
@@ -516,7 +516,12 @@ def test_the_required_number_of_records_is_the_smallest(monkeypatch):
 def test_a_margin_asks_for_less():
     for required in (es.required_epsilon, es.required_n):
         asked = functools.partial(required, QUESTION, release="final")
-        assert asked(error=0.05, margin=2.0) == asked(error=0.025)
+        assert asked(error=0.05, margin=2.0) == asked(error=0.025, margin=1.0)
+        assert asked(error=0.05) == asked(error=0.05, margin=1.5)
+        numbers = functools.partial(required, replace(QUESTION, loss=es.Squared()), release="final")
+        assert numbers(error=0.03) == numbers(error=0.01, margin=1.0)
+        proved = functools.partial(asked, error=0.05, proved=True)
+        assert proved() == proved(margin=1.0)
     for wrong in ({"verdict": "useful"}, {"error": 0.05, "proved": True}, {"width": 0.1}):
         with pytest.raises(ValueError, match="a margin is for an error that is expected"):
             es.required_epsilon(QUESTION, margin=2.0, release="final", **wrong)
