@@ -42,7 +42,7 @@ def plan(
     rho: common.Rho = None,
     target_error: float | None = Option(
         None,
-        help="Ignore --epsilon (or --rho), and find the smallest one that is expected to have this error, with a margin.",
+        help="Ignore --epsilon (or --rho): find the smallest one that is expected to have this error, with a margin.",
     ),
     target_verdict: Literal["useful", "marginal"] | None = Option(
         None, help="Find the smallest one whose plan has this verdict, or a better one."
