@@ -198,9 +198,10 @@ def _refusals(cells: list[dict]) -> list[str]:
 def draw(cells: list[dict], path: Path) -> None:
     """Draw predicted over measured, in units of F(0) - F*: useful cells in colour by method, hopeless ones grey.
 
-    "auto" stands for one of the others, whose points are the same, and is not drawn.
+    "auto" stands for one of the others, whose points are the same, and is not drawn beside them.
     """
-    known = [cell for cell in cells if cell.get("predicted") and "measured" in cell and "auto" not in cell["method"]]
+    known = [cell for cell in cells if cell.get("predicted") and "measured" in cell]
+    known = [cell for cell in known if "auto" not in cell["method"]] or known
     losses, methods = (sorted({cell[name] for cell in known}) for name in ("loss", "method"))
     colours = dict(zip(methods, plt.get_cmap("tab10").colors, strict=False))
     rows = -(-len(losses) // 3)
