@@ -94,12 +94,11 @@ def main() -> None:
         case "excess":
             cells.measure(options)
         case "report":
-            found = cells.read(options.cells)
-            if options.held_out:
-                found = [cell for cell in found if cell["set"] not in tables.TUNED]
+            every = cells.read(options.cells)
+            found = [cell for cell in every if not options.held_out or cell["set"] not in tables.TUNED]
             if not found:
                 sys.exit("there are no cells.")
-            _write(options.out, summary.markdown(found))
+            _write(options.out, summary.overview(every, tables.TUNED) + "\n" + summary.markdown(found))
             summary.draw(found, options.out.with_suffix(".png"))
         case "ceiling":
             _write(options.out, ceiling.markdown(ceiling.rows(options)))

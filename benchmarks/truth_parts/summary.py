@@ -59,6 +59,34 @@ def markdown(cells: list[dict]) -> str:
     return "\n".join([*lines, *_refusals(refused)]) + "\n"
 
 
+def overview(cells: list[dict], tuned: Iterable[str]) -> str:
+    """Return shares in the band, of plans and of runs, on tables that predictions were tuned on and on others."""
+    known = [cell for cell in cells if cell.get("predicted") is not None and "measured" in cell]
+    useful = [cell for cell in known if not is_hopeless(cell)]
+    lines = [
+        "| tables | targets | plans, by public numbers | runs, by what they published, too |",
+        "| --- | --- | --- | --- |",
+    ]
+    for is_tuned, name in ((True, "tuned on"), (False, "held out")):
+        for targets in ("classes", "numbers"):
+            some = [cell for cell in useful if (cell["set"] in tuned) == is_tuned and _targets(cell) == targets]
+            if some:
+                later = [_later(cell) if cell.get("after") else cell for cell in some]
+                count = len({cell["set"] for cell in some})
+                shares = (f"{within(part):.0%} of {len(part)}" for part in (some, later))
+                lines.append(f"| {name} ({count}) | {targets} | {' | '.join(shares)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _targets(cell: dict) -> str:
+    return "numbers" if cell["loss"] in ("squared", "huber") else "classes"
+
+
+def _later(cell: dict) -> dict:
+    """Return the cell with what its runs expect by what they published, on average."""
+    return cell | {"predicted": float(np.mean(cell["after"]))}
+
+
 def insert(page: Path, name: str, text: str) -> None:
     """Write a text between the markers of its name on a page, or raise if there are none."""
     begin, end = f"<!-- begin {name} -->\n", f"<!-- end {name} -->"
@@ -95,12 +123,11 @@ def _after(cells: list[dict]) -> list[str]:
     groups = defaultdict(list)
     for cell in cells:
         if cell.get("after"):
-            targets = "numbers" if cell["loss"] in ("squared", "huber") else "classes"
-            groups[f"{cell['method']}, {targets}"].append(cell)
+            groups[f"{cell['method']}, {_targets(cell)}"].append(cell)
             groups["~ all"].append(cell)
     for name in sorted(groups):
         before = np.array([ratio(cell) for cell in groups[name]])
-        later = [cell | {"predicted": float(np.mean(cell["after"]))} for cell in groups[name]]
+        later = [_later(cell) for cell in groups[name]]
         single = [cell | {"predicted": each} for cell in groups[name] for each in cell["after"]]
         low, middle, high = np.quantile([ratio(cell) for cell in later], (0.05, 0.5, 0.95))
         lines.append(

@@ -295,7 +295,7 @@ _LARGEST_N = 10**15
 # Answers are the smallest to this share.
 _PRECISION = 1e-6
 # So many times less than an error is asked for, where targets are classes or numbers: on the tables that predictions
-# may be tuned on (benchmarks/truth.py) 95 and 92 of 100 fits then are at most a quarter above the error.
+# may be tuned on (benchmarks/truth.py) 95 and 90 of 100 cells then are at most a quarter above the error.
 _MARGIN_OF_CLASSES, _MARGIN_OF_NUMBERS = 1.5, 3.0
 
 
