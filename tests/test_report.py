@@ -739,13 +739,20 @@ def test_the_card_the_file_and_the_summary_say_what_an_adaptive_fit_chose(name):
     assert chosen["Ridge"].startswith(f"{decided.ridge:.3g}, where 0.001 was")
     assert (chosen["Weights"] == "every record counts the same") is (decided.weighting is None)
     assert (chosen["Slopes"] == "not capped") is (decided.problem.loss.slope == 1)
-    page = html.unescape(tables.page(content))
+    after, page = content["prediction"]["after"], html.unescape(tables.page(content))
+    points = np.array(content["points"]).reshape(len(content["points"]), -1)
+    besides = {key: np.array(values) for key, values in content["besides"].items()}
+    assert after == plan.utility_after(points, besides).to_dict()
+    assert f"{after['expected']:.4g}" in page
+    assert "By what was published, too" in page
     assert "What was chosen" in page
     for text in chosen.values():
         assert text in page
     former = {key: value for key, value in content.items() if key != "chosen"}
     assert "What was chosen" not in tables.page(former)
     assert kept_content("output")["chosen"] == {}
+    assert kept_content("output")["prediction"]["after"] is None
+    assert "By what was published, too" not in tables.page(kept_content("output"))
     table = table_of(FITS[name][0])
     columns = np.stack([table["age"], table["flag"]], axis=1)
     classes = sorted(set(table["y"].tolist()))
@@ -753,3 +760,4 @@ def test_the_card_the_file_and_the_summary_say_what_an_adaptive_fit_chose(name):
     summary = " ".join(model.fit(columns, table["y"]).summary().split())
     for text in model.plan_.choices(model.run_.extras).values():
         assert text in summary
+    assert f"about {model.run_.utility.expected:.3g}, by what was published" in summary

@@ -225,6 +225,67 @@ def test_the_prediction_of_a_minimum_is_that_of_draws_on_the_typical_quadratic()
     assert np.mean(excess) == pytest.approx(float(typical.bias(ridge) + typical.noise(power, ridge)), rel=0.02)
 
 
+@pytest.mark.parametrize("loss", [es.Logistic(), es.Squared(1.0), es.Softmax((0, 1, 2))], ids=named)
+@pytest.mark.parametrize("name", ["objective", "sequential", "adaptive"])
+def test_a_model_of_the_length_that_was_predicted_says_nothing_more(loss, name):
+    """By its length alone a longer model is expected to be worse, a shorter one better; the bound holds."""
+    problem = es.Problem(loss, es.Box(0, 1), ridge=0.01, n=20_000, d=6)
+    plan = es.plan(problem, es.Pure(0.5), name)
+    extras, expected = {}, plan.utility.expected
+    if name == "adaptive":
+        usual = {"radii": np.array(plan._usual_radii)}
+        extras = usual | {
+            key: np.array([0.5, 0.2][: shape[0]]) for key, shape in plan.besides.items() if key == "sizes"
+        }
+        chosen = plan._chosen_by(extras)
+        parts, expected = chosen.choice.sought.parts(chosen.plan), chosen.expected
+    else:
+        parts = plan._sought.parts(plan)
+    x = np.random.default_rng(0).standard_normal((loss.outputs, problem.width))
+    x -= x.mean(axis=0) if loss.outputs > 1 else 0.0
+    x *= math.sqrt(parts.length / np.sum(x**2))
+    found = [plan.utility_after((factor * x).reshape(1, -1), extras).expected for factor in (0.1, 0.5, 1.0, 2.0, 10.0)]
+    assert found[2] == pytest.approx(expected, rel=1e-9)
+    assert all(there > here for here, there in pairwise(found[: 3 if plan.utility.bound else 5]))
+    assert plan.utility.bound is None or max(found) <= plan.utility.bound
+    for broken in (0.0, 1e200, math.inf, math.nan):
+        assert math.isfinite(plan.utility_after(np.full((1, problem.dimension), broken), extras).expected)
+
+
+def test_what_outputs_share_says_nothing_of_the_model():
+    problem = es.Problem(es.Softmax((0, 1, 2)), es.Box(0, 1), ridge=0.01, n=20_000, d=6)
+    plan = es.plan(problem, es.Pure(0.5), "objective")
+    x = np.random.default_rng(0).standard_normal((3, problem.width))
+    moved = x + 5 * np.arange(problem.width)
+    before, after = (plan.utility_after(each.reshape(1, -1), {}).expected for each in (x, moved))
+    assert after == pytest.approx(before, rel=1e-9)
+
+
+def test_the_length_of_a_minimum_is_that_of_draws_on_the_typical_quadratic():
+    """100 000 draws: the mean of |x|² has a relative standard error below half a percent."""
+    problem = es.Problem(es.Logistic(), es.Box(0, 1), ridge=0.01, n=3000, d=4)
+    typical, ridge = Typical(problem), 0.05
+    power = 1e-4 * (1 + np.arange(len(typical.curvature)))
+    minimum = np.sqrt(2 * typical.gains / (typical.curvature + problem.ridge))
+    held = typical.curvature + ridge
+    draws = np.random.default_rng(0).standard_normal((100_000, len(held))) * np.sqrt(power)
+    x = (minimum * (typical.curvature + problem.ridge) + draws) / held
+    assert typical.length(power, ridge) == pytest.approx(float(np.mean(np.sum(x**2, axis=1))), rel=0.02)
+    assert typical.length(2 * power, ridge) != pytest.approx(float(np.mean(np.sum(x**2, axis=1))), rel=0.02)
+
+
+def test_a_run_tells_what_it_is_expected_to_be_worth_by_what_it_published():
+    problem = es.Problem(es.Logistic(), es.Box(0, 1), ridge=0.01, n=2000, d=3)
+    X = np.random.default_rng(0).random((2000, 3))
+    rows = es.Rows(problem, X, np.where(X[:, 0] > X[:, 1], 1.0, -1.0))
+    run = es.run(es.plan(problem, es.Pure(1.0), release="final"), rows, seed=1)
+    assert run.utility == run.plan.utility_after(run.path, run.extras) != run.plan.utility
+    steps_run = es.run(es.plan(problem, es.Pure(1.0), "descent"), rows, seed=1)
+    assert steps_run.utility is steps_run.plan.utility
+    with pytest.raises(ValueError, match="one run"):
+        es.run(run.plan, rows, seed=1, repetitions=2).utility  # noqa: B018 - it raises
+
+
 def test_noise_has_the_same_power_in_all_entries_together():
     for problem in problems(7, 3):
         typical = Typical(problem)
@@ -431,7 +492,7 @@ def test_the_required_budget_is_the_smallest_whatever_the_method(method, release
     options = {"delta": 1e-6} if kind == "delta" else {"rho": True} if kind == "rho" else {}
     make = {"pure": es.Pure, "delta": lambda e: es.Approximate(e, 1e-6), "rho": es.Concentrated}[kind]
     error, made = 0.2 * Typical(problem).trivial, counted(monkeypatch)
-    found = es.required_epsilon(problem, error=error, method=method, release=release, **options)
+    found = es.required_epsilon(problem, error=error, margin=1.0, method=method, release=release, **options)
     assert len(made) <= 40
     chosen = {} if callable(method) else {"release": release}
     assert es.plan(problem, make(found), method, **chosen).utility.expected <= error
@@ -446,7 +507,7 @@ def test_the_required_number_of_records_is_the_smallest(monkeypatch):
         ({"rho": 0.1}, es.Concentrated(0.1)),
     ):
         made.clear()
-        found = es.required_n(QUESTION, error=0.02, release="final", **options)
+        found = es.required_n(QUESTION, error=0.02, margin=1.0, release="final", **options)
         assert len(made) <= 40
         at, below = (es.plan(replace(QUESTION, n=n), budget, release="final").utility for n in (found, found - 1))
         assert at.expected <= 0.02 < below.expected
@@ -455,7 +516,12 @@ def test_the_required_number_of_records_is_the_smallest(monkeypatch):
 def test_a_margin_asks_for_less():
     for required in (es.required_epsilon, es.required_n):
         asked = functools.partial(required, QUESTION, release="final")
-        assert asked(error=0.05, margin=2.0) == asked(error=0.025)
+        assert asked(error=0.05, margin=2.0) == asked(error=0.025, margin=1.0)
+        assert asked(error=0.05) == asked(error=0.05, margin=1.5)
+        numbers = functools.partial(required, replace(QUESTION, loss=es.Squared()), release="final")
+        assert numbers(error=0.03) == numbers(error=0.01, margin=1.0)
+        proved = functools.partial(asked, error=0.05, proved=True)
+        assert proved() == proved(margin=1.0)
     for wrong in ({"verdict": "useful"}, {"error": 0.05, "proved": True}, {"width": 0.1}):
         with pytest.raises(ValueError, match="a margin is for an error that is expected"):
             es.required_epsilon(QUESTION, margin=2.0, release="final", **wrong)

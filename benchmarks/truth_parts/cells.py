@@ -47,7 +47,9 @@ LOSSES: dict[str, tuple[str, Callable[[Table], es.Loss]]] = {
     "huber": ("range", lambda _: es.PseudoHuber(c=0.4, bound=1.0)),
 }
 LARGEST = 1e100
-MEASURED = ("measured", "se", "median", "runs", "seconds")
+MEASURED = ("measured", "se", "median", "runs", "seconds", "after")
+# Runs are added until the mean is known to this share of it, or to so many times the runs that were asked for.
+PRECISION, MOST = 0.15, 5
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 
 
@@ -203,23 +205,37 @@ def predicted(plan: es.Plan) -> dict[str, Any]:
     return {"predicted": utility.expected, "bound": utility.bound, "verdict": utility.verdict}
 
 
-def points(plan: es.Plan, rows: es.Rows, runs: int, seed: int) -> np.ndarray:
-    """Return what seeded runs publish last, one column each; steps are run all at once, in floats."""
+def points(plan: es.Plan, rows: es.Rows, runs: int, seed: int) -> tuple[np.ndarray, list[float | None]]:
+    """Return what seeded runs publish last, one column each, and what each expects by what it published.
+
+    Steps, whose points say nothing more, are run all at once, in floats.
+    """
     if plan.has_floats:
-        return es.run(plan, rows, seed=seed, repetitions=runs).x
-    return np.stack([es.run(plan, rows, seed=seed + run).x for run in range(runs)], axis=1)
+        return es.run(plan, rows, seed=seed, repetitions=runs).x, [plan.utility.expected] * runs
+    made = [es.run(plan, rows, seed=seed + run) for run in range(runs)]
+    return np.stack([run.x for run in made], axis=1), [run.utility.expected for run in made]
 
 
 def measured(case: Case, plan: es.Plan, runs: int, seed: int) -> dict[str, Any]:
-    """Return mean, standard error and median of F(x) - F* over seeded runs, F being the problem as declared."""
-    begin = time.perf_counter()
-    x = points(plan, case.rows, runs, seed)
-    with np.errstate(over="ignore"):  # of fits that diverged
-        excess = np.minimum(case.rows.value(x) - case.lowest, LARGEST)
+    """Return mean, standard error and median of F(x) - F* over seeded runs, F being the problem as declared.
+
+    ``after`` has what each run expects by what it published; None where that says nothing more.
+    """
+    begin, excess, after = time.perf_counter(), np.zeros(0), []
+    while len(excess) < MOST * runs and not (len(excess) and _se(excess) <= PRECISION * np.mean(excess)):
+        x, expected = points(plan, case.rows, runs, seed + len(excess))
+        with np.errstate(over="ignore"):  # of fits that diverged
+            excess = np.append(excess, np.minimum(case.rows.value(x) - case.lowest, LARGEST))
+        after += expected
     return {
         "measured": float(np.mean(excess)),
-        "se": float(np.std(excess, ddof=1) / np.sqrt(runs)),
+        "se": _se(excess),
         "median": float(np.median(excess)),
         "runs": runs,
         "seconds": round(time.perf_counter() - begin, 3),
+        "after": None if all(each == plan.utility.expected for each in after) else after,
     }
+
+
+def _se(excess: np.ndarray) -> float:
+    return float(np.std(excess, ddof=1) / np.sqrt(len(excess)))

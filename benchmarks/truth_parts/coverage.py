@@ -136,6 +136,8 @@ def _pieces(options: Namespace) -> Iterator[Piece]:
     """Yield all pieces, the first of every cell first: a run that is cut short knows something of each."""
     bugs = list(BUGS) if options.part == "bugs" else ["none"]
     cells = PLANTED if options.part == "bugs" else [c for c in CELLS if not options.groups or c.group in options.groups]
+    if options.cells:
+        cells = [cell for cell in cells if set(options.cells) & set(cell.name.split())]
     for first in range(0, options.replications, PIECE):
         for cell in (cell for cell in cells if cell.n <= options.most):
             if first < options.replications * (1.0 if cell.n <= 100_000 else options.share):

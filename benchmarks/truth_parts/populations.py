@@ -296,4 +296,5 @@ CELLS = [*_grid(), *FRESH, *BROKEN, *BESIDE, *MISSING, *METHODS]
 PLANTED = [
     Cell("planted", "logistic", "uniform", 3, 0.6, 30_000, 1.0, ridge=0.02, seed=30),
     Cell("planted", "logistic", "uniform", 2, 0.98, 1000, 10.0, seed=33),
+    Cell("planted", "logistic", "uniform", 2, 0.9, 200, 6.0, seed=34),
 ]

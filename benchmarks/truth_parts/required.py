@@ -15,6 +15,7 @@ import numpy as np
 import epsteps as es
 from epsteps.auditing.experiments import minimiser
 from truth_parts.cells import case_of, points
+from truth_parts.tables import TUNED
 
 # The errors that are asked for, as shares of the largest loss at 0: of labels and classes, and of numbers, most
 # of which are far from the ends of their range.
@@ -37,6 +38,13 @@ ASKED = (
     ("ijcnn1", "logistic", "final", "pure"),
     ("flchain", "logistic", "iterates", "concentrated"),
     ("digits", "softmax", "final", "pure"),
+    # These were added for the default margin, fixed before any was run, and are all of tables that were held out.
+    ("insurance", "logistic", "final", "approximate"),
+    ("mortgages", "hinge", "final", "pure"),
+    ("benefits", "logistic", "iterates", "pure"),
+    ("food", "squared", "final", "pure"),
+    ("wages", "squared", "final", "approximate"),
+    ("visits", "huber", "iterates", "approximate"),
 )
 
 
@@ -50,7 +58,7 @@ class Question:
     kind: str
     share: float
     wanted: str
-    margin: float
+    margin: float | None
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -79,7 +87,7 @@ class Question:
         rows = es.Rows(problem, X, y)
         plan = es.plan(problem, budget, release=self.release)
         lowest = float(rows.value(minimiser(rows)))
-        excess = rows.value(points(plan, rows, RUNS, 77)) - lowest
+        excess = rows.value(points(plan, rows, RUNS, 77)[0]) - lowest
         zero = float(rows.value(np.zeros(problem.dimension))) - lowest
         numbers = {
             "measured": float(np.mean(excess)),
@@ -108,8 +116,10 @@ class Question:
         return es.Concentrated(amount)
 
 
-def _questions(folder: Path, margin: float) -> Iterator[Question]:
+def _questions(folder: Path, margin: float | None, sets: list[str] | None) -> Iterator[Question]:
     for name, loss, release, kind in ASKED:
+        if sets and name not in sets:
+            continue
         if (path := folder / f"{name}.npz").exists():
             for share in NUMBER_SHARES if loss in ("squared", "huber") else SHARES:
                 for wanted in ("epsilon", "n"):
@@ -122,7 +132,9 @@ def measure(options: Namespace) -> None:
     """Answer every question that the file does not hold, and add what was found to it."""
     known = {_key(row) for row in read(options.out)}
     end = time.monotonic() + 60 * options.minutes
-    asked = [question for question in _questions(options.data, options.margin) if question.key not in known]
+    asked = [
+        question for question in _questions(options.data, options.margin, options.sets) if question.key not in known
+    ]
     with ProcessPoolExecutor(options.jobs, initializer=os.nice, initargs=(10,)) as pool:
         for future in as_completed([pool.submit(question.tried, end) for question in asked]):
             if (row := future.result()) is not None:
@@ -139,18 +151,27 @@ def _key(row: dict) -> tuple[Any, ...]:
     return tuple(row[name] for name in ("set", "loss", "release", "kind", "share", "wanted", "margin"))
 
 
+def _margin(margin: float | None) -> str:
+    return "the default margin" if margin is None else f"margin {margin:g}"
+
+
 def markdown(rows: list[dict]) -> str:
     """Return the table, and how many answers were right."""
     rows = sorted(rows, key=lambda row: [repr(part) for part in _key(row)])
     lines = [f"Mean of {RUNS} fits at the answer.", ""]
-    for margin in sorted({row["margin"] for row in rows}):
-        ran = [row for row in rows if row["margin"] == margin and "measured" in row and row["measured"] < row["zero"]]
-        near = sum(abs(row["measured"] / row["error"] - 1) <= TOLERANCE for row in ran)
-        kept = sum(row["measured"] <= (1 + TOLERANCE) * row["error"] for row in ran)
-        lines.append(
-            f"- margin {margin:g}: of {len(ran)} answers that were tried, {kept} reach the error (at most "
-            f"{TOLERANCE:.0%} above it), {near} are within {TOLERANCE:.0%} of it."
-        )
+    for margin in dict.fromkeys(row["margin"] for row in rows):
+        for tuned, name in ((True, "tuned on"), (False, "held out")):
+            asked = [row for row in rows if row["margin"] == margin and (row["set"] in TUNED) == tuned]
+            ran = [row for row in asked if "measured" in row and row["measured"] < row["zero"]]
+            if not ran:
+                continue
+            over = np.array([row["measured"] / row["error"] for row in ran])
+            lines.append(
+                f"- {_margin(margin)}, tables {name}: of {len(ran)} answers that were tried, "
+                f"{np.sum(over <= 1 + TOLERANCE)} reach the error (at most {TOLERANCE:.0%} above it), "
+                f"{np.sum(np.abs(over - 1) <= TOLERANCE)} are within {TOLERANCE:.0%} of it; measured over asked for is "
+                f"{np.median(over):.2f} in the median."
+            )
     lines += [
         "",
         "| table | loss | release | budget | asked | margin | error | answer | measured | se | over error |",
@@ -158,7 +179,8 @@ def markdown(rows: list[dict]) -> str:
     ]
     for row in rows:
         names = (row[name] for name in ("set", "loss", "release", "kind", "wanted"))
-        begin = f"| {' | '.join(names)} | {row['margin']:g} | {row['error']:.3g} "
+        margin = "default" if row["margin"] is None else f"{row['margin']:g}"
+        begin = f"| {' | '.join(names)} | {margin} | {row['error']:.3g} "
         answer = f"{row['answer']:.4g}" if "answer" in row else "none"
         if "refused" in row:
             lines.append(f"{begin}| {answer} | {row['refused'][:60]} | | |")

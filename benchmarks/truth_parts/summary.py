@@ -55,8 +55,36 @@ def markdown(cells: list[dict]) -> str:
         ]
     for group in GROUPS:
         lines += [*_shares(useful, group), ""]
-    lines += [*_verdicts(known), *_hopeless(known), *_steps(known), *_bounds(known), *_worst(useful)]
+    lines += [*_after(useful), *_verdicts(known), *_hopeless(known), *_steps(known), *_bounds(known), *_worst(useful)]
     return "\n".join([*lines, *_refusals(refused)]) + "\n"
+
+
+def overview(cells: list[dict], tuned: Iterable[str]) -> str:
+    """Return shares in the band, of plans and of runs, on tables that predictions were tuned on and on others."""
+    known = [cell for cell in cells if cell.get("predicted") is not None and "measured" in cell]
+    useful = [cell for cell in known if not is_hopeless(cell)]
+    lines = [
+        "| tables | targets | plans, by public numbers | runs, by what they published, too |",
+        "| --- | --- | --- | --- |",
+    ]
+    for is_tuned, name in ((True, "tuned on"), (False, "held out")):
+        for targets in ("classes", "numbers"):
+            some = [cell for cell in useful if (cell["set"] in tuned) == is_tuned and _targets(cell) == targets]
+            if some:
+                later = [_later(cell) if cell.get("after") else cell for cell in some]
+                count = len({cell["set"] for cell in some})
+                shares = (f"{within(part):.0%} of {len(part)}" for part in (some, later))
+                lines.append(f"| {name} ({count}) | {targets} | {' | '.join(shares)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _targets(cell: dict) -> str:
+    return "numbers" if cell["loss"] in ("squared", "huber") else "classes"
+
+
+def _later(cell: dict) -> dict:
+    """Return the cell with what its runs expect by what they published, on average."""
+    return cell | {"predicted": float(np.mean(cell["after"]))}
 
 
 def insert(page: Path, name: str, text: str) -> None:
@@ -81,6 +109,32 @@ def _shares(cells: list[dict], group: str) -> list[str]:
             f"| {name} | {len(groups[name])} | {within(groups[name]):.0%} | {low:.2g} | {middle:.2g} | {high:.2g} |"
         )
     return lines
+
+
+def _after(cells: list[dict]) -> list[str]:
+    """Return a table of what runs expect by what they published, beside what was expected of them before."""
+    lines = [
+        "What runs expect by what they published, beside what their plans expected (the mean over the runs of a cell; "
+        "of single runs, each against the measured mean):",
+        "",
+        "| method, targets | cells | before: in band | median | after: in band | 5 % | median | 95 % | single |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    groups = defaultdict(list)
+    for cell in cells:
+        if cell.get("after"):
+            groups[f"{cell['method']}, {_targets(cell)}"].append(cell)
+            groups["~ all"].append(cell)
+    for name in sorted(groups):
+        before = np.array([ratio(cell) for cell in groups[name]])
+        later = [_later(cell) for cell in groups[name]]
+        single = [cell | {"predicted": each} for cell in groups[name] for each in cell["after"]]
+        low, middle, high = np.quantile([ratio(cell) for cell in later], (0.05, 0.5, 0.95))
+        lines.append(
+            f"| {name.removeprefix('~ ')} | {len(later)} | {within(groups[name]):.0%} | {np.median(before):.2g} | "
+            f"{within(later):.0%} | {low:.2g} | {middle:.2g} | {high:.2g} | {within(single):.0%} |"
+        )
+    return [*lines, ""] if groups else []
 
 
 def _verdicts(cells: list[dict]) -> list[str]:
@@ -171,9 +225,10 @@ def _refusals(cells: list[dict]) -> list[str]:
 def draw(cells: list[dict], path: Path) -> None:
     """Draw predicted over measured, in units of F(0) - F*: useful cells in colour by method, hopeless ones grey.
 
-    "auto" stands for one of the others, whose points are the same, and is not drawn.
+    "auto" stands for one of the others, whose points are the same, and is not drawn beside them.
     """
-    known = [cell for cell in cells if cell.get("predicted") and "measured" in cell and "auto" not in cell["method"]]
+    known = [cell for cell in cells if cell.get("predicted") and "measured" in cell]
+    known = [cell for cell in known if "auto" not in cell["method"]] or known
     losses, methods = (sorted({cell[name] for cell in known}) for name in ("loss", "method"))
     colours = dict(zip(methods, plt.get_cmap("tab10").colors, strict=False))
     rows = -(-len(losses) // 3)

@@ -41,7 +41,8 @@ def plan(
     delta: common.Delta = None,
     rho: common.Rho = None,
     target_error: float | None = Option(
-        None, help="Ignore --epsilon (or --rho) and find the smallest one whose plan is expected to have this error."
+        None,
+        help="Ignore --epsilon (or --rho): find the smallest one that is expected to have this error, with a margin.",
     ),
     target_verdict: Literal["useful", "marginal"] | None = Option(
         None, help="Find the smallest one whose plan has this verdict, or a better one."

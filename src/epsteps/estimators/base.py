@@ -498,7 +498,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):
             if not all(asked is None for asked in (level, target, contrasts)):
                 raise
             table = summaries.without_intervals(terms, self.run_.x, str(error))
-        return summaries.page(type(self).__name__, self.plan_, self.run_.extras, self.certificate_, table)
+        return summaries.page(type(self).__name__, self.run_, self.certificate_, table)
 
     def save(self, folder: str | Path, *, force: bool = False) -> Path:
         """Write the fitted model to model.json in a folder, and with a schema its report.html; return the folder.

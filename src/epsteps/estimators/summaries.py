@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from epsteps.methods.intervals.table import Terms
-from epsteps.plans.plan import Plan
 from epsteps.problem.problem import Problem
+from epsteps.running.run import Run
 
 INTERCEPT = "intercept"
 _WIDTH, _NAME = 78, 14
@@ -58,11 +58,12 @@ def terms_of(
     return Terms(names, rows, np.tile(offset, len(order)), categories, problem.intercept and single)
 
 
-def page(name: str, plan: Plan, extras: dict[str, np.ndarray], certificate: dict[str, Any], table: str) -> str:
+def page(name: str, run: Run, certificate: dict[str, Any], table: str) -> str:
     """Return a summary: what was fitted, to how many records, at what price and how well; and then a table.
 
     What the fit chose by what it published besides the model stands there, too.
     """
+    plan = run.plan
     delta = f", delta {certificate['delta']:.3g}" if certificate["delta"] else ""
     facts = {
         "Method": plan.method,
@@ -71,13 +72,22 @@ def page(name: str, plan: Plan, extras: dict[str, np.ndarray], certificate: dict
         "Guarantee": certificate["guarantee"],
         **_counted(certificate.get("without_ledger")),
         "Worth": plan.utility.sentence,
-        **plan.choices(extras),
+        **_worth_after(run),
+        **plan.choices(run.extras),
     }
     lines = []
     for what, fact in facts.items():
         first = f"{what + ':':{_NAME}}"
         lines += textwrap.wrap(f"{first}{fact}", _WIDTH, subsequent_indent=" " * _NAME, drop_whitespace=True)
     return "\n".join([name.center(_WIDTH).rstrip(), "=" * _WIDTH, *lines, "", table])
+
+
+def _worth_after(run: Run) -> dict[str, str]:
+    """Return the line of what is expected of the model by what was published, where that says more."""
+    after = run.utility
+    if after is run.plan.utility or after.expected is None:
+        return {}
+    return {"Now": f"{after.verdict}: about {after.expected:.3g}, by what was published, too"}
 
 
 def _counted(without_ledger: dict[str, Any] | None) -> dict[str, str]:

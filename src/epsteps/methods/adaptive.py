@@ -165,10 +165,11 @@ class Choice(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """A plan of the minimum, and the error that is predicted for it."""
+    """A plan of the minimum, the error that is predicted for it, and the choice that it is a plan for."""
 
     plan: WeightedPlan
     expected: float
+    choice: Choice
 
 
 def _best_of(choices: Sequence[Choice], budget: Budget) -> Chosen | None:
@@ -202,7 +203,7 @@ def _planned(choice: Choice, budget: Budget, limit: float) -> Chosen | None:
             expected = float(cost) + bias
             if expected < limit:
                 plan.require_executable(LONG)
-                return Chosen(plan, expected)
+                return Chosen(plan, expected, choice)
     return None
 
 
@@ -401,7 +402,10 @@ class AdaptivePlan(Plan):
 
     def decided(self, extras: dict[str, np.ndarray]) -> WeightedPlan:
         """Return the plan of the minimum that was chosen in a run that published this."""
-        return self.chosen(extras.get("radii", np.zeros(0)).tolist()).plan
+        return self._chosen_by(extras).plan
+
+    def _chosen_by(self, extras: Mapping[str, np.ndarray]) -> Chosen:
+        return self.chosen(extras.get("radii", np.zeros(0)).tolist())
 
     def choices(self, extras: Mapping[str, np.ndarray]) -> dict[str, str]:
         """Return what was chosen in a run that published this: its noise, ridge, weights and slopes, in words."""
@@ -475,6 +479,13 @@ class AdaptivePlan(Plan):
     def worth(self) -> Utility:
         """Return what the model is expected to be worth: as for records of a usual length, or better."""
         return Typical(self.problem).utility(self.guessed.expected * self.gained, None)
+
+    def utility_after(self, path: np.ndarray, extras: Mapping[str, np.ndarray]) -> Utility:
+        """Return what the model of a run that published this is expected to be worth: by what was bought, too."""
+        plan, _, choice = self._chosen_by(extras)
+        parts = choice.sought.parts(plan)
+        found = replace(self.utility, trivial=choice.sought.typical.trivial)
+        return found.after(parts._replace(other=parts.other + choice.bias), path[-1], self.problem.loss.outputs)
 
     @property
     def gained(self) -> float:
@@ -727,9 +738,8 @@ class RegressionPlan(AdaptivePlan):
         """What is expected over what is predicted for usual records."""
         return _GAINED_RESIDUALS if self.first else super().gained
 
-    def decided(self, extras: dict[str, np.ndarray]) -> WeightedPlan:
-        """Return the plan of the minimum that was chosen in a run that published this."""
-        return self.chosen(*(extras.get(name, np.zeros(0)).tolist() for name in ("radii", "sizes"))).plan
+    def _chosen_by(self, extras: Mapping[str, np.ndarray]) -> Chosen:
+        return self.chosen(*(extras.get(name, np.zeros(0)).tolist() for name in ("radii", "sizes")))
 
     def _bought(self, extras: Mapping[str, np.ndarray]) -> list[str]:
         """Return what was bought in a run that published this, in words."""

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, ClassVar, TypeVar
@@ -35,7 +35,7 @@ from epsteps.methods.minimum import (
 from epsteps.plans import notation
 from epsteps.plans.notation import problem_fact
 from epsteps.plans.plan import Aim, Charge, Conversation, OverspentError, Plan, Published
-from epsteps.plans.utility import Typical, Utility, held_bias, least_of, ridge_bias, ridges
+from epsteps.plans.utility import Parts, Typical, Utility, held_bias, least_of, ridge_bias, ridges
 from epsteps.problem import limits, validate
 from epsteps.problem.losses import Loss, Squared
 from epsteps.problem.memory import PROBLEMS, remembered
@@ -368,6 +368,10 @@ class ObjectivePlan(OfMinimum, Plan):
         """Return what the model is expected to be worth."""
         return self._sought.typical.utility(self.predicted, self.proved_excess)
 
+    def utility_after(self, path: np.ndarray, extras: Mapping[str, np.ndarray]) -> Utility:
+        """Return what the model of a run that published this is expected to be worth, by its length, too."""
+        return self.utility.after(self._sought.parts(self), path[-1], self.problem.loss.outputs)
+
 
 @dataclass(frozen=True)
 class Sought:
@@ -438,6 +442,16 @@ class Sought:
         square = float(plan.weights**2 @ np.square(plan.scales))
         return float(self.bias(plan.ridge) + square * self.noise(plan.noise, plan.ridge))
 
+    def parts(self, plan: ObjectivePlan) -> Parts:
+        """Return what is predicted in parts, with the length of the model that goes with it."""
+        square, pull = float(plan.weights**2 @ np.square(plan.scales)), plan.ridge / self.bend
+        return Parts(
+            pulled=float(self.typical.bias(pull)),
+            noise=square * float(self.noise(plan.noise, plan.ridge)),
+            other=self.lost * float(self.typical.kept(pull)),
+            length=self.typical.length(square * self._power(plan.noise), pull),
+        )
+
     def bias(self, larger: np.ndarray | float) -> np.ndarray:
         """Return what a ridge, or each of several, costs without noise."""
         pull = np.asarray(larger) / self.bend
@@ -446,8 +460,10 @@ class Sought:
 
     def noise(self, noise: Mechanism, larger: np.ndarray | float) -> np.ndarray:
         """Return what noise of scale 1 on the sum costs with a ridge, or with each of several."""
-        power = self.power * self.typical.gradient_power(noise) / (self.problem.n * self.bend) ** 2
-        return self.typical.noise(power, np.asarray(larger) / self.bend)
+        return self.typical.noise(self._power(noise), np.asarray(larger) / self.bend)
+
+    def _power(self, noise: Mechanism) -> np.ndarray:
+        return self.power * self.typical.gradient_power(noise) / (self.problem.n * self.bend) ** 2
 
 
 @np.errstate(all="ignore")  # budgets may be tiny or huge

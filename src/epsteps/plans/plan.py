@@ -158,6 +158,14 @@ class Plan:
         """Return what the model is expected to be worth; here nothing is known but what the model 0 costs."""
         return Typical(self.problem).utility(None, None)
 
+    def utility_after(self, path: np.ndarray, extras: Mapping[str, np.ndarray]) -> Utility:
+        """Return what the model of a run that published this is expected to be worth, by public and published numbers.
+
+        ``path`` has all published points, the model as the last, and ``extras`` what else was published. Here it is
+        what was expected before.
+        """
+        return self.utility
+
     @property
     def proved_error(self) -> float | None:
         """What E F(x) - F* is proved not to exceed, as planning backwards asks for it."""

@@ -5,9 +5,9 @@ Nothing here is proved but what is called a bound, and nothing here enters a gua
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
@@ -38,6 +38,10 @@ _GAIN, _MEAN_SHARE, _GAIN_POWER = 0.5, 0.2, 0.8
 # ones it is up to seven times more or less, as residuals are wider or more skewed. Clipping changes only the
 # residuals beyond the clip, where the loss changes all of them: it costs this share of that.
 _HELD_BIAS, _HELD_TURN, _CLIPPED = 3e-3, 0.3, 0.1
+# What a published model's length, over that of a typical one, says of what a larger ridge costs, and of what noise
+# costs: these powers of it, by the tables that are named in benchmarks/truth_parts/tables.py. Beyond a few
+# times more or less it says nothing more.
+_PULLED_POWER, _NOISE_POWER, _MOST_LONGER = 3 / 4, 1 / 3, 30.0
 # Multiples of it are spread evenly over [0, 1], in no order.
 _GOLDEN = (math.sqrt(5) - 1) / 2
 # What noise counts as that has grown beyond floats.
@@ -85,6 +89,13 @@ class Utility:
         share = self.expected / self.trivial
         return USEFUL if share <= USEFUL_SHARE else NOISE if share >= NOISE_SHARE else MARGINAL
 
+    def after(self, parts: "Parts", x: np.ndarray, outputs: int = 1) -> "Utility":
+        """Return the same once the model x, of so many outputs, is published: by its length, too."""
+        expected = parts.after(np.reshape(x, (outputs, -1)))
+        if self.bound is not None:
+            expected = min(expected, self.bound)
+        return replace(self, expected=expected) if math.isfinite(expected) else self
+
     def beyond(self, verdict: str) -> float:
         """Return how far the expected excess is beyond what a verdict, or a better one, allows; none below 0."""
         limit = USEFUL_SHARE if verdict == USEFUL else math.nextafter(NOISE_SHARE, 0.0)
@@ -114,6 +125,30 @@ class Utility:
                 f"0, for which no data is needed, about {self.trivial:.3g}. Nothing was charged. Use a larger budget "
                 "or more records (see required_epsilon, required_n), fewer columns, or run it with anyway=True."
             )
+
+
+class Parts(NamedTuple):
+    """What a model is predicted to cost, in parts, and the square of the length that it is predicted to have.
+
+    ``pulled`` is what a larger ridge costs, which leaves the model too short; ``other`` what another loss or weights in
+    the place of what was declared do.
+    """
+
+    pulled: float
+    noise: float
+    other: float
+    length: float
+
+    def after(self, x: np.ndarray) -> float:
+        """Return what the model is predicted to cost once it is published; it has one row for each output.
+
+        A typical problem gains as much as this one. So where the model is longer, what there is to gain lies along
+        directions in which records bend the loss less: a ridge takes more of it away, and noise moves the model more.
+        """
+        with np.errstate(all="ignore"):
+            apart = x if len(x) == 1 else x - x.mean(axis=0)  # what all outputs share changes no loss
+            longer = float(np.clip(np.sum(apart**2) / self.length, 1 / _MOST_LONGER, _MOST_LONGER))
+        return self.pulled * longer**_PULLED_POWER + self.noise * longer**_NOISE_POWER + self.other
 
 
 def _finite(value: float | None) -> float | None:
@@ -270,6 +305,16 @@ class Typical:
         """Return what noise of this power on the gradient costs at a minimum for this ridge, or for each of several."""
         larger = np.asarray(ridge, dtype=float)[..., None]
         return np.sum(power * (self.curvature + self.problem.ridge) / (2 * (self.curvature + larger) ** 2), axis=-1)
+
+    @np.errstate(all="ignore")  # budgets may be tiny or huge
+    def length(self, power: np.ndarray, ridge: float) -> float:
+        """Return E |x|² of a minimum for this ridge with noise of this power on the gradient, less what outputs share.
+
+        Noise in what all of several outputs share lengthens x and changes no loss.
+        """
+        pulled = 2 * self.gains / (self.curvature + self.problem.ridge) * (1 - self._left(ridge)) ** 2
+        each = pulled + power / (self.curvature + ridge) ** 2
+        return float(np.sum(each[: len(each) // min(self.problem.loss.outputs, 2)]))
 
     @np.errstate(all="ignore")  # budgets may be tiny or huge
     def raised(self, power: np.ndarray, more: np.ndarray) -> float:

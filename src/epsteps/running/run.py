@@ -22,6 +22,7 @@ from epsteps.noise import Source
 from epsteps.noise.bits import public_generator
 from epsteps.plans.plan import Conversation, OverspentError, Plan, Published
 from epsteps.plans.requests import Draw, Request
+from epsteps.plans.utility import Utility
 from epsteps.problem import limits, validate
 from epsteps.problem.grid import Points
 from epsteps.problem.problem import Problem
@@ -62,6 +63,16 @@ class Run:
     def spent(self) -> float:
         """Epsilon (or rho) of everything published here: the steps of each repetition (not the plan's expenses)."""
         return self.plan.spending(self.repetitions).amount
+
+    @property
+    def utility(self) -> Utility:
+        """What the model is expected to be worth, by public and published numbers; ``plan.utility`` is of before.
+
+        What was bought and the length of the model make it sharper. Nothing is spent, and no record is read.
+        """
+        if self.path.ndim != 2:
+            raise ValueError(f"utility is that of one run, and here are {self.repetitions}. Leave repetitions out.")
+        return self.plan.utility_after(self.path, self.extras)
 
     def intervals(
         self,

@@ -117,6 +117,7 @@ def _to_dict(
         "prediction": {
             "error": finite(model.plan.utility.expected),
             "utility": model.plan.utility.to_dict(),
+            "after": expected_after(model),
             "curve": [{"epsilon": epsilon, "error": error} for epsilon, error in curve],
         },
         "intervals": intervals(model),
@@ -233,6 +234,16 @@ def chosen(model: Model) -> dict[str, str]:
         return model.plan.choices(model.besides)
     except (ValueError, ArithmeticError):  # no choice may lose a model that was paid for
         return {}
+
+
+def expected_after(model: Model) -> dict[str, Any] | None:
+    """Return what the model is expected to be worth by what was published; None where that says nothing more."""
+    try:
+        path = model.points.reshape(len(model.points), -1)
+        found = model.plan.utility_after(path, model.besides)
+    except (ValueError, ArithmeticError):  # no prediction may lose a model that was paid for
+        return None
+    return None if found is model.plan.utility else found.to_dict()
 
 
 def _levels(model: Model) -> str | None:

@@ -25,7 +25,9 @@ _VARIABLES, _LEVELS = 10, 8
 
 def page(content: Mapping[str, Any]) -> str:
     """Return report.html for the content of a model.json: every number in it stands there."""
-    card = Entry(content)
+    card, prediction = Entry(content), content["prediction"]
+    # Files of earlier versions do not have it, nor fits of which nothing more is known than before.
+    expected = "after" if prediction.get("after") is not None else "utility"
     shares = [entry["share"] for entry in content["releases"]]
     effects, scale = _effects(card)
     return _template().render(
@@ -40,7 +42,9 @@ def page(content: Mapping[str, Any]) -> str:
         bought=_bought(card),
         person=None if content.get("person") is None else card["person"],
         plan_page=content.get("plan_page"),
-        gauge=pictures.gauge(content["prediction"]["utility"]),
+        expected=card["prediction"][expected],
+        after=expected == "after",
+        gauge=pictures.gauge(prediction[expected]),
         bar=pictures.ledger_bar(content["ledger"]),
         columns=pictures.columns(shares) if len(shares) > _LISTED else None,
         largest=card["releases"][shares.index(max(shares))],
@@ -49,7 +53,7 @@ def page(content: Mapping[str, Any]) -> str:
         scale=scale,
         unit=_unit(content),
         path=_path(card) if len(card["points"]) > 1 else None,
-        curve=pictures.curve(content["prediction"]["curve"], content["certificate"]["epsilon"]),
+        curve=pictures.curve(prediction["curve"], content["certificate"]["epsilon"]),
     )
 
 
