@@ -23,6 +23,7 @@ POPULATION = 400_000
 SIZES, EPSILONS = (500, 5000), (0.2, 1.0)
 # Fewer draws than by default: their quantiles are of a coverage that is off by less than 1 %.
 DRAWS = 1000
+BUDGETS = ("pure", "rho", "delta")
 KINDS = ("two classes", "rare class", "three classes", "numbers")
 
 
@@ -30,6 +31,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=("coverage", "error"))
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="of records, for coverage")
+    parser.add_argument("--budgets", nargs="+", choices=BUDGETS, default=BUDGETS, help="for coverage")
     parser.add_argument("--runs", type=int, default=300)
     parser.add_argument("--out", type=Path, help="file for the table, as Markdown")
     return parser.parse_args()
@@ -70,15 +72,16 @@ def truth_of(model, found, X, y) -> dict[str, float]:
     return scores
 
 
-def coverage(runs: int, kinds: Sequence[str]) -> list[str]:
+def coverage(runs: int, kinds: Sequence[str], budgets: Sequence[str]) -> list[str]:
     """Return the table of coverages: of each score in each cell, for the sample and for the population."""
     evaluation._DRAWS = DRAWS
     lines = [
         "| records | n | budget | score | sample | population | half width |",
         "| --- | --: | --- | --- | --: | --: | --: |",
     ]
-    cells = [(kind, n, es.Pure(epsilon)) for kind in kinds for n in SIZES for epsilon in EPSILONS]
-    cells += [(kind, 5000, budget) for kind in kinds for budget in (es.Concentrated(0.02), es.Approximate(1.0, 1e-6))]
+    cells = [(kind, n, es.Pure(eps)) for kind in kinds for n in SIZES for eps in EPSILONS if "pure" in budgets]
+    others = {"rho": es.Concentrated(0.02), "delta": es.Approximate(1.0, 1e-6)}
+    cells += [(kind, 5000, others[name]) for kind in kinds for name in budgets if name in others]
     for cell, (kind, n, budget) in enumerate(cells):
         model, rng = fitted(kind), np.random.default_rng(7 + cell)
         everybody = sample(kind, POPULATION, np.random.default_rng(11))
@@ -154,7 +157,7 @@ def error(runs: int) -> list[str]:
 
 def main() -> None:
     given = arguments()
-    lines = coverage(given.runs, given.kinds) if given.part == "coverage" else error(given.runs)
+    lines = coverage(given.runs, given.kinds, given.budgets) if given.part == "coverage" else error(given.runs)
     if given.out is not None:
         given.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
