@@ -142,6 +142,7 @@ class BoundsPlan(Plan):
     reads = (ColumnEnds,)
     method = "bounds"
     needs_besides = False
+    travels = False
 
     problem: Problem
     budget: Budget
