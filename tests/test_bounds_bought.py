@@ -167,8 +167,8 @@ def test_as_many_ends_are_chosen_at_a_time_as_leave_the_fewest_records_outside(k
     cells = [len(edges) - 1 for edges in plan.grids]
     tails = {}
     for count in range(1, 13):
-        each = places.even_epsilons(plan.budget, -(-12 // count))
-        tails[count] = needed_tail(10**6, each, cells[:count])
+        choices = -(-12 // count)
+        tails[count] = needed_tail(10**6, places.even_epsilons(plan.budget, choices), cells[:count], choices)
     assert tails[plan.together] == min(tails.values())
     assert (plan.together == 12) == (kind is not es.Concentrated)
 

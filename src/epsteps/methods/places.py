@@ -363,17 +363,17 @@ def even_epsilons(budget: Budget, count: int) -> float:
     return float(down(budget.allocate(None, count, mechanisms.named("laplace"), FULL)[0], 1e-9))
 
 
-def needed_tail(n: int, epsilon: float, cells: Sequence[int]) -> float:
-    """Return the share of the records that ends chosen together must leave outside, each.
+def needed_tail(n: int, epsilon: float, cells: Sequence[int], choices: int = 1) -> float:
+    """Return the share of the records that ends chosen together must leave outside, each, of so many such choices.
 
     With n t records beyond an end, a list of cells with one beyond the records has a distance of n t, and is chosen
-    with a chance of at most (number of lists) e^(-n t epsilon/2) (theorem 15.5), which is e^-4; mostly far less, since
-    most cells are not beyond.
+    with a chance of at most (number of lists) e^(-n t epsilon/2) (theorem 15.5), which is e^-4 over the number of
+    choices; mostly far less, since most cells are not beyond.
 
     >>> round(needed_tail(10_000, 0.05, [100]), 4), round(needed_tail(10_000, 0.05, [100] * 8), 4)
     (0.0344, 0.1634)
     """
-    return 2 * (sum(map(math.log, cells)) + _MARGIN) / (n * epsilon)
+    return 2 * (sum(map(math.log, cells)) + math.log(choices) + _MARGIN) / (n * epsilon)
 
 
 def tail_of(needed: float) -> float:
@@ -414,8 +414,7 @@ def plan_bounds(
     """
     problem, names = place_problem(n, len(grids)), list(grids)
     cells = [len(grids[name]) - 1 for name, _ in ends]
-    together, each = divided(budget, n, cells)
-    needed = needed_tail(n, each, sorted(cells)[-together:])
+    needed, together, each = divided(budget, n, cells)
     if quantiles is None and needed > _DROWNED:
         raise ValueError(
             f"{together} of the bounds would cost epsilon = {each:.3g}, and with {n} records its noise drowns any "
@@ -438,16 +437,16 @@ def plan_bounds(
     )
 
 
-def divided(budget: Budget, n: int, cells: Sequence[int]) -> tuple[int, float]:
-    """Return how many ends are chosen at a time, and for how much, so that the fewest records are left outside.
+def divided(budget: Budget, n: int, cells: Sequence[int]) -> tuple[float, int, float]:
+    """Return the share of the records that is left outside, how many ends are chosen at a time, and for how much.
 
-    Under pure budgets it is all of them: costs of choices add up, and each needs room for its own rare failure. Under
-    zCDP, where squares of epsilons add up, a few at a time leave less outside.
+    The share is the smallest that any number at a time needs. Under pure budgets, where costs of choices add up, that
+    is all of them; under zCDP, where squares of epsilons do, it is a few.
     """
 
     def tried(together: int) -> tuple[float, int, float]:
-        each = even_epsilons(budget, -(-len(cells) // together))
-        return needed_tail(n, each, sorted(cells)[-together:]), together, each
+        choices = -(-len(cells) // together)
+        each = even_epsilons(budget, choices)
+        return needed_tail(n, each, sorted(cells)[-together:], choices), together, each
 
-    _, together, each = min(map(tried, range(1, min(len(cells), MOST_TOGETHER) + 1)))
-    return together, each
+    return min(map(tried, range(1, min(len(cells), MOST_TOGETHER) + 1)))
