@@ -1,9 +1,10 @@
-"""What comes after the model: `python benchmarks/after.py coverage|error [--runs 300] [--out FILE]`.
+"""What comes after the model: `python benchmarks/after.py coverage|error|trials [--runs 300] [--out FILE]`.
 
 `coverage` counts how often the intervals of private scores hold the score of the sample and that of the population,
 over fresh samples of simulated records. `error` measures how far private accuracies and areas under the curve are off,
 beside what is bought otherwise: a count of right predictions for the whole budget, and a histogram on an even public
-grid. All runs are seeded experiments: nothing here is private.
+grid. `trials` computes what one trial of a search may cost, for a negative binomial and for a Poisson number of them.
+All runs are seeded experiments: nothing here is private.
 """
 
 import argparse
@@ -15,6 +16,8 @@ from scipy.special import expit
 
 import epsteps as es
 from epsteps.budgets import mechanisms
+from epsteps.budgets.conversions import gaussian_delta
+from epsteps.budgets.selection import Selection, poisson_renyi, renyi_epsilon
 from epsteps.noise import Source
 from epsteps.tables import evaluation
 
@@ -23,13 +26,15 @@ POPULATION = 400_000
 SIZES, EPSILONS = (500, 5000), (0.2, 1.0)
 # Fewer draws than by default: their quantiles are of a coverage that is off by less than 1 %.
 DRAWS = 1000
+BUDGETS = ("pure", "rho", "delta")
 KINDS = ("two classes", "rare class", "three classes", "numbers")
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("coverage", "error"))
+    parser.add_argument("part", choices=("coverage", "error", "trials"))
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="of records, for coverage")
+    parser.add_argument("--budgets", nargs="+", choices=BUDGETS, default=BUDGETS, help="for coverage")
     parser.add_argument("--runs", type=int, default=300)
     parser.add_argument("--out", type=Path, help="file for the table, as Markdown")
     return parser.parse_args()
@@ -70,15 +75,16 @@ def truth_of(model, found, X, y) -> dict[str, float]:
     return scores
 
 
-def coverage(runs: int, kinds: Sequence[str]) -> list[str]:
+def coverage(runs: int, kinds: Sequence[str], budgets: Sequence[str]) -> list[str]:
     """Return the table of coverages: of each score in each cell, for the sample and for the population."""
     evaluation._DRAWS = DRAWS
     lines = [
         "| records | n | budget | score | sample | population | half width |",
         "| --- | --: | --- | --- | --: | --: | --: |",
     ]
-    cells = [(kind, n, es.Pure(epsilon)) for kind in kinds for n in SIZES for epsilon in EPSILONS]
-    cells += [(kind, 5000, budget) for kind in kinds for budget in (es.Concentrated(0.02), es.Approximate(1.0, 1e-6))]
+    cells = [(kind, n, es.Pure(eps)) for kind in kinds for n in SIZES for eps in EPSILONS if "pure" in budgets]
+    others = {"rho": es.Concentrated(0.02), "delta": es.Approximate(1.0, 1e-6)}
+    cells += [(kind, 5000, others[name]) for kind in kinds for name in budgets if name in others]
     for cell, (kind, n, budget) in enumerate(cells):
         model, rng = fitted(kind), np.random.default_rng(7 + cell)
         everybody = sample(kind, POPULATION, np.random.default_rng(11))
@@ -152,9 +158,48 @@ def error(runs: int) -> list[str]:
     return lines
 
 
+def poisson_trial(mean: float, budget: es.Approximate) -> float:
+    """Return the largest rho of a Gaussian trial, of a Poisson number of which the best fits a budget: by bisection."""
+    orders = 1 + np.geomspace(1e-2, 1e4, 300)
+    low, high = -40.0, np.log(budget.epsilon) + 3
+    while high - low > 1e-6:
+        rho = float(np.exp((low + high) / 2))
+        costs = [
+            poisson_renyi(mean, order, rho * order, lambda e, rho=rho: gaussian_delta((2 * rho) ** 0.5, e))
+            for order in orders
+        ]
+        fits = renyi_epsilon(orders, np.array(costs), budget.delta) <= budget.epsilon
+        low, high = ((low + high) / 2, high) if fits else (low, (low + high) / 2)
+    return float(np.exp(low))
+
+
+def trials(candidates: int = 5) -> list[str]:
+    """Return what a trial may cost where a candidate is missed equally often: pure, and Gaussian of either law."""
+    lines = [
+        "| budget | trials | eta | chance that one of 5 candidates is missed | pure trial, as rho | Gaussian trial | "
+        "Gaussian trial, Poisson number | its mean |",
+        "| --- | --: | --: | --: | --: | --: | --: | --: |",
+    ]
+    for budget in (es.Approximate(1.0, 1e-6), es.Approximate(4.0, 1e-6), es.Approximate(10.0, 1e-6)):
+        for number, eta in ((10, 1.0), (10, 0.0), (50, 1.0), (50, 0.0)):
+            law = Selection(number, eta)
+            missed = law.missed(candidates)
+            mean = -candidates * float(np.log(missed))
+            rhos = (law.trial(budget).amount ** 2 / 2, law.trial(budget, gaussian=True).amount)
+            shown = " | ".join(f"{rho:.4f}" for rho in (*rhos, poisson_trial(mean, budget)))
+            lines.append(f"| {budget} | {number} | {eta:g} | {missed:.2f} | {shown} | {mean:.1f} |")
+            print(lines[-1], flush=True)
+    return lines
+
+
 def main() -> None:
     given = arguments()
-    lines = coverage(given.runs, given.kinds) if given.part == "coverage" else error(given.runs)
+    parts = {
+        "coverage": lambda: coverage(given.runs, given.kinds, given.budgets),
+        "error": lambda: error(given.runs),
+        "trials": trials,
+    }
+    lines = parts[given.part]()
     if given.out is not None:
         given.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
 

@@ -1,9 +1,11 @@
 """What comes before a model: bounds that are bought, and private descriptions, beside other libraries.
 
 python benchmarks/before.py PART [--data FOLDER] [--runs N]: PART is columns (quantiles and means over epsilon beside
-OpenDP, diffprivlib and Google's library), bounds (models from bought, public and loose bounds), choice
-(report-noisy-max beside noisy counts) or coverage (of intervals). Tables are printed as Markdown. FOLDER holds tables
-NAME.npz with X_train, y_train, X_test, y_test and feature_names; without it scikit-learn's small ones are used alone.
+OpenDP, diffprivlib and Google's library), bounds (models from bought, public and loose bounds), choice (ends chosen
+together and one by one, beside noisy counts) or coverage (of intervals). Tables are printed as Markdown. FOLDER holds
+tables NAME.npz with X_train, y_train, X_test, y_test and feature_names; without it scikit-learn's small ones are used
+alone. bounds takes --tables NAME ... and --epsilon; other tables than those of FOLDER are design tables of
+accuracy_parts/declared.toml, whose wheels are in the folder --packages.
 """
 
 import argparse
@@ -120,15 +122,29 @@ def _error(answers, exact, width):
 
 
 def choice(folder, runs):
-    """Print how far bought bounds are from the quantile, in records: report-noisy-max beside noisy counts."""
+    """Print how far bought bounds are from the quantile, in records, and how often one is beyond all records."""
     rng = np.random.default_rng(1)
-    print("| n | epsilon of both ends | report-noisy-max | Laplace counts | hierarchical Laplace counts |")
-    print("| --- | --- | --- | --- | --- |")
+    methods = (_together, _noisy_max, _noisy_counts, _tree)
+    print("| n | ends | epsilon of all | together | one by one | Laplace counts | hierarchical Laplace counts |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
     cells, n = 364, 20_000
-    counts = np.bincount(np.clip((rng.normal(size=n) * 12 + 180).astype(int), 0, cells - 1), minlength=cells)
-    for epsilon in (0.01, 0.05, 0.2):
-        found = [[method(counts, epsilon, rng) for _ in range(runs)] for method in (_noisy_max, _noisy_counts, _tree)]
-        print(f"| {n} | {epsilon:g} | " + " | ".join(f"{np.mean(each):.3g}" for each in found) + " |")
+    for columns in (1, 4):
+        counts = [
+            np.bincount(np.clip((rng.normal(size=n) * 12 + 180).astype(int), 0, cells - 1), minlength=cells)
+            for _ in range(columns)
+        ]
+        for epsilon in (0.05, 0.1, 0.2):
+            texts = []
+            for method in methods:
+                found = [method(counts, epsilon, rng) for _ in range(runs)]
+                errors = [
+                    [_rank_error(each, cell, target) for each, ends in zip(counts, cells_of, strict=True)
+                     for cell, target in zip(ends, _ends(n), strict=True)]
+                    for cells_of in found
+                ]  # fmt: skip
+                lost = np.mean(np.max(errors, axis=1) >= 0.05 * n)
+                texts.append(f"{np.mean(errors):.3g}, {100 * lost:.3g} %")
+            print(f"| {n} | {2 * columns} | {epsilon:g} | " + " | ".join(texts) + " |", flush=True)
 
 
 def _rank_error(counts, cell, target):
@@ -140,21 +156,43 @@ def _ends(n):
     return int(0.05 * n), int(0.95 * n)
 
 
+def _distances(counts):
+    within = np.cumsum(counts)
+    return [np.maximum(np.maximum(within - counts - t, t - within), 0) for t in _ends(counts.sum())]
+
+
+def _together(counts, epsilon, rng):
+    """Return ends of all columns by one exponential mechanism: its law, in floats."""
+    distances = [each for column in counts for each in _distances(column)]
+    levels = np.unique(np.concatenate(distances))
+    within = np.array([np.searchsorted(np.sort(each), levels, side="right") for each in distances])
+    lists = np.exp(np.log(np.maximum(within, 1e-300)).sum(axis=0) - np.log(within[:, -1]).sum())
+    masses = np.diff(lists, prepend=0.0) * np.exp(-levels * epsilon / 2)
+    level = levels[rng.choice(len(levels), p=masses / masses.sum())]
+    while True:  # uniform among those within the level, until one of them is at it
+        cells = [int(rng.choice(np.flatnonzero(each <= level))) for each in distances]
+        if max(each[cell] for each, cell in zip(distances, cells, strict=True)) == level:
+            return np.reshape(cells, (-1, 2)).tolist()
+
+
 def _noisy_max(counts, epsilon, rng):
-    within, error = np.cumsum(counts), []
-    for target in _ends(counts.sum()):
-        scores = -np.maximum(np.maximum(within - counts - target, target - within), 0)
-        noise = rng.geometric(1 - np.exp(-epsilon / 4), len(counts)) - 1
-        error.append(_rank_error(counts, int(np.argmax(scores + noise)), target))
-    return np.mean(error)
+    """Return each end by itself: report-noisy-max with one-sided noise."""
+    stop = 1 - np.exp(-epsilon / (4 * len(counts)))
+    return [
+        [int(np.argmax(rng.geometric(stop, len(column)) - each)) for each in _distances(column)] for column in counts
+    ]
 
 
 def _noisy_counts(counts, epsilon, rng):
-    within = np.cumsum(counts + rng.laplace(scale=2 / epsilon, size=len(counts)))
-    return _from_sums(counts, within)
+    scale = 2 * len(counts) / epsilon
+    return [_from_sums(column, np.cumsum(column + rng.laplace(scale=scale, size=len(column)))) for column in counts]
 
 
 def _tree(counts, epsilon, rng):
+    return [_from_sums(column, _tree_sums(column, epsilon / len(counts), rng)) for column in counts]
+
+
+def _tree_sums(counts, epsilon, rng):
     levels = int(np.ceil(np.log2(len(counts)))) + 1
     padded = np.append(counts, np.zeros(2 ** (levels - 1) - len(counts)))
     sums = [padded.reshape(-1, 2**level).sum(axis=1) for level in range(levels)]
@@ -166,12 +204,11 @@ def _tree(counts, epsilon, rng):
             if stop - place >= 2**level:
                 total, place = total + noisy[level][place >> level], place + 2**level
         within.append(total)
-    return _from_sums(counts, np.array(within))
+    return np.array(within)
 
 
 def _from_sums(counts, within):
-    cells = [min(int(np.argmax(within >= target)), len(counts) - 1) for target in _ends(counts.sum())]
-    return np.mean([_rank_error(counts, c, t) for c, t in zip(cells, _ends(counts.sum()), strict=True)])
+    return [min(int(np.argmax(within >= target)), len(counts) - 1) for target in _ends(counts.sum())]
 
 
 def schemas_of(X, y, names, regression):
@@ -217,15 +254,28 @@ def best_risk(held, regression):
     return float(np.mean(np.logaddexp(0, -truth * margins)))
 
 
-def bounds(folder, runs, epsilon=1.0, names=("california", "bike", "adult", "bank", "ijcnn1", "covertype")):
+PREPARED = ("california", "bike", "adult", "bank", "ijcnn1", "covertype")
+
+
+def table_for_bounds(folder, packages, name):
+    """Return training and test records, the columns' names, and whether targets are numbers."""
+    if name in PREPARED:
+        return *load(folder, name), name in ("california", "bike")
+    from accuracy_parts import tables as declared
+
+    task = declared.tables()[name].task(declared.Sources(folder, packages), None)
+    held = {"train": (task.X, task.y), "test": (task.X_test, task.y_test)}
+    return held, [f"column {place}" for place in range(task.X.shape[1])], declared.tables()[name].kind == "regression"
+
+
+def bounds(folder, runs, epsilon=1.0, names=PREPARED, packages=None):
     """Print the excess risk of models from public, bought and loose bounds, for the same epsilon in all."""
     print("| table | n | bought | best | public | bought for 5 % | 10 times too wide | bought/public |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for name in names:
-        held, listed = load(folder, name)
+        held, listed, regression = table_for_bounds(folder, packages, name)
         (X, y), (other, truth) = held["train"], held["test"]
         X, y = X[:100_000], y[:100_000]
-        regression = name in ("california", "bike")
         made, found = schemas_of(X, y, listed, regression), {}
         data, lowest = table(X, y, listed), best_risk({"train": (X, y), "test": (other, truth)}, regression)
         score = partial(risk, X=other, y=truth, names=listed, regression=regression)
@@ -308,8 +358,13 @@ if __name__ == "__main__":
     parser.add_argument("part", choices=["columns", "bounds", "choice", "coverage"])
     parser.add_argument("--data", type=Path, default=None)
     parser.add_argument("--runs", type=int, default=None)
+    parser.add_argument("--tables", nargs="+", default=PREPARED, help="of bounds")
+    parser.add_argument("--epsilon", type=float, default=1.0, help="of bounds")
+    parser.add_argument("--packages", type=Path, default=None, help="of bounds")
     given = parser.parse_args()
-    usual = {"columns": 100, "bounds": 10, "choice": 200, "coverage": 300}
-    {"columns": columns, "bounds": bounds, "choice": choice, "coverage": coverage}[given.part](
-        given.data, given.runs or usual[given.part]
-    )
+    if given.part == "bounds":
+        bounds(given.data, given.runs or 10, given.epsilon, given.tables, given.packages)
+    else:
+        usual = {"columns": (columns, 100), "choice": (choice, 200), "coverage": (coverage, 300)}
+        part, runs = usual[given.part]
+        part(given.data, given.runs or runs)

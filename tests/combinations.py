@@ -22,9 +22,11 @@ import scipy.sparse
 from hostile_losses import Unbounded
 
 import epsteps as es
+from epsteps import tables
 from epsteps.budgets import mechanisms
 from epsteps.data import engine as engines
 from epsteps.methods import choice
+from epsteps.methods.evaluation import plan_evaluation
 
 _EXPORTED = {name: getattr(es, name) for name in es.__all__}
 
@@ -212,6 +214,10 @@ def without_an_axis() -> list[str]:
     missing += [f"domain {kind.__name__}" for kind in _classes("project", "reach") if kind not in DOMAINS]
     missing += [f"option {name} of Rows" for name in inspect.signature(es.Rows).parameters if name not in _OF_ROWS]
     missing += [f"engine {name}" for name in engines.names() if name not in SOURCES]
+    for kind, made in PLANNED.items():
+        decided = plan_evaluation if kind == "evaluation" else made  # which hands its options on
+        listed = set(inspect.signature(decided).parameters) - _GIVEN_BY_TABLES
+        missing += [f"option {name} of {kind}" for name in listed - set(TABLE_OPTIONS[kind])]
     return missing
 
 
@@ -270,3 +276,145 @@ def rows_of(source: str, problem: es.Problem, X: np.ndarray, y: np.ndarray, fold
         X, y = da.from_array(X, chunks=(max(len(X) // 2, 1), -1)), da.from_array(y, chunks=max(len(y) // 2, 1))
     scheduler, cache = SCHEDULER if source == "dask" else None, folder if source == "kept" else None
     return es.Rows(problem, X, y, engine=SOURCES[source], scheduler=scheduler, cache=cache)
+
+
+# --- what comes before and after a model, of tables ------------------------------------------------------------------
+
+PLANNED = {"bounds": es.bounds_plan, "description": es.description_plan, "evaluation": es.evaluation_plan}
+TABLE_OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
+    "bounds": {"columns": (["a"], ["a", "b"]), "quantiles": ((0.1, 0.9), (0.5, 0.999)), "norm": (1, 2)},
+    "description": {
+        "statistics": (["means"], ["counts", "histograms"], ["quantiles", "correlations"]),
+        "quantiles": ((0.5,), (0.001, 0.999)),
+        "bins": (3,),
+        "level": (None, 0.5),
+        "target": ("population",),
+    },
+    "evaluation": {"buckets": (2, 5), "error_bound": (0.5, 1e9)},
+}
+# What a table, a schema or a model sets by itself.
+_GIVEN_BY_TABLES = {"schema", "problem", "n", "x", "budget", "probabilities", "unit"}
+# Columns that tables have and nobody expects, of so many rows.
+COLUMNS = {
+    "mild": lambda rng, n: rng.normal(size=n),
+    "constant": lambda rng, n: np.full(n, 7.0),
+    "zeros": lambda rng, n: np.zeros(n),
+    "missing": lambda rng, n: np.full(n, np.nan),
+    "heavy": lambda rng, n: rng.standard_cauchy(n) ** 3,
+    "integers": lambda rng, n: rng.integers(-3, 90, n),
+    "years": lambda rng, n: rng.integers(1850, 2030, n),
+    "vast": lambda rng, n: rng.choice([np.inf, -np.inf, 1e308, -1e308, 5e-324], n),
+    "dates": lambda rng, n: np.array(["2020-01-31"] * n, dtype=object),
+    "odd": lambda rng, n: np.array([["x", None, "", b"\xff", "1e5", "NaN"][i] for i in rng.integers(0, 6, n)], object),
+}
+# Of a category: both kinds, one that is empty, and values that were not declared.
+LABELS = {
+    "both": lambda rng, n: rng.integers(0, 2, n).astype(float),
+    "one": lambda rng, n: np.ones(n),
+    "unknown": lambda rng, n: np.array(["?"] * n, dtype=object),
+}
+TARGETS = {
+    "two classes": es.Category([0, 1]),
+    "three classes": es.Category([0, 1, 5]),
+    "numbers": es.Numeric(-2, 2),
+}
+# The cells of the record that replaces another: a, b, the category, and the target.
+REPLACED = ((np.inf, -np.inf, "?", np.nan), (-1e300, 0.0, 1.0, 1.0), (None, "x", 0.0, -5.0), (3.0, 1e9, 1.0, 0.0))
+
+
+@dataclass(frozen=True)
+class TableCombination:
+    """One of what comes before or after a model: a plan's kind and options, the table's columns, and its source."""
+
+    kind: str
+    columns: tuple[str, str, str]
+    target: str
+    known: str
+    n: int
+    budget: Any
+    options: dict[str, Any]
+    source: str
+    seed: int
+
+    def schema(self) -> es.Schema:
+        """Return what is declared: ranges that are unknown where they are bought."""
+        kinds = {"integers": "integer", "years": "year"}
+        if self.kind == "bounds" and not self.options.get("columns"):
+            ends = {"both": {}, "low": {"low": 0.0}, "high": {"high": 100.0}}[self.known]
+            a, b = (es.Unbounded(**ends, kind=kinds.get(name, "number")) for name in self.columns[:2])
+        else:
+            a, b = es.Numeric(-5, 5, missing=self.known == "low"), es.Numeric(0, 1e6)
+        target = TARGETS[self.target]
+        return es.Schema({"a": a, "b": b, "c": es.Category([0, 1]), "y": target}, target="y")
+
+    def table(self) -> dict[str, np.ndarray]:
+        """Return the table."""
+        rng = np.random.default_rng(self.seed)
+        a, b, labels = self.columns
+        targets = np.array([0.0, 1.0, 5.0])[rng.integers(0, 3, self.n)]
+        return {
+            "a": COLUMNS[a](rng, self.n),
+            "b": COLUMNS[b](rng, self.n),
+            "c": LABELS[labels](rng, self.n),
+            "y": targets,
+        }
+
+    def plan(self) -> Any:
+        """Return the plan, or raise where it is refused."""
+        schema = self.schema()
+        subject = published(self.target) if self.kind == "evaluation" else schema
+        return PLANNED[self.kind](subject, self.n, self.budget, **self.options)
+
+    def encoded(self, plan: Any, table: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the records as the library's own functions encode them for a plan."""
+        schema = self.schema()
+        if self.kind == "bounds":
+            return tables.bounds.encode(plan, schema, table), np.zeros(self.n)
+        if self.kind == "description":
+            return schema.plain().encode(table), np.zeros(self.n)
+        schema = published(self.target).schema
+        return schema.encode(table), schema.encode_target(table)
+
+    def neighbours(self) -> Iterator[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]]:
+        """Yield the table, and with a record replaced by what is far, or no number at all."""
+        table, place = self.table(), self.seed % self.n
+        for cells in REPLACED:
+            other = {name: column.astype(object) for name, column in table.items()}
+            for column, cell in zip(other.values(), cells, strict=True):
+                column[place] = cell
+            yield table, other
+
+
+_MODELS: dict[str, Any] = {}
+
+
+def published(target: str) -> Any:
+    """Return a published model of such a target, from a table of its own."""
+    if target not in _MODELS:
+        made = TableCombination("description", ("mild", "integers", "both"), target, "both", 300, None, {}, "numpy", 1)
+        schema = made.schema()
+        plan = es.plan(tables.problem_of(schema, 300, 0.1), es.Pure(5.0), method="output")
+        _MODELS[target] = tables.fit_model(plan, schema, made.table(), seed=1, anyway=True)
+    return _MODELS[target]
+
+
+def drawn_tables(kind: str, draws: int, seed: int, sources: tuple[str, ...]) -> Iterator[TableCombination]:
+    """Yield so many combinations of all else, with each hostile column."""
+    rng = np.random.default_rng([seed, list(PLANNED).index(kind)])
+
+    def one(values: Any) -> Any:
+        return list(values)[int(rng.integers(len(values)))]
+
+    for column, _ in itertools.product(COLUMNS, range(draws)):
+        name = one(TABLE_OPTIONS[kind])
+        yield TableCombination(
+            kind,
+            (column, one(COLUMNS), one(LABELS)),
+            one(TARGETS),
+            one(("both", "low", "high")),
+            one((1, 2, 40, 300)),
+            one(list(BUDGETS.values()))(one(AMOUNTS)),
+            {name: one(TABLE_OPTIONS[kind][name])} if rng.random() < 0.5 else {},
+            one(sources),
+            int(rng.integers(2**31)),
+        )

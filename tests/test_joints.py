@@ -6,6 +6,7 @@ from test_estimators_tables import COLUMNS, TARGETS, fitted, people, schema_for
 from typer.testing import CliRunner
 
 import epsteps as es
+from epsteps import tables
 from epsteps.cli import app
 from epsteps.service.holder import mock
 
@@ -95,3 +96,36 @@ def test_what_comes_before_a_model_is_the_same_in_every_engine():
             es.buy_bounds(unknown, table, budget, seed=1, engine=engine).to_dict() for engine in ("numpy", "fast")
         ]
         assert bought[0] == bought[1]
+
+
+def test_an_evaluation_travels_to_a_data_holder_and_bounds_and_descriptions_do_not(tmp_path):
+    """The holder's answer is the one that the same records give here; it is charged there, and nothing else is."""
+    kit = pytest.importorskip("service_kit", reason="the service needs its extra")
+    site = kit.make_site(tmp_path, es.Pure(50.0), source_seed=5)
+    table, schema = kit.table(), kit.schema()
+    plan = es.plan(tables.problem_of(schema, kit.N, 1e-2), es.Pure(5.0), method="output")
+    model = tables.fit_model(plan, schema, table, seed=1, anyway=True)
+    with kit.serving(site):
+        people = site.people()
+        found = es.evaluate(model, people, es.Pure(2.0))
+        here = es.evaluate(model, table, es.Pure(2.0), seed=5)
+        assert {name: values.tolist() for name, values in found.published.items()} == {
+            name: values.tolist() for name, values in here.published.items()
+        }
+        assert found.table() == here.table()
+        assert people.remaining == pytest.approx(48.0)
+        with pytest.raises(ValueError, match="seed is for records on this machine"):
+            es.evaluate(model, people, es.Pure(2.0), seed=1)
+        with pytest.raises(ValueError, match="other records"):
+            es.evaluate(model, people.select(["age"]), es.Pure(2.0))
+        for refused in (es.description_plan(schema, kit.N, es.Pure(2.0)), _bounds_of_age(schema, kit.N)):
+            with pytest.raises(ValueError, match="is executed where the table is"):
+                es.run(refused, people)
+        for ask in (es.describe, lambda *given: es.buy_bounds(*given, columns=["age"])):
+            with pytest.raises(TypeError, match="bought where the table is"):
+                ask(schema, people, es.Pure(1.0))
+        assert people.remaining == pytest.approx(48.0)
+
+
+def _bounds_of_age(schema, n):
+    return es.bounds_plan(schema, n, es.Pure(2.0), columns=["age"])

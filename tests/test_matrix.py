@@ -276,3 +276,97 @@ def test_a_method_publishes_no_more_than_is_asked_for(method, release):
 
 def test_whatever_the_library_offers_has_a_place_in_the_matrix():
     assert combinations.without_an_axis() == []
+
+
+@pytest.mark.parametrize("kind", combinations.PLANNED)
+@pytest.mark.usefixtures("small_sources")
+def test_every_purchase_of_a_hostile_table_is_refused_or_keeps_its_certificate(kind, tmp_path, monkeypatch):
+    count, largest = run_tables(kind, tmp_path, monkeypatch, draws=6, seed=1)
+    assert count["refused"] > 3, count
+    assert count["executed"] > 10, count
+    assert largest > 0.2, largest
+
+
+@pytest.mark.parametrize("kind", combinations.PLANNED)
+@pytest.mark.usefixtures("small_sources")
+def test_every_source_publishes_the_same_bits_of_a_hostile_table(kind, tmp_path, monkeypatch):
+    assert same_tables(kind, tmp_path, monkeypatch, combinations.sources_here()) > 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", combinations.PLANNED)
+@pytest.mark.usefixtures("small_sources")
+def test_very_many_purchases_of_hostile_tables(kind, tmp_path, monkeypatch):
+    count, largest = run_tables(kind, tmp_path, monkeypatch, draws=40, seed=2)
+    print(f"{kind:>20} {dict(count)}, largest share of a certificate {largest:.3f}")
+
+
+@pytest.mark.slow
+def test_purchases_in_dask_workers(tmp_path, monkeypatch):
+    distributed = pytest.importorskip("distributed", reason="the dask engine needs distributed")
+    options = {"n_workers": 1, "threads_per_worker": 1, "processes": True, "dashboard_address": "127.0.0.1:0"}
+    with distributed.LocalCluster(**options) as workers, distributed.Client(workers, set_as_default=False) as client:
+        monkeypatch.setattr(combinations, "SCHEDULER", client)
+        for kind in combinations.PLANNED:
+            count, _ = run_tables(kind, tmp_path, monkeypatch, draws=1, seed=3, sources=("dask",))
+            print(f"{kind:>20} {dict(count)} in dask workers")
+            assert same_tables(kind, tmp_path, monkeypatch, ("dask",)) > 5
+
+
+def run_tables(kind, tmp_path, monkeypatch, *, draws, seed, sources=None) -> tuple[Counter, float]:
+    """Try all that is drawn of a kind; raise with every combination that fails."""
+    count, largest, failures = Counter(), 0.0, []
+    for combination in combinations.drawn_tables(kind, draws, seed, sources or combinations.sources_here()):
+        monkeypatch.setattr(where, "KEPT", 0 if combination.source in combinations.IN_BLOCKS else 2**24)
+        try:
+            outcome, share = tried_table(combination, tmp_path)
+        except Exception as error:
+            failures.append(f"{type(error).__name__}: {str(error).splitlines()[0]}\n    {combination}")
+            continue
+        count[outcome] += 1
+        largest = max(largest, share)
+    assert not failures, f"{len(failures)} of {sum(count.values()) + len(failures)}:\n" + "\n".join(failures)
+    return count, largest
+
+
+def tried_table(combination: combinations.TableCombination, folder) -> tuple[str, float]:
+    """Return "refused" or "executed", and the largest privacy loss measured over what was charged."""
+    try:
+        plan = combination.plan()
+    except Exception as error:
+        sentence(error)
+        return "refused", 0.0
+    assert plan.spent <= combination.budget.amount
+    assert es.Plan.from_json(plan.to_json()) == plan
+
+    def execute(rows, account):
+        return es.run(plan, rows, ledger=account)
+
+    shares = []
+    for pair in combination.neighbours():
+        records = [combination.encoded(plan, table) for table in pair]
+        try:
+            shares.append(measured(combination, plan.problem, execute, plan.spending(), records, folder / "run.db"))
+        except Refused:
+            return "refused", 0.0
+    return "executed", max(shares)
+
+
+def same_tables(kind, folder, monkeypatch, sources) -> int:
+    """Hold what each source publishes against records in memory; return for how many tables there is a plan."""
+    count = 0
+    for combination in combinations.drawn_tables(kind, 2, 5, ("numpy",)):
+        combination = replace(combination, budget=es.Pure(40.0), n=300)
+        try:
+            plan = combination.plan()
+        except REFUSALS:
+            continue
+        records = combination.encoded(plan, combination.table())
+        expected = es.run(plan, es.Rows(plan.problem, *records, engine="numpy"), seed=3)
+        count += 1
+        for source in sources:
+            if source == "fast" and getattr(plan.problem.loss, "outputs", 1) > 1:
+                continue  # it has no such engine, and says so
+            monkeypatch.setattr(where, "KEPT", 0 if source in combinations.IN_BLOCKS else 2**24)
+            runs.same(es.run(plan, combinations.rows_of(source, plan.problem, *records, folder), seed=3), expected)
+    return count

@@ -24,6 +24,7 @@ from epsteps.budgets import Budget, Cost, Epsilon, Rho
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.methods.minima import minimum_radius
 from epsteps.methods.minimum import Minimised, Minimum
+from epsteps.methods.together import ColumnEnds
 from epsteps.noise import Source
 from epsteps.noise.samplers import checked_shape
 from epsteps.plans.requests import Draw, Gradient, Records, Request
@@ -290,6 +291,19 @@ def _(request: Gradient, reading: Reading) -> Spent:
     """Return the loss of a gradient: its sums are rounded before noise is added to them."""
     rounded = request._release.rounded
     return _additive(reading, rounded(request.read(reading.second, reading.draw)) - rounded(reading.value))
+
+
+@loss_of.register
+def _(request: ColumnEnds, reading: Reading) -> Spent:
+    """Return the loss of a choice by distances: by how far the most are nearer, and the most farther, in scales."""
+    words = [draw for draw in reading.draws if draw.kind == "draw of words"]
+    if len(words) != 1 or not np.array_equal(words[0].value, reading.draw["words"]):
+        raise ReplayError("the bits that decide are not those that were drawn for it, once.")
+    (noise,) = words
+    if len(noise.value) < request.words:
+        raise ReplayError(f"a choice of so many needs {request.words} words, but {len(noise.value)} were drawn.")
+    moved = request.read(reading.second, reading.draw) - reading.value
+    return Spent(Epsilon, np.atleast_1d((max(moved.max(), 0) - min(moved.min(), 0)) / request.scale))
 
 
 def _additive(reading: Reading, moved: np.ndarray) -> Spent:

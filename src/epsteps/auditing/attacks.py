@@ -224,18 +224,31 @@ class Choices:
 
     def log_ratio(self, scale: float) -> float:
         """Return the largest absolute log-ratio of a place's chances, with noise of this scale."""
-        first, second = (np.log(chosen(scores, scale)) for scores in self.scores)
+        first, second = (np.log(self.chances(scores, scale)) for scores in self.scores)
         return float(np.max(np.abs(first - second)))
 
+    def chances(self, scores: np.ndarray, scale: float) -> np.ndarray:
+        """Return the chance of each place, with noise of a scale."""
+        return chosen(scores, scale)
+
     def _error(self, scale: float) -> float:
-        first, second = (chosen(scores, scale) for scores in self.scores)
+        first, second = (self.chances(scores, scale) for scores in self.scores)
         return float(first[~self._ours].sum() + second[self._ours].sum()) / 2
 
     @cached_property
     def _ours(self) -> np.ndarray:
         """The places that are more likely on the first dataset, as the noise is claimed to be."""
-        first, second = (chosen(scores, self.scale) for scores in self.scores)
+        first, second = (self.chances(scores, self.scale) for scores in self.scores)
         return first > second * (1 + _DOUBT)
+
+
+class Exponentials(Choices):
+    """The place that an exponential mechanism chooses, with chances ~ exp(score/scale)."""
+
+    def chances(self, scores: np.ndarray, scale: float) -> np.ndarray:
+        """Return the chance of each place."""
+        weights = np.exp((scores - scores.max()) / scale)
+        return np.maximum(weights / weights.sum(), np.finfo(float).tiny)
 
 
 def chosen(scores: np.ndarray, scale: float) -> np.ndarray:

@@ -14,7 +14,7 @@ from itertools import islice
 import numpy as np
 
 from epsteps.auditing import attacks as intervals
-from epsteps.auditing.attacks import Additive, Attack, Choices, Gaussians, Law, Traces
+from epsteps.auditing.attacks import Additive, Attack, Choices, Exponentials, Gaussians, Law, Traces
 from epsteps.auditing.minima import Crowd, crowds_of
 from epsteps.auditing.report import Audit, StepBound
 from epsteps.auditing.steps import gaussian_total
@@ -31,6 +31,7 @@ from epsteps.methods.curvature.sums import CONSTANT_STEPS, ColumnMeans, SecondMo
 from epsteps.methods.minimum import Minimum
 from epsteps.methods.places import PlaceQuantile
 from epsteps.methods.statistics import SecondMoments
+from epsteps.methods.together import ColumnEnds
 from epsteps.noise import Source
 from epsteps.noise.samplers import checked_shape
 from epsteps.plans.plan import Example, Plan
@@ -417,6 +418,44 @@ def _(request: Quantile, claimed: Cost, plan: Plan) -> Part:
     scale = 2 / claimed.amount
     law = Choices(readings, scale)
     return Part(law, claimed.ratio, moved, law.log_ratio(scale) / (moved * claimed.amount), np.zeros(1), draw)
+
+
+@_answer.register
+def _(request: ColumnEnds) -> np.ndarray:
+    """Return the first cells."""
+    return np.zeros(len(request.columns))
+
+
+@part_of.register
+def _(request: ColumnEnds, claimed: Cost, plan: Plan) -> Part:
+    """Return the choice of one of the ends, alone: of many records some move from the first cell to the last.
+
+    As many others lie in the second cell, and the rest such that the quantile is between: the first cell loses what all
+    the others win.
+    """
+    share, last = request.shares[0], request.places[0] - 1
+    rare = min(share, 1 - share)
+    moved = int(np.clip(round(_RADIUS_DISTANCE / claimed.amount), 1, rare * _RADIUS_RECORDS))
+    few = replace(request.problem, n=math.ceil(moved / rare) + 2, d=1)
+    alone = {"columns": (0,), "places": request.places[:1], "shares": (share,), "labels": request.labels[:1]}
+    asked = replace(request, problem=few, **alone)
+    target = asked.target_of(0, few.n)
+    others = [1] * moved + [last] * (target - moved)
+    others += [0] * (few.n - moved - len(others))
+
+    def read(of_moved: int) -> np.ndarray:
+        cells = np.array([of_moved] * moved + others, dtype=float)[:, None] / asked.places[0]
+        return asked.read(Reader(Rows(few, cells, np.zeros(few.n), engine="numpy")), {})
+
+    readings = read(0), read(last)
+
+    def draw(which: int, source: Source) -> np.ndarray:
+        return asked.publish(readings[which], asked.draw(source))
+
+    scale = 2 / claimed.amount
+    law = Exponentials((-readings[0], -readings[1]), scale)
+    assumes = "of the ends that are chosen together one is chosen alone, for the same price"
+    return Part(law, claimed.ratio, moved, law.log_ratio(scale) / (moved * claimed.amount), np.zeros(1), draw, assumes)
 
 
 @singledispatch

@@ -324,6 +324,7 @@ class DescriptionPlan(Plan):
 
     reads = (Totals, NumberQuantile)
     method = "description"
+    travels = False
     needs_besides = False
 
     problem: Problem

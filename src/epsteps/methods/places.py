@@ -12,13 +12,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 
 from epsteps.budgets import Budget, Epsilon, Expense, Rho, mechanisms
 from epsteps.methods.bought import Quantile, scores
+from epsteps.methods.together import MOST_TOGETHER, ColumnEnds, target_of
 from epsteps.plans.plan import Charge, Conversation, Plan, Published
 from epsteps.problem import validate
 from epsteps.problem.box import Box
-from epsteps.problem.grid import STEPS
 from epsteps.problem.losses import Squared
 from epsteps.problem.problem import Problem
 from epsteps.problem.rounding import down, up
@@ -27,15 +28,17 @@ from epsteps.problem.sampling import FULL
 LOW, HIGH = "low", "high"
 # The name of the column that holds the norms of the records: no column of a table may have it.
 NORM = "norm of a record"
-# More cells than this are not told apart by the integers of a record, with room to spare.
-MOST_CELLS = 2**16
-# Shares are so many parts of this: a product with a count is then exact.
-_PARTS = 2**20
-# A share of the records is left out on each side, by default; and it is so many scales of the noise, at least, besides
-# the logarithm of the number of cells, so that no empty cell beyond the data is chosen but by a rare chance.
+# A share of the records is left out on each side, by default; and it is so many scales of the choice, at least, besides
+# the logarithm of the number of lists of cells, so that none beyond the data is chosen but by a rare chance.
 _TAIL, _MARGIN = 0.01, 4.0
+# Where that is little, it may be more by this factor, as long as few records are left out.
+_AMPLE = 1.6
 # Where more than this would be left out, noise drowns the quantile.
 _DROWNED = 0.35
+# Where more than this is left out, an end is moved out to where that share of a normal column would be.
+_FEW = 0.1
+# No end is moved out further than this.
+_FARTHEST = 10.0
 
 
 class PlaceQuantile(Quantile):
@@ -72,7 +75,7 @@ class PlaceQuantile(Quantile):
 
     def target_of(self, known: int) -> int:
         """Return which of so many known records is asked for: exact, and one more at most for one record more."""
-        return max(min(max(round(self.share * _PARTS), 1), _PARTS - 1) * known // _PARTS, 1)
+        return target_of(self.share, known)
 
     def read(self, records: Any, draw: Any) -> np.ndarray:
         """Return the scores of the cells, UNPROTECTED."""
@@ -99,55 +102,6 @@ class PlaceQuantile(Quantile):
         raise NotImplementedError
 
 
-@dataclass(frozen=True, eq=False)
-class ColumnEnd(PlaceQuantile):
-    """An end of a column's range: the cell of a quantile, for records that are places on grids (``place_problem``).
-
-    Parameters
-    ----------
-    problem : Problem
-        That of ``place_problem``.
-    column : int
-        Which column.
-    places : int
-        The number of its cells.
-    epsilon : float
-        The price.
-    share : float
-        The share of the known records below the end.
-    label : str
-        What is bought, in words.
-    """
-
-    problem: Problem
-    column: int
-    places: int
-    epsilon: float
-    share: float
-    label: str
-
-    def __post_init__(self) -> None:
-        validate.integer("places", self.places, low=2, high=MOST_CELLS)
-        if not 0 <= self.column < self.problem.d:
-            raise ValueError(f"column must be one of {self.problem.d}, got {self.column!r}.")
-        super().__post_init__()
-
-    @property
-    def what(self) -> str:
-        """What is bought, in words."""
-        return self.label
-
-    def encode_cells(self, features: np.ndarray) -> np.ndarray:
-        """Return the places that records were made of: they are integers, far apart on the grid of the records."""
-        return np.rint(features[:, self.column] * (self.places / STEPS)).astype(np.int64)
-
-    def examples(self) -> np.ndarray:
-        """Return made-up records, one in each cell."""
-        records = np.zeros((self.places, self.problem.d))
-        records[:, self.column] = np.arange(self.places) / self.places
-        return records
-
-
 def place_problem(n: int, columns: int) -> Problem:
     """Return the problem of records that are places on so many grids, each divided by the number of its cells."""
     return Problem(Squared(1.0), Box(0.0, 1.0), ridge=1.0, n=n, d=columns)
@@ -157,8 +111,9 @@ def place_problem(n: int, columns: int) -> Problem:
 class BoundsPlan(Plan):
     """The purchase of ranges for columns, decided: which ends are bought, on which grid, for how much.
 
-    Formal guarantee: every end is a ``ColumnEnd``, and costs its epsilon. They are fixed beforehand, so that they
-    compose as the budget composes releases that do not depend on each other; rhos of epsilon²/2 each add up under zCDP.
+    Formal guarantee: ends are chosen together, so many at a time (``ColumnEnds``), each time for an epsilon. These are
+    fixed beforehand, so that they compose as the budget composes releases that do not depend on each other; rhos of
+    epsilon²/2 each add up under zCDP.
 
     Parameters
     ----------
@@ -171,15 +126,23 @@ class BoundsPlan(Plan):
         first and the last one hold all that is beyond. A number that stands twice, such as 0, is a cell of its own.
     ends : tuple of (int, "low" or "high")
         What is bought, in order: ends of these columns.
-    epsilons, shares : tuples of float
-        What each of them costs, and the share of the records below it.
+    epsilons : tuple of float
+        What each choice costs.
+    shares : tuple of float
+        The share of the records below each end.
+    together : int
+        How many ends are chosen at a time; the last ones may be fewer.
+    reaches : tuple of float
+        What the distance of each end from the other one, or from the middle where both are bought, is multiplied by,
+        1 or more: post-processing, by public numbers (``reach_of``). None at all is 1 for each.
     norm : int
         1 or 2 where the last column is that of the norms of the records; 0 where there is none.
     """
 
-    reads = (ColumnEnd,)
+    reads = (ColumnEnds,)
     method = "bounds"
     needs_besides = False
+    travels = False
 
     problem: Problem
     budget: Budget
@@ -188,30 +151,48 @@ class BoundsPlan(Plan):
     ends: tuple[tuple[int, str], ...]
     epsilons: tuple[float, ...]
     shares: tuple[float, ...]
+    together: int
     norm: int = 0
+    reaches: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if self.norm not in (0, 1, 2) or bool(self.norm) != (NORM in self.names):
             raise ValueError(f"norm must be 1 or 2 where a column {NORM!r} is bought, and else 0, got {self.norm!r}.")
         if not len(self.names) == len(self.grids) == self.problem.d:
             raise ValueError(f"there must be a name and a grid for each of the {self.problem.d} columns.")
-        if not self.ends or not len(self.ends) == len(self.epsilons) == len(self.shares):
-            raise ValueError("there must be an end or more to buy, with an epsilon and a share for each.")
+        if not self.ends or len(self.ends) != len(self.shares):
+            raise ValueError("there must be an end or more to buy, with a share for each.")
+        validate.integer("together", self.together, high=MOST_TOGETHER)
+        if len(self.epsilons) != -(-len(self.ends) // self.together):
+            raise ValueError(f"there must be an epsilon for each choice of {self.together} ends.")
         for edges in self.grids:
             if len(edges) < 3 or edges[0] >= edges[-1] or np.any(np.diff(edges) < 0) or not np.all(np.isfinite(edges)):
                 raise ValueError("a grid must be three finite numbers or more, none below the one before.")
         for _, side in self.ends:
             validate.choice("end", side, (LOW, HIGH))
+        if self.reaches and len(self.reaches) != len(self.ends):
+            raise ValueError(f"there must be a reach for each of the {len(self.ends)} ends, or none at all.")
+        for reach in self.reaches:
+            if not 1 <= validate.number("reach", reach) <= _FARTHEST:
+                raise ValueError(f"a reach must lie in [1, {_FARTHEST:g}], got {reach!r}.")
         self.asked  # noqa: B018 - every request checks its own numbers
         super().__post_init__()
 
     @cached_property
-    def asked(self) -> tuple[ColumnEnd, ...]:
+    def asked(self) -> tuple[ColumnEnds, ...]:
         """The releases, as they are asked for."""
-        return tuple(
-            ColumnEnd(self.problem, column, len(self.grids[column]) - 1, epsilon, share, f"{side} {self.names[column]}")
-            for (column, side), epsilon, share in zip(self.ends, self.epsilons, self.shares, strict=True)
-        )
+        starts = range(0, len(self.ends), self.together)
+        parts = [slice(start, start + self.together) for start in starts]
+        return tuple(self._asked(part, epsilon) for part, epsilon in zip(parts, self.epsilons, strict=True))
+
+    def _asked(self, part: slice, epsilon: float) -> ColumnEnds:
+        columns = tuple(column for column, _ in self.ends[part])
+        places = tuple(len(self.grids[column]) - 1 for column in columns)
+        return ColumnEnds(self.problem, columns, places, epsilon, self.shares[part], self._labels[part])
+
+    @property
+    def _labels(self) -> tuple[str, ...]:
+        return tuple(f"{side} {self.names[column]}" for column, side in self.ends)
 
     @property
     def charges(self) -> list[Charge]:
@@ -236,7 +217,9 @@ class BoundsPlan(Plan):
             "Records": f"n = {self.problem.n}, columns: {', '.join(self.names)}",
             "Grids": f"public, {cells} cells for each column; what is missing is in none of them",
             "Published": f"{len(self.ends)} ends of ranges, each that of a cell which holds a quantile",
-            "Quantiles": ", ".join(f"{request.what}: {request.share:.3g}" for request in self.asked),
+            "Quantiles": ", ".join(
+                f"{label}: {share:.3g}" for label, share in zip(self._labels, self.shares, strict=True)
+            ),
         }
 
     def note(self, runs: int) -> str:
@@ -247,23 +230,25 @@ class BoundsPlan(Plan):
         """Publish the number of a cell for each end."""
         cells = []
         for request in self.asked:
-            cells.append((yield request)[0])
-        return Published(np.array([cells]))
+            cells.append((yield request))
+        return Published(np.concatenate(cells)[None])
 
     def ranges(self, cells: Sequence[float]) -> dict[str, tuple[float | None, float | None]]:
         """Return the bought ends of each column's range, from the published cells: None for what was not bought.
 
         A low end is the lower edge of its cell, and a high one the upper edge. Where noise has them cross they change
-        places, and where both are the same number, as where all records are 0, the high one is the next edge.
+        places, and where both are the same number, as where all records are 0, the high one is the next edge. Then they
+        are moved out by their reaches, not beyond the grid.
         """
         found: dict[int, dict[str, float]] = {}
-        for (column, side), cell in zip(self.ends, cells, strict=True):
+        moved: dict[int, dict[str, float]] = {}
+        for (column, side), cell, reach in zip(self.ends, cells, self.reaches or [1.0] * len(self.ends), strict=True):
             edges = self.grids[column]
             place = len(edges) - 2 - int(cell)  # counted from the smallest
             found.setdefault(column, {})[side] = edges[place] if side == LOW else edges[place + 1]
+            moved.setdefault(column, {})[side] = reach
         return {
-            self.names[column]: apart(self.grids[column], ends.get(LOW), ends.get(HIGH))
-            for column, ends in found.items()
+            self.names[column]: moved_out(self.grids[column], ends, moved[column]) for column, ends in found.items()
         }
 
     @property
@@ -284,6 +269,30 @@ def apart(edges: Sequence[float], low: float | None, high: float | None) -> tupl
         return low, high
     above = [edge for edge in edges if edge > low]
     return (low, above[0]) if above else (max(edge for edge in edges if edge < low), high)
+
+
+def moved_out(
+    edges: Sequence[float], ends: dict[str, float], reaches: dict[str, float]
+) -> tuple[float | None, float | None]:
+    """Return bought ends, apart, and each further from the other by its reach; one that was not bought is the grid's.
+
+    Where both are bought they move from the middle between them. Ends on a grid of whole numbers stay whole.
+
+    >>> moved_out((0.0, 0.0, 1.0, 2.0, 4.0, 8.0), {"high": 2.0}, {"high": 1.2})
+    (None, 3.0)
+    >>> moved_out((-10.5, -1.0, 1.0, 2.0, 10.5), {"low": -1.0, "high": 2.0}, {"low": 1.2, "high": 1.0})
+    (-1.3, 2.0)
+    """
+    low, high = apart(edges, ends.get(LOW), ends.get(HIGH))
+    half = 2 if len(ends) == 2 else 1
+    width = ((edges[-1] if high is None else high) - (edges[0] if low is None else low)) / half
+    steps = {side: float(f"{(reach - 1) * width:.2g}") for side, reach in reaches.items()}
+    if all(float(edge).is_integer() for edge in edges):
+        steps = {side: float(math.ceil(step)) for side, step in steps.items()}
+    return (
+        None if low is None else max(low - steps[LOW], edges[0]),
+        None if high is None else min(high + steps[HIGH], edges[-1]),
+    )
 
 
 # Preferred numbers (ISO 3, R10): ten to a decade, at nearly equal ratios.
@@ -339,7 +348,8 @@ def composed(budget: Budget, epsilons: Sequence[float], rhos: Sequence[float] = 
     if Epsilon not in budget.kinds:
         return budget.spending(np.concatenate([up(pure**2 / 2), gaussian]), Rho)
     if not len(gaussian):
-        return budget.spending(pure, Epsilon)
+        # One alone costs its epsilon: what a delta takes off it would be taken off many of them but once.
+        return budget.of(Epsilon(float(pure[0]))) if len(pure) == 1 else budget.spending(pure, Epsilon)
     spent = budget.spending(gaussian, Rho)
     return spent if not len(pure) else budget.of(Epsilon(up(math.fsum([spent.amount, *pure]), 1e-13)))
 
@@ -348,16 +358,46 @@ def even_epsilons(budget: Budget, count: int) -> float:
     """Return what each of so many pure releases may cost, so that ``composed`` stays within the budget."""
     if Epsilon not in budget.kinds:
         return down(math.sqrt(2 * budget.capacity(Rho) / count), 1e-9)
+    if count == 1:
+        return down(budget.capacity(Epsilon), 1e-9)
     return float(down(budget.allocate(None, count, mechanisms.named("laplace"), FULL)[0], 1e-9))
 
 
-def tail_of(n: int, epsilon: float, cells: int) -> float:
-    """Return the share of the records that an end leaves outside: so many that empty cells beyond are not chosen.
+def needed_tail(n: int, epsilon: float, cells: Sequence[int], choices: int = 1) -> float:
+    """Return the share of the records that ends chosen together must leave outside, each, of so many such choices.
 
-    >>> round(tail_of(1_000_000, 0.1, 100), 4), round(tail_of(10_000, 0.05, 100), 4)
-    (0.01, 0.0344)
+    With n t records beyond an end, a list of cells with one beyond the records has a distance of n t, and is chosen
+    with a chance of at most (number of lists) e^(-n t epsilon/2) (theorem 15.5), which is e^-4 over the number of
+    choices; mostly far less, since most cells are not beyond.
+
+    >>> round(needed_tail(10_000, 0.05, [100]), 4), round(needed_tail(10_000, 0.05, [100] * 8), 4)
+    (0.0344, 0.1634)
     """
-    return max(_TAIL, 2 * (math.log(cells) + _MARGIN) / (n * epsilon))
+    return 2 * (sum(map(math.log, cells)) + math.log(choices) + _MARGIN) / (n * epsilon)
+
+
+def tail_of(needed: float) -> float:
+    """Return the share of the records that an end leaves outside: what a choice needs, and more where that is little.
+
+    What noise needs falls as n epsilon grows, and so does what a model's own noise leaves to gain from records far out.
+
+    >>> tail_of(1e-4), tail_of(0.03), tail_of(0.08), tail_of(0.2)
+    (0.01, 0.048, 0.1, 0.2)
+    """
+    return max(_TAIL, needed, min(_AMPLE * needed, _FEW))
+
+
+def reach_of(tail: float) -> float:
+    """Return by how much an end is moved out that has this share of the records beyond it.
+
+    What noise needs outside may be far more than clipping should cost a model. A range that is too narrow clips
+    records for ever, one that is too wide is mended by what a model buys itself, in part. So the end of a tail of more
+    than a tenth is moved to where a tenth of a half normal column would be beyond, from the column's other end.
+
+    >>> round(reach_of(0.05), 3), round(reach_of(0.18), 3), round(reach_of(0.35), 3)
+    (1.0, 1.227, 1.76)
+    """
+    return max(1.0, float(ndtri(1 - _FEW / 2) / ndtri(1 - tail / 2)))
 
 
 def plan_bounds(
@@ -372,31 +412,41 @@ def plan_bounds(
 
     Raises where noise would drown a quantile, and says what to do.
     """
-    problem = place_problem(n, len(grids))
-    each, names = even_epsilons(budget, len(ends)), list(grids)
-    shares = [share_of(side, n, each, len(grids[name]) - 1, quantiles) for name, side in ends]
+    problem, names = place_problem(n, len(grids)), list(grids)
+    cells = [len(grids[name]) - 1 for name, _ in ends]
+    needed, together, each = divided(budget, n, cells)
+    if quantiles is None and needed > _DROWNED:
+        raise ValueError(
+            f"{together} of the bounds would cost epsilon = {each:.3g}, and with {n} records its noise drowns any "
+            f"quantile: that takes epsilon = {each * needed / _DROWNED:.3g}. Use a larger budget, buy fewer columns, "
+            "or declare the ends that are known, such as low = 0."
+        )
+    tail = tail_of(needed)
+    low, high = (tail, 1 - tail) if quantiles is None else quantiles
     return BoundsPlan(
         problem,
         budget,
         tuple(names),
         tuple(grids.values()),
         tuple((names.index(name), side) for name, side in ends),
-        (each,) * len(ends),
-        tuple(shares),
+        (each,) * -(-len(ends) // together),
+        tuple(high if side == HIGH else low for _, side in ends),
+        together,
         norm,
+        (reach_of(tail),) * len(ends) if quantiles is None else (),
     )
 
 
-def share_of(side: str, n: int, epsilon: float, cells: int, quantiles: tuple[float, float] | None) -> float:
-    """Return the quantile that an end is to be: the one that is asked for, or as near to the end as noise allows."""
-    if quantiles is not None:
-        return quantiles[side == HIGH]
-    tail = tail_of(n, epsilon, cells)
-    if tail > _DROWNED:
-        needed = epsilon * tail / _DROWNED
-        raise ValueError(
-            f"each bound would cost epsilon = {epsilon:.3g}, and with {n} records its noise drowns any quantile: that "
-            f"takes epsilon = {needed:.3g} for each. Use a larger budget, buy fewer columns, or declare the ends that "
-            "are known, such as low = 0."
-        )
-    return 1 - tail if side == HIGH else tail
+def divided(budget: Budget, n: int, cells: Sequence[int]) -> tuple[float, int, float]:
+    """Return the share of the records that is left outside, how many ends are chosen at a time, and for how much.
+
+    The share is the smallest that any number at a time needs. Under pure budgets, where costs of choices add up, that
+    is all of them; under zCDP, where squares of epsilons do, it is a few.
+    """
+
+    def tried(together: int) -> tuple[float, int, float]:
+        choices = -(-len(cells) // together)
+        each = even_epsilons(budget, choices)
+        return needed_tail(n, each, sorted(cells)[-together:], choices), together, each
+
+    return min(map(tried, range(1, min(len(cells), MOST_TOGETHER) + 1)))

@@ -185,6 +185,13 @@ class Source:
 
         return one_sided(self._bits, float(checked_scale(scale)), validate.integer("count", count))
 
+    def words(self, count: int) -> np.ndarray:
+        """Return so many words of 64 fair bits, as uint64: for a choice whose chances are whole parts of 2^(64 count).
+
+        Formal guarantee: they are uniform and independent. What a choice with them costs, its request proves.
+        """
+        return self._bits.words(validate.integer("count", count))
+
     def subset(self, sampling: Sampling) -> np.ndarray:
         """Return the records that a step reads, uniform among all subsets of their size, in increasing order."""
         return uniform_subset(self._bits, sampling.m, sampling.n)

@@ -94,6 +94,8 @@ class Plan:
     has_floats: ClassVar[bool] = False
     # Whether a model's file must have what is published besides; files of before have not all of it.
     needs_besides: ClassVar[bool] = True
+    # Whether it is about the records of a fit, as a data holder's service prepares them: then it may be posted there.
+    travels: ClassVar[bool] = True
 
     problem: Problem
     budget: Budget

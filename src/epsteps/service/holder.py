@@ -232,6 +232,9 @@ class Holder:
             plan = Plan.from_json(content["plan"])
         except PlanFormatError as error:
             raise Refusal(422, "plan-refused", str(error)[:500]) from None
+        if not plan.travels:
+            detail = f"a plan of {plan.method} is executed where the table is, by its holder, and cannot be posted."
+            raise Refusal(422, "plan-refused", detail)
         view = View.of(content, self.schema, plan.problem.intercept)
         self._require_records(plan.problem, view)
         self.policy.require_kind(plan)

@@ -157,6 +157,11 @@ def buy_bounds(
 
 def table_of(schema: Schema, data: Any, *, delimiter: str = ",") -> dict[str, np.ndarray]:
     """Return the declared columns of a table, or of a file; raise where there is none, or no row."""
+    if hasattr(data, "execute"):
+        raise TypeError(
+            "bounds and descriptions are bought where the table is, by its holder; what can be posted to a data "
+            "holder's service is a fit, or the evaluation of a model."
+        )
     if isinstance(data, str | Path):
         return schema.load(data, delimiter=delimiter)
     table = columns_of(data, list(schema.columns))

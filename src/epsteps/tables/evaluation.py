@@ -514,7 +514,8 @@ def evaluate(
     model : fitted estimator, or Model
         What was published.
     data : pair (X, y), or table
-        The records: features and targets for an estimator, a table with its target for a model of a table.
+        The records: features and targets for an estimator, a table with its target for a model of a table. Or records
+        at a data holder's (``epsteps.connect``): the plan is posted, and charged there.
     budget : Budget
         What may be spent.
     plan : EvaluationPlan, optional
@@ -539,7 +540,10 @@ def evaluate(
     validate.choice("rows", rows, (HELD_OUT, TRAINING))
     if not 0.5 <= validate.number("level", level) <= 0.99:
         raise ValueError(f"level must lie in [0.5, 0.99], got {level!r}.")
-    problem, x, probabilities, unit, read = model.evaluated(data)
+    remote = hasattr(data, "execute")
+    problem, x, probabilities, unit, read = model.evaluated(None if remote else data)
+    if remote:
+        problem, read = replace(problem, n=data.n), lambda: data
     if plan is not None:
         if any(given is not None for given in (budget, buckets, error_bound)):
             raise ValueError("the plan has decided budget, buckets and error_bound: leave them out.")
@@ -555,7 +559,7 @@ def evaluate(
         plan = plan_evaluation(problem, budget, x, probabilities=probabilities, unit=unit, **options)
     if seed is None and not anyway:
         plan.require_hope()
-    result = run(plan, read(), ledger=ledger, seed=seed)
+    result = run(plan, read(), ledger=ledger, seed=seed, anyway=anyway)
     return Evaluation(plan, result.extras, rows, result.seeded, level)
 
 
