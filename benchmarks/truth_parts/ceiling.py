@@ -17,7 +17,7 @@ from truth_parts.cells import BUDGETS, METHODS, Case, case_of, digest, read
 from truth_parts.summary import is_hopeless, ratio, within
 
 # What plans keep of their predictions.
-KEPT = ("predicted", "_typical", "utility")
+KEPT = ("predicted", "_typical", "_sought", "utility")
 
 
 def known(case: Case) -> mock._patch:
