@@ -53,6 +53,10 @@ CAPS_OF_CLASSES = {1.0: (0.0, 1.0), 0.85: (2e-4, 1.05), 0.7: (2.5e-3, 1.2), 0.5:
 _ELLIPSOID = 1.5
 # What weights are guessed to cost, and the length of a typical record over the radius that most lie within.
 _WEIGHTED, _LENGTH = 1e-4, 0.85
+# What a cap costs where each record has its own, over what one for all does: by so much, and more for each share of the
+# records that lies beyond the radius; and what it costs to shorten these to it, in squares of that share and of how
+# much longer than the radius records may be. By eleven tables.
+_HELD, _HELD_OUTSIDE, _SHORTENED = 0.25, 1.6, 2e-4
 # The radius, over the longest record's length, that is assumed before one is bought.
 _GUESSED_RADIUS = 0.7
 # What bought radii gain beyond what is predicted for records of that length, which are shorter in some tables: the
@@ -139,8 +143,7 @@ class WeightedPlan(ObjectivePlan):
         """In what else than the ridge the minimised objective differs from the declared one, in words."""
         if self.weighting is None:
             return super().changes
-        weights = f"less weight for records beyond the L{self.weighting.norm} norm {self.weighting.radius:.3g}"
-        return [*super().changes, weights]
+        return [*super().changes, _long_records(self.weighting)]
 
 
 def _length(radii: dict[int, float], problem: Problem) -> float | None:
@@ -148,6 +151,16 @@ def _length(radii: dict[int, float], problem: Problem) -> float | None:
     if 2 in radii or not radii:
         return radii.get(2)
     return min(radii[1], math.sqrt(radii[1] * float(problem.units.max())))
+
+
+@dataclass(frozen=True)
+class Alike(Sought):
+    """A loss with a cap for each record, which bends as the declared one where most records are."""
+
+    @cached_property
+    def bend(self) -> float:
+        """How much the loss bends, over that of the one that was declared."""
+        return 1.0
 
 
 class Choice(NamedTuple):
@@ -319,9 +332,32 @@ class AdaptivePlan(Plan):
         for (cap, (bias, power)), (noise, weighting) in product(caps.items(), noises):
             if self.problem.loss.outputs > 1 and noise.norm == BODY and not noise.kind.is_pure:
                 power = power * _ELLIPSOID
-            if (loss := self.problem.loss.capped(cap)) is not None:
+            if weighting is not None and cap < 1 and self.problem.loss.uncapped is not None:
+                yield from self._held(
+                    cap, Choice(noise, Alike(self.problem, typical, weighting=weighting, power=power), bias)
+                )
+            elif (loss := self.problem.loss.capped(cap)) is not None:
                 sought = Sought(restated(self.problem, loss=loss), typical, weighting=weighting, power=power)
                 yield Choice(noise, sought, bias + (_WEIGHTED if weighting else 0.0))
+
+    def _held(self, cap: float, capped: Choice) -> Iterator[Choice]:
+        """Yield choices that hold the slopes of records as long as the radius at a cap, and those of shorter ones less.
+
+        In the place of one with weights and that cap for all. Records are shortened to the radius or, at the price of
+        a Jacobian twice as large, to twice as much.
+        """
+        noise, sought, bias = capped
+        assert sought.weighting is not None
+        norm, within = sought.weighting.norm, sought.weighting.radius
+        outside, longest = 1 - quantile(self.problem.n, self.price), self.problem.record_size(norm)
+        for times, shortened in ((1, _SHORTENED * (outside * longest / within) ** 2), (2, 0.0)):
+            radius = min(times * within, longest)
+            loss = self.problem.loss.capped(cap * min(within / radius, 1.0))
+            if loss is not None and (times == 1 or radius > within):
+                held = replace(
+                    sought, problem=restated(self.problem, loss=loss), weighting=Weighting(norm, radius, held=True)
+                )
+                yield Choice(noise, held, (_HELD + _HELD_OUTSIDE * outside) * bias + shortened)
 
     def _noises(self, radii: dict[int, float], budget: Budget) -> list[tuple[Mechanism, Weighting | None]]:
         """Return what noise may be chosen among, each with the weights that it is for."""
@@ -408,12 +444,19 @@ class AdaptivePlan(Plan):
         plan, loss = self.decided(dict(extras)), self.problem.loss
         weighting, slope = plan.weighting, plan.problem.loss.slope
         longer = "" if weighting is None else f"beyond {weighting.radius:.3g} in the L{weighting.norm} norm"
+        held = weighting is not None and weighting.held
         return {
             "Bought": "; ".join(self._bought(extras)) or "nothing",
             "Noise": f"{plan.mechanism}, on the objective, of scale {plan.scales[0]:.3g}",
             "Ridge": f"{plan.ridge:.3g}, where {self.problem.ridge:.3g} was asked for",
-            "Weights": f"records count less {longer}" if longer else "every record counts the same",
-            "Slopes": f"held below {slope:.3g}" if slope < loss.slope else "not capped",
+            "Weights": f"records count less {longer}" if longer and not held else "every record counts the same",
+            "Slopes": (f"held below {slope:.3g}" if slope < loss.slope else "not capped")
+            + (
+                f" for records as long as {weighting.radius:.3g} in the L{weighting.norm} norm, those of shorter ones "
+                "less; longer ones are shortened"
+                if held
+                else ""
+            ),
         }
 
     def _bought(self, extras: Mapping[str, np.ndarray]) -> list[str]:
@@ -497,8 +540,16 @@ def _described(plan: WeightedPlan, slope: float) -> str:
     if plan.problem.loss.slope < slope:
         parts.append(f"slopes up to {plan.problem.loss.slope:g}")
     if plan.weighting is not None:
-        parts.append(f"less weight beyond the L{plan.weighting.norm} norm {plan.weighting.radius:.3g}")
+        parts.append(_long_records(plan.weighting))
     return ", ".join(parts)
+
+
+def _long_records(weighting: Weighting) -> str:
+    """Return what a weighting does to long records, in words."""
+    place = f"the L{weighting.norm} norm {weighting.radius:.3g}"
+    if weighting.held:
+        return f"slopes of records shorter than {place} held less, longer ones shortened"
+    return f"less weight for records beyond {place}"
 
 
 def plan_adaptive(problem: Problem, budget: Budget) -> AdaptivePlan:
