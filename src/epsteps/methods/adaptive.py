@@ -48,6 +48,9 @@ from epsteps.problem.weighting import Weighting
 CAPS = {1.0: (0.0, 1.0), 0.85: (4e-5, 1.02), 0.7: (8e-4, 1.1), 0.5: (0.01, 1.4)}
 # The same for several classes, by four tables: more records are far from their class, of which there are many.
 CAPS_OF_CLASSES = {1.0: (0.0, 1.0), 0.85: (2e-4, 1.05), 0.7: (2.5e-3, 1.2), 0.5: (0.025, 1.6)}
+# A lower cap, for one output and for several, where each record has its own: records that are short, as near the model
+# 0 in most directions, bend the loss there.
+_LOW, _LOW_COSTS = 0.35, ((0.03, 2.0), (0.07, 2.0))
 # What Gaussian noise of a body costs more than is predicted where there are several classes, by three of these tables:
 # it is largest along what all columns share, which bends the loss of real records less than that of typical ones.
 _ELLIPSOID = 1.5
@@ -57,6 +60,9 @@ _WEIGHTED, _LENGTH = 1e-4, 0.85
 # records that lies beyond the radius; and what it costs to shorten these to it, in squares of that share and of how
 # much longer than the radius records may be. By eleven tables.
 _HELD, _HELD_OUTSIDE, _SHORTENED = 0.25, 1.6, 2e-4
+# A length that most records are assumed to lie within where none is bought, over that of records that fill their domain
+# evenly, and their share.
+_USUAL, _BELIEVED = 1.0, 0.6
 # The radius, over the longest record's length, that is assumed before one is bought.
 _GUESSED_RADIUS = 0.7
 # What bought radii gain beyond what is predicted for records of that length, which are shorter in some tables: the
@@ -328,36 +334,46 @@ class AdaptivePlan(Plan):
     def _choices(self, radii: dict[int, float]) -> Iterator[Choice]:
         typical = Seen(self.problem, _length(radii, self.problem))
         noises = self._noises(radii, self._left)
-        caps = CAPS if self.problem.loss.outputs == 1 else CAPS_OF_CLASSES
+        several = self.problem.loss.outputs > 1
+        caps = (CAPS_OF_CLASSES if several else CAPS) | {_LOW: _LOW_COSTS[several]}
         for (cap, (bias, power)), (noise, weighting) in product(caps.items(), noises):
-            if self.problem.loss.outputs > 1 and noise.norm == BODY and not noise.kind.is_pure:
+            if several and noise.norm == BODY and not noise.kind.is_pure:
                 power = power * _ELLIPSOID
-            if weighting is not None and cap < 1 and self.problem.loss.uncapped is not None:
-                yield from self._held(
-                    cap, Choice(noise, Alike(self.problem, typical, weighting=weighting, power=power), bias)
-                )
-            elif (loss := self.problem.loss.capped(cap)) is not None:
+            sought = Alike(self.problem, typical, weighting=weighting, power=power)
+            if cap < 1 and self.problem.loss.uncapped is not None and (weighting is not None or noise.norm == 2):
+                yield from self._held(cap, Choice(noise, sought, bias))
+            elif cap != _LOW and (loss := self.problem.loss.capped(cap)) is not None:
                 sought = Sought(restated(self.problem, loss=loss), typical, weighting=weighting, power=power)
                 yield Choice(noise, sought, bias + (_WEIGHTED if weighting else 0.0))
 
     def _held(self, cap: float, capped: Choice) -> Iterator[Choice]:
-        """Yield choices that hold the slopes of records as long as the radius at a cap, and those of shorter ones less.
+        """Yield choices that hold the slopes of records as long as a radius at a cap, and those of shorter ones less.
 
-        In the place of one with weights and that cap for all. Records are shortened to the radius or, at the price of
-        a Jacobian twice as large, to twice as much.
+        They take the place of the same cap for all, with weights or without. Records are shortened to the radius or, at
+        the price of a Jacobian twice as large, to twice as much. Where no radius was bought, usual records are assumed
+        to lie within one, and none is shortened.
         """
         noise, sought, bias = capped
-        assert sought.weighting is not None
-        norm, within = sought.weighting.norm, sought.weighting.radius
-        outside, longest = 1 - quantile(self.problem.n, self.price), self.problem.record_size(norm)
-        for times, shortened in ((1, _SHORTENED * (outside * longest / within) ** 2), (2, 0.0)):
-            radius = min(times * within, longest)
+        if sought.weighting is None:
+            norm, longest = 2, self.problem.record_size(2)
+            within, outside, offers = min(_USUAL * self._usual_length, longest), 1 - _BELIEVED, [(longest, 0.0)]
+        else:
+            norm, within = sought.weighting.norm, sought.weighting.radius
+            outside, longest = 1 - quantile(self.problem.n, self.price), self.problem.record_size(norm)
+            offers = [(within, _SHORTENED * (outside * longest / within) ** 2)]
+            offers += [(min(2 * within, longest), 0.0)] if within < longest else []
+        for radius, shortened in offers:
             loss = self.problem.loss.capped(cap * min(within / radius, 1.0))
-            if loss is not None and (times == 1 or radius > within):
-                held = replace(
-                    sought, problem=restated(self.problem, loss=loss), weighting=Weighting(norm, radius, held=True)
-                )
-                yield Choice(noise, held, (_HELD + _HELD_OUTSIDE * outside) * bias + shortened)
+            if loss is not None:
+                held = Weighting(norm, radius, held=True)
+                choice = replace(sought, problem=restated(self.problem, loss=loss), weighting=held)
+                yield Choice(noise, choice, (_HELD + _HELD_OUTSIDE * outside) * bias + shortened)
+
+    @property
+    def _usual_length(self) -> float:
+        """The length of records that fill their domain evenly."""
+        mean, variance = extent_of(self.problem).moments
+        return math.sqrt(float(mean @ mean + np.sum(variance)) + self.problem.intercept)
 
     def _noises(self, radii: dict[int, float], budget: Budget) -> list[tuple[Mechanism, Weighting | None]]:
         """Return what noise may be chosen among, each with the weights that it is for."""
