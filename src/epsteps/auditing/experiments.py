@@ -339,7 +339,8 @@ class Weighed:
     @property
     def records(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Shortened features s u, with the intercept's column, encoded targets, and weights v."""
-        return self._records[:3]
+        u, y, v, *_ = self._records
+        return u, y, v
 
     @property
     def _caps(self) -> tuple[np.ndarray, ...]:

@@ -50,7 +50,7 @@ CAPS = {1.0: (0.0, 1.0), 0.85: (4e-5, 1.02), 0.7: (8e-4, 1.1), 0.5: (0.01, 1.4)}
 CAPS_OF_CLASSES = {1.0: (0.0, 1.0), 0.85: (2e-4, 1.05), 0.7: (2.5e-3, 1.2), 0.5: (0.025, 1.6)}
 # A lower cap, for one output and for several, where each record has its own: records that are short, as near the model
 # 0 in most directions, bend the loss there.
-_LOW, _LOW_COSTS = 0.35, ((0.03, 2.0), (0.07, 2.0))
+_LOW, _LOW_COSTS = 0.35, ((0.03, 2.0), (0.12, 2.0))
 # What Gaussian noise of a body costs more than is predicted where there are several classes, by three of these tables:
 # it is largest along what all columns share, which bends the loss of real records less than that of typical ones.
 _ELLIPSOID = 1.5
@@ -457,22 +457,23 @@ class AdaptivePlan(Plan):
 
     def choices(self, extras: Mapping[str, np.ndarray]) -> dict[str, str]:
         """Return what was chosen in a run that published this: its noise, ridge, weights and slopes, in words."""
-        plan, loss = self.decided(dict(extras)), self.problem.loss
+        plan = self.decided(dict(extras))
         weighting, slope = plan.weighting, plan.problem.loss.slope
-        longer = "" if weighting is None else f"beyond {weighting.radius:.3g} in the L{weighting.norm} norm"
-        held = weighting is not None and weighting.held
+        weights, slopes = "every record counts the same", "not capped"
+        if slope < self.problem.loss.slope:
+            slopes = f"held below {slope:.3g}"
+        if weighting is not None:
+            place = f"{weighting.radius:.3g} in the L{weighting.norm} norm"
+            if weighting.held:
+                slopes += f" for records as long as {place}, and less for shorter ones; longer ones are shortened"
+            else:
+                weights = f"records count less beyond {place}"
         return {
             "Bought": "; ".join(self._bought(extras)) or "nothing",
             "Noise": f"{plan.mechanism}, on the objective, of scale {plan.scales[0]:.3g}",
             "Ridge": f"{plan.ridge:.3g}, where {self.problem.ridge:.3g} was asked for",
-            "Weights": f"records count less {longer}" if longer and not held else "every record counts the same",
-            "Slopes": (f"held below {slope:.3g}" if slope < loss.slope else "not capped")
-            + (
-                f" for records as long as {weighting.radius:.3g} in the L{weighting.norm} norm, those of shorter ones "
-                "less; longer ones are shortened"
-                if held
-                else ""
-            ),
+            "Weights": weights,
+            "Slopes": slopes,
         }
 
     def _bought(self, extras: Mapping[str, np.ndarray]) -> list[str]:

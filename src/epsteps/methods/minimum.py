@@ -42,7 +42,7 @@ class Minimised:
 
     Without a weighting v and s are 1; with one, they are the weights and shortenings that it gives long records. Where
     it holds slopes, each record's loss has a cap of its own, and bounds on gradients and second derivatives are those
-    of the loss, whose cap is the least, times the weighting's (docs/proofs.md, section 13.4).
+    of the loss, whose cap is the least, times the weighting's (docs/proofs.md, Theorem 13.5).
 
     Plans take from here the sensitivity, kappa and radius that their noise is scaled by; the solver and its certificate
     take from here the loss, the weighting and the ridge. So noise cannot be scaled for one function while the minimum

@@ -64,7 +64,7 @@ class Weighting:
     and where the loss has a cap c on slopes, this record's is min(1, c radius/|s u|), or c if that is more. A cap on
     all slopes keeps short records from what they may do: they pull no harder than c radius with a larger one. This is
     how gradient descent clips gradients, as a convex loss. Formal guarantee, with c_i for the cap of a record: c_i >=
-    c, c_i |s u| <= c radius in the weighting's norm, and c_i |s u|_2² <= c ``square``. (docs/proofs.md, section 13.)
+    c, c_i |s u| <= c radius in the weighting's norm, and c_i |s u|_2² <= c ``square``. (docs/proofs.md, Theorem 13.5.)
 
     Parameters
     ----------
