@@ -99,7 +99,7 @@ class Table:
         units = rng.standard_normal((RUNS, self.task.loss.outputs, self.task.d))
         units -= units.mean(axis=1, keepdims=True) if self.task.loss.outputs > 1 else 0.0
         for cap in CAPS:
-            starts, rising = [np.zeros(self.task.dimension)] * RUNS, []
+            starts = [np.zeros(self.task.dimension)] * RUNS
             for ridge in (self.task.ridge * times for times in RIDGES):
                 scale = self.noise(epsilon, cap, ridge, variant)
                 if scale is None:
@@ -108,10 +108,7 @@ class Table:
                     self.minimum(cap, ridge, variant == VARIANTS[0], scale * unit.ravel(), start)
                     for unit, start in zip(units, starts, strict=True)
                 ]
-                rising.append(float(self.task.objective.excess(np.stack(starts, axis=1)).mean()))
-                yield rising[-1], cap, ridge
-                if min(rising[-2:]) > min(rising):  # twice above the least: smaller ridges are worse
-                    break
+                yield float(self.task.objective.excess(np.stack(starts, axis=1)).mean()), cap, ridge
 
 
 def main() -> None:

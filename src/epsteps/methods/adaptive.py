@@ -335,12 +335,13 @@ class AdaptivePlan(Plan):
         typical = Seen(self.problem, _length(radii, self.problem))
         noises = self._noises(radii, self._left)
         several = self.problem.loss.outputs > 1
+        can_hold = self.problem.loss.uncapped == self.problem.loss  # a declared cap is every record's
         caps = (CAPS_OF_CLASSES if several else CAPS) | {_LOW: _LOW_COSTS[several]}
         for (cap, (bias, power)), (noise, weighting) in product(caps.items(), noises):
             if several and noise.norm == BODY and not noise.kind.is_pure:
                 power = power * _ELLIPSOID
             sought = Alike(self.problem, typical, weighting=weighting, power=power)
-            if cap < 1 and self.problem.loss.uncapped is not None and (weighting is not None or noise.norm == 2):
+            if cap < 1 and can_hold and (weighting is not None or noise.norm == 2):
                 yield from self._held(cap, Choice(noise, sought, bias))
             elif cap != _LOW and (loss := self.problem.loss.capped(cap)) is not None:
                 sought = Sought(restated(self.problem, loss=loss), typical, weighting=weighting, power=power)
