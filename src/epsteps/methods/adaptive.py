@@ -3,7 +3,8 @@
 Noise pays for the longest record that the declared domain allows and for the steepest slope of the loss. Real records
 are shorter, and few slopes are steep. For a few percent of epsilon the plan learns how long records are; then it
 chooses weights for long records, a cap on slopes, the noise and the ridge, by the error that public and bought numbers
-predict.
+predict. Where slopes are capped each record has a cap of its own, larger for short ones: what noise pays for is the
+longest gradient, not the steepest slope.
 
 In the place of squared loss, whose slope has no bound, pseudo-Huber loss is minimised, which turns from squared to
 absolute around residuals of a size c, its largest slope. Noise grows with c, and what is lost by the other loss falls
@@ -58,7 +59,7 @@ _ELLIPSOID = 1.5
 _WEIGHTED, _LENGTH = 1e-4, 0.85
 # What a cap costs where each record has its own, over what one for all does: by so much, and more for each share of the
 # records that lies beyond the radius; and what it costs to shorten these to it, in squares of that share and of how
-# much longer than the radius records may be. By eleven tables.
+# much longer than the radius records may be. By nine tables.
 _HELD, _HELD_OUTSIDE, _SHORTENED = 0.25, 1.6, 2e-4
 # A length that most records are assumed to lie within where none is bought, over that of records that fill their domain
 # evenly, and their share.
