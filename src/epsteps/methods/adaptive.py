@@ -61,9 +61,9 @@ _WEIGHTED, _LENGTH = 1e-4, 0.85
 # records that lies beyond the radius; and what it costs to shorten these to it, in squares of that share and of how
 # much longer than the radius records may be. By nine tables.
 _HELD, _HELD_OUTSIDE, _SHORTENED = 0.25, 1.6, 2e-4
-# A length that most records are assumed to lie within where none is bought, over that of records that fill their domain
-# evenly, and their share.
-_USUAL, _BELIEVED = 1.0, 0.6
+# The share of the records that are assumed to be no longer than those that fill their domain evenly, where no radius is
+# bought; and the least that this length is taken for, over the longest: in a cross-polytope real ones lie at its ends.
+_BELIEVED, _SHORTEST = 0.6, 0.5
 # The radius, over the longest record's length, that is assumed before one is bought.
 _GUESSED_RADIUS = 0.7
 # What bought radii gain beyond what is predicted for records of that length, which are shorter in some tables: the
@@ -358,7 +358,7 @@ class AdaptivePlan(Plan):
         noise, sought, bias = capped
         if sought.weighting is None:
             norm, longest = 2, self.problem.record_size(2)
-            within, outside, offers = min(_USUAL * self._usual_length, longest), 1 - _BELIEVED, [(longest, 0.0)]
+            within, outside, offers = max(self._usual_length, _SHORTEST * longest), 1 - _BELIEVED, [(longest, 0.0)]
         else:
             norm, within = sought.weighting.norm, sought.weighting.radius
             outside, longest = 1 - quantile(self.problem.n, self.price), self.problem.record_size(norm)
