@@ -1,5 +1,6 @@
 """Whole fits on a card are those of the reference, bit by bit: every release, every loss. On the CPU, by torch."""
 
+from dataclasses import replace
 from operator import methodcaller
 
 import numpy as np
@@ -130,6 +131,12 @@ def terms_of(problem):
     yield Slopes(loss, Digits.of(x, problem, FINE), FINE.limbs, sizes)
     yield Slopes(loss, Digits.of(x, problem, LONG), LONG.limbs, lengths)
     yield Bends(loss, Digits.of(x, problem, ROUGH), factors, lengths)
+    if loss.uncapped is not None:  # a cap for each record
+        capped = replace(problem, loss=loss.uncapped.capped(0.3))
+        held = Weighting(2, 0.6 * problem.record_size(2), held=True).measure(capped)
+        yield Slopes(capped.loss, Digits.of(x, problem, LONG), LONG.limbs, held)
+        yield Bends(capped.loss, Digits.of(x, problem, ROUGH), factors, held)
+        yield Curvature(capped.loss, Digits.of(x, problem, MIDDLE), held)
     yield methodcaller("squares")
     yield Blocks(lambda features, targets: (features.T @ features).astype(np.int64))
 

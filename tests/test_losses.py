@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from epsteps.problem.levels import STEPS
 from epsteps.problem.losses import (
     CappedLogistic,
+    CappedSoftmax,
     HalfExponential,
     Logistic,
     PseudoHuber,
@@ -97,6 +98,33 @@ def test_a_cap_of_1_is_no_cap():
     assert capped != CappedLogistic(cap=0.5) != CappedLogistic(cap=0.4)
     assert hash(CappedLogistic(cap=0.5)) == hash(CappedLogistic()) != hash(capped)
     assert repr(CappedLogistic(cap=0.25)) == "CappedLogistic(classes=(-1, 1), cap=0.25)"
+
+
+@pytest.mark.parametrize("loss", [CappedLogistic(cap=0.4), CappedSoftmax(classes=(0, 1, 2), cap=0.4)])
+def test_caps_of_single_records_are_those_of_losses_with_that_cap(loss):
+    """Value, slopes and second derivatives, record by record; a cap of 1 is the loss without one."""
+    rng, caps = np.random.default_rng(0), np.array([0.05, 0.3, 0.4, 0.5, 0.8, 1.0])
+    shape = (len(caps),) if loss.outputs == 1 else (len(caps), loss.outputs)
+    margins, targets = 3 * rng.standard_normal((20, *shape)), loss.encode(np.array([0, 1, 2, 0, 1, 2]))
+    targets, columns = (targets, caps) if loss.outputs == 1 else (targets[:, None], caps[:, None])
+    for margin in margins:
+        for what in ("derivative", "second", "bends"):
+            found = getattr(loss, what)(margin, targets, columns)
+            for place, cap in enumerate(caps.tolist()):
+                single = getattr(loss.uncapped.capped(cap), what)(margin[[place]], targets[[place]])
+                np.testing.assert_allclose(found[[place]], single, rtol=1e-12, atol=1e-14)
+        if loss.outputs == 1:
+            found = loss.total(margin[None, :], targets[None, :], caps)
+            expected = [
+                loss.uncapped.capped(cap).total(margin[[place]], targets[[place]])
+                for place, cap in enumerate(caps.tolist())
+            ]
+            np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_only_losses_that_can_be_capped_have_caps_of_single_records():
+    assert {type(loss.uncapped) for loss in (Logistic(), CappedLogistic(), HalfExponential())} == {Logistic, type(None)}
+    assert type(CappedSoftmax(classes=(0, 1, 2)).uncapped) is Softmax
 
 
 @given(chance=st.floats(0.001, 0.999))

@@ -117,6 +117,11 @@
 |                                                      | replay_weighted_minima: the solver          |
 | weights: S without the mean that they are divided by | weighted_minima_cost_no_less_...            |
 | weights: by the features alone                       | replay_weighted_minima                      |
+| held: a sigmoid's Jacobian where slopes are held     | held_minima_cost_no_less_...                |
+| held: slopes by the radius, the loss's cap forgotten | held_minima_cost_no_less_..., and           |
+|                                                      | replay_weighted_minima                      |
+| held: long records not shortened in the loss         | held_minima_cost_no_less_...                |
+| held: kappa of records as long as cap times radius   | held_minima_cost_no_less_...                |
 
 Checks are the suite's own, the audit, the replay, and the laws of ``test_release_laws``. They raise AssertionError, and
 nothing on right code: tested here and there for one seed, and for twenty by the slow test. An audit accuses right code
@@ -1432,6 +1437,31 @@ def weights_by_the_features_alone(patch):
     patch.setattr(Weighting, "measure", measure)
 
 
+def jacobian_of_a_sigmoid(patch):
+    """Slopes that are held have curvature next to their cap: it is not free."""
+    patch.setattr(es.CappedLogistic, "saturation", property(lambda self: saturations.Sigmoid()))
+
+
+def cap_of_the_loss_forgotten(patch):
+    """Every record is held at radius/length, as if the loss had no cap."""
+    right = Measure.shares
+
+    def shares(self, sums):
+        return right(self if self.cap is None else dataclasses.replace(self, cap=1 - 1e-9), sums)
+
+    patch.setattr(Measure, "shares", shares)
+
+
+def kappa_of_held_records(patch):
+    """Kappa is that of the records whose slopes are not held."""
+    right = Weighting.square
+
+    def square(self, problem):
+        return right(self, problem) * (problem.loss.slope if self.held else 1.0)
+
+    patch.setattr(Weighting, "square", square)
+
+
 # What checks say. A check that could only fail for one reason, by a comparison of its own, may say anything.
 COSTS_MORE = "but claims"
 NOT_INDEPENDENT = "the noise is not independent"
@@ -1445,6 +1475,7 @@ ASKS_FOR_MORE = "the method asks for .* more than is left of what its plan was c
 ANY = None
 DENSER = "log-ratio .* at a cost of"
 WEIGHTED = of_weights.weighted_minima_cost_no_less_than_their_densities_show
+HELD = of_weights.held_minima_cost_no_less_than_their_densities_show
 MOVES = of_intervals.every_request_moves_by_at_most_what_it_costs
 
 # Each bug with the check that catches it, and the words that it is caught with: a plant that breaks something else,
@@ -1703,6 +1734,15 @@ BUGS = {
         of_weights.replay_weighted_minima,
         "counts more than the radius of the weighting allows",
     ),
+    "held: a sigmoid's Jacobian where slopes are held": (jacobian_of_a_sigmoid, HELD, DENSER),
+    "held: the loss's cap forgotten": (cap_of_the_loss_forgotten, HELD, DENSER),
+    "held: the loss's cap forgotten, replayed": (
+        cap_of_the_loss_forgotten,
+        of_weights.replay_weighted_minima,
+        "counts more than the radius of the weighting allows",
+    ),
+    "held: long records not shortened in the loss": (long_records_not_shortened, HELD, DENSER),
+    "held: kappa of records whose slopes are not held": (kappa_of_held_records, HELD, DENSER),
 }
 
 

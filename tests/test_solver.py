@@ -48,7 +48,9 @@ def exact_slopes(loss, margins, target):
     """Return the derivatives of one record's loss, from decimal margins."""
     if isinstance(loss, es.Softmax):
         powers = [(margin - max(margins)).exp() for margin in margins]
-        return [power / sum(powers) - (k == int(target)) for k, power in enumerate(powers)]
+        slopes = [power / sum(powers) - (k == int(target)) for k, power in enumerate(powers)]
+        share = min(Decimal(1), decimal(getattr(loss, "cap", 1)) / max(map(abs, slopes)))  # of 1 - p_y, the largest
+        return [share * slope for slope in slopes]
     (margin,), target = margins, decimal(target)
     if isinstance(loss, es.PseudoHuber):
         ratio = (margin - target) / decimal(loss.c)

@@ -59,6 +59,15 @@ def objective_of(problem, norm, share, mean=0.6, ridge=0.2):
     return Minimised(problem, ridge, Weighting(norm, share * problem.record_size(norm), mean))
 
 
+HELD = [(name, norm, share, cap) for name in DOMAINS for norm in (1, 2) for share in (0.2, 1.0) for cap in (0.1, 0.7)]
+
+
+def held_of(problem, norm, share, cap, ridge=0.2):
+    """Return an objective that holds slopes at this cap where records are as long as this share of the longest one."""
+    stated = replace(problem, loss=problem.loss.capped(cap))
+    return Minimised(stated, ridge, Weighting(norm, share * problem.record_size(norm), held=True))
+
+
 def all_lengths(problem, n, seed=0):
     """Return records of every length, from 0 to far outside the domain, half of them with zeros; and labels."""
     rng = np.random.default_rng(seed)
@@ -90,7 +99,8 @@ def test_no_record_counts_more_than_the_radius_allows_in_fractions(name, norm, s
     """And none much less: what lengths are rounded up by, and weights down, is small."""
     problem = problem_of(name, intercept=intercept)
     objective = objective_of(problem, norm, share)
-    integers, (weights, shortening) = counted(objective, es.Rows(problem, *all_lengths(problem, 60)))
+    integers, (weights, shortening, caps) = counted(objective, es.Rows(problem, *all_lengths(problem, 60)))
+    assert caps is None
     radius, units = Fraction(objective.weighting.radius), [Fraction(unit) for unit in problem.units.tolist()]
     assert np.all((weights >= 0) & (weights <= 1) & (weights * 2**20 % 1 == 0) & (shortening * 2**20 % 1 == 0))
     for row, weight, short in zip(integers.tolist(), weights.tolist(), shortening.tolist(), strict=True):
@@ -103,6 +113,46 @@ def test_no_record_counts_more_than_the_radius_allows_in_fractions(name, norm, s
         if norm == 2:
             assert Fraction(short) ** 2 * power <= 4 * radius**2
             assert short >= min(1, 2 * usual) * (1 - 2e-3) - 2.0**-19 or usual == 1
+
+
+@pytest.mark.parametrize(("name", "norm", "share", "cap"), HELD)
+def test_no_record_pulls_harder_than_its_own_cap_allows_in_fractions(name, norm, share, cap):
+    """No cap is below the loss's, and none much lower than it may be; no record is longer than the radius."""
+    problem = problem_of(name)
+    objective = held_of(problem, norm, share, cap)
+    integers, (weights, shortening, caps) = counted(objective, es.Rows(problem, *all_lengths(problem, 60)))
+    radius, units = Fraction(objective.weighting.radius), [Fraction(unit) for unit in problem.units.tolist()]
+    assert np.all(weights == 1)
+    assert np.all((caps >= cap) & (caps <= 1))
+    for row, own, short in zip(integers.tolist(), caps.tolist(), shortening.tolist(), strict=True):
+        entries = [Fraction(entry) * unit / STEPS for entry, unit in zip(row, units, strict=True)]
+        power = sum(entry**2 for entry in entries) if norm == 2 else sum(map(abs, entries)) ** 2
+        square = sum(entry**2 for entry in entries)
+        assert Fraction(short) ** 2 * power <= radius**2
+        assert Fraction(own) ** 2 * Fraction(short) ** 2 * power <= Fraction(cap) ** 2 * radius**2
+        assert Fraction(own) * Fraction(short) ** 2 * square <= Fraction(cap) * Fraction(objective.square)
+        usual = float(radius) / math.sqrt(max(power, 1e-100))
+        assert short >= min(1, usual) * (1 - 2e-3) - 2.0**-19
+        assert own >= min(1, max(cap * usual, cap)) * (1 - 2e-3) - 2.0**-19
+    assert objective.gradient_size == pytest.approx(cap * objective.weighting.radius)
+
+
+@pytest.mark.parametrize(("name", "norm", "share", "cap"), HELD)
+@pytest.mark.parametrize("loss", [es.Logistic(), es.Softmax(classes=(-1, 0, 1))], ids=["logistic", "softmax"])
+def test_replaced_records_move_no_more_than_is_declared_where_slopes_are_held(name, norm, share, cap, loss):
+    """The gradient by at most the sensitivity, ln det of the Hessian by at most kappa's, and no gradient is longer."""
+    objective = held_of(problem_of(name, n=2, loss=loss), norm, share, cap)
+    problem = objective.problem
+    X, y = all_lengths(problem, 24)
+    rng, largest = np.random.default_rng(1), objective.saturation.largest(objective.kappa, 0.0)
+    for i in range(6, 24, 2):
+        other = (X[[0, (5 * i) % 24]], y[[0, (5 * i) % 24]])
+        x = rng.standard_normal(problem.dimension) * 10.0 ** rng.uniform(-2, 2)
+        (first, one), (second, two) = (sides(problem, objective, *each, x) for each in ((X[[0, i]], y[[0, i]]), other))
+        assert np.linalg.norm(first - second, ord=norm) <= objective.sensitivity(norm)
+        assert abs(np.linalg.slogdet(one)[1] - np.linalg.slogdet(two)[1]) <= largest + 1e-5
+        assert np.linalg.norm(first - 0.4 * x) <= 2 * objective.gradient_size
+        assert np.linalg.norm(one, ord=2) <= 2 * objective.L * (1 + 1e-5)
 
 
 def sides(problem, objective, X, y, x):
@@ -147,9 +197,22 @@ def test_the_declared_sensitivity_and_kappa_are_attained(norm, share):
     assert 0.98 < 4 * weighed / objective.kappa <= 1
 
 
+def held_value(objective, features, targets, x):
+    """Return n F(x) where slopes are held, by lengths and losses in plain floats: of logistic loss."""
+    radius, norm, cap = objective.weighting.radius, objective.weighting.norm, objective.loss.cap
+    lengths = np.linalg.norm(features, ord=norm, axis=1)
+    s = np.minimum(1, radius / np.maximum(lengths, 1e-300))
+    caps = np.minimum(1, cap * radius / np.maximum(s * lengths, 1e-300))
+    agreed, kinks = targets * s * (features @ x), np.log(1 / caps - 1 + 1e-300)
+    losses = np.logaddexp(0, -np.maximum(agreed, kinks)) + caps * (np.maximum(agreed, kinks) - agreed)
+    return losses.sum() + objective.n * objective.ridge / 2 * x @ x
+
+
 def weighted_value(objective, features, targets, x):
     """Return n F(x), by lengths and losses in plain floats."""
     weighting = objective.weighting
+    if weighting.held:
+        return held_value(objective, features, targets, x)
     lengths = np.linalg.norm(features, ord=weighting.norm, axis=1)
     s = np.minimum(1, 2 * weighting.radius / np.maximum(lengths, 1e-300)) if weighting.norm == 2 else 1.0
     v = np.minimum(1, weighting.radius / np.maximum(s * lengths, 1e-300)) / weighting.mean
@@ -157,11 +220,14 @@ def weighted_value(objective, features, targets, x):
     return v @ losses + objective.n * objective.ridge / 2 * x @ x
 
 
+@pytest.mark.parametrize("cap", [None, 0.15, 0.7])
 @pytest.mark.parametrize(("norm", "share"), [(1, 0.05), (1, 0.4), (2, 0.05), (2, 0.4)])
-def test_gradients_hessians_and_minima_are_those_of_the_weighted_sum(norm, share):
+def test_gradients_hessians_and_minima_are_those_of_the_weighted_sum(norm, share, cap):
     """By differences, by rough Hessians, and by SciPy: to what weights on a grid of 2^-20 leave open."""
-    problem = problem_of(n=300)
-    objective = objective_of(problem, norm, share)
+    objective = objective_of(problem_of(n=300), norm, share)
+    if cap is not None:
+        objective = held_of(problem_of(n=300), norm, share, cap)
+    problem = objective.problem
     rows = es.Rows(problem, *all_lengths(problem, 300))
     features, targets = stored(rows)
     rng, h = np.random.default_rng(2), 1e-4
@@ -199,19 +265,20 @@ def minimum_of(tilted):
 def exact_weighted(objective, rows, x):
     """Return the gradient of the sum in 60 digits, with the shares that the library computed."""
     problem, loss = objective.problem, objective.loss
-    integers, (weights, shortening) = counted(objective, rows)
+    integers, (weights, shortening, caps) = counted(objective, rows)
     targets = stored(rows)[1].tolist()
     steps = [Fraction(unit) / STEPS for unit in problem.units[: problem.width].tolist()]
     point = np.array([Fraction(*entry.as_integer_ratio()) for entry in x], dtype=object)
     with localcontext() as context:
         context.prec = 60
         total = [decimal(Fraction(objective.ridge) * problem.n * entry) for entry in point]
-        for row, target, weight, short in zip(integers, targets, weights, shortening, strict=True):
+        own = [loss] * len(targets) if caps is None else [replace(loss, cap=cap) for cap in caps.tolist()]
+        for row, target, weight, short, held in zip(integers, targets, weights, shortening, own, strict=True):
             u = [Fraction(entry) * step * Fraction(short) for entry, step in zip(row.tolist(), steps, strict=True)]
             blocks = point.reshape(loss.outputs, problem.width)
             margins = [decimal(sum(a * b for a, b in zip(u, block, strict=True))) for block in blocks]
             scale = Fraction(weight) / Fraction(objective.mean)
-            terms = [slope * decimal(scale * entry) for slope in exact_slopes(loss, margins, target) for entry in u]
+            terms = [slope * decimal(scale * entry) for slope in exact_slopes(held, margins, target) for entry in u]
             total = [a + b for a, b in zip(total, terms, strict=True)]
     return total
 
@@ -222,6 +289,18 @@ def test_certified_gradients_are_within_their_bound(loss, norm, share, mean):
     """Against 60 digits; and long doubles are as near as plans leave room for."""
     problem = problem_of(n=60, loss=loss)
     objective = objective_of(problem, norm, share, mean)
+    certified_gradients_are_within_their_bound(objective)
+
+
+@pytest.mark.parametrize("loss", [es.Logistic(), es.Softmax(classes=(-1, 0, 1))], ids=["logistic", "softmax"])
+@pytest.mark.parametrize(("norm", "share", "cap"), [(1, 0.1, 0.05), (2, 0.3, 0.1), (2, 1.0, 0.7)])
+def test_certified_gradients_of_held_slopes_are_within_their_bound(loss, norm, share, cap):
+    """Each record with its own cap."""
+    certified_gradients_are_within_their_bound(held_of(problem_of(n=60, loss=loss), norm, share, cap))
+
+
+def certified_gradients_are_within_their_bound(objective):
+    problem = objective.problem
     rows = es.Rows(problem, *all_lengths(problem, 60))
     x = np.random.default_rng(3).standard_normal(problem.dimension).astype(np.longdouble)
     exact, size = exact_weighted(objective, rows, x), float(np.linalg.norm(x))
@@ -232,9 +311,9 @@ def test_certified_gradients_are_within_their_bound(loss, norm, share, mean):
 
 
 def test_no_point_beyond_the_reach_is_below_the_start():
-    for norm, mean, tilt in itertools.product((1, 2), (0.1, 1.0), (0.0, 5.0)):
+    for norm, mean, tilt in itertools.product((1, 2), (0.1, 1.0, None), (0.0, 5.0)):
         problem = problem_of(n=30)
-        objective = objective_of(problem, norm, 0.2, mean)
+        objective = objective_of(problem, norm, 0.2, mean) if mean else held_of(problem, norm, 0.2, 0.1)
         features, targets = stored(es.Rows(problem, *all_lengths(problem, 30)))
         reach = objective.reach(tilt)
         for direction in np.random.default_rng(4).standard_normal((50, problem.dimension)):
@@ -258,12 +337,14 @@ def opened(problem, X, y, folder, monkeypatch):
 
 @pytest.mark.parametrize("loss", [es.Logistic(), es.Softmax(classes=(-1, 0, 1))], ids=["logistic", "softmax"])
 @pytest.mark.parametrize("norm", [1, 2])
-def test_every_engine_and_source_has_the_same_bits(tmp_path, monkeypatch, norm, loss):
+@pytest.mark.parametrize("held", [False, True], ids=["weights", "held"])
+def test_every_engine_and_source_has_the_same_bits(tmp_path, monkeypatch, held, norm, loss):
     """Gradients of all precisions, Hessians, and the minimum that is found; units of the columns are no powers of 2."""
     problem = problem_of(n=700, loss=loss)
     X, y = all_lengths(problem, 700)
     X[1:4] = 1e6  # sparse matrices hold no missing values here
-    objective, x = objective_of(problem, norm, 0.1), np.random.default_rng(5).standard_normal(problem.dimension)
+    objective = held_of(problem, norm, 0.3, 0.4) if held else objective_of(problem, norm, 0.1)
+    problem, x = objective.problem, np.random.default_rng(5).standard_normal(problem.dimension)
 
     def bits(rows):
         zero = np.zeros(problem.dimension)
@@ -296,6 +377,7 @@ def test_what_records_count_is_kept_for_one_weighting_at_a_time(engine):
     X, y = all_lengths(problem, problem.n)
     rows, x = es.Rows(problem, X, y, engine=engine), np.linspace(-0.5, 0.4, problem.dimension)
     objectives = [objective_of(problem, norm, share) for norm in (1, 2) for share in (0.2, 0.7)]
+    objectives += [replace(each, weighting=replace(each.weighting, mean=1.0)) for each in objectives[:1]]
     found = set()
     for objective in [*objectives, *objectives[::-1], objectives[0], objectives[2]]:
         fresh = es.Rows(problem, X, y, engine=engine)
@@ -382,6 +464,36 @@ def test_weighted_minima_cost_no_less_than_their_densities_show():
     weighted_minima_cost_no_less_than_their_densities_show(0)
 
 
+def held_minima_cost_no_less_than_their_densities_show(seed):
+    """Where slopes are held: on a line with noise of the L2 norm, and in a plane with Laplace noise.
+
+    Records of every length take each other's place, those with a cap of their own among them, beside one whose gradient
+    keeps the sum on one side of 0. At the kink of a record, where its slope is its cap, all that is claimed is reached.
+    """
+    reached, radius = [], 0.5
+    sizes = (0.1 * radius, 0.35 * radius, 0.6 * radius, radius, 8.0)
+    for cap, (light, epsilon) in itertools.product((0.1, 0.35, 0.8), ((2.0, 0.02), (0.5, 1.0), (0.02, 2.0))):
+        problem = es.Problem(es.CappedLogistic(cap=cap), es.Ball(8.0), ridge=1e-9, n=2, d=1)
+        weighting = Weighting(2, radius, held=True)
+        objective = Minimised(problem, weighting.square(problem) / (2 * light), weighting)
+        pairs = [(((a,), (c,)), ((-b,), (c,))) for a, b, c in itertools.product(sizes, sizes, (0.0, -8.0))]
+        kinks = [math.log((1 - own) / own) / size for size in sizes[:4] if (own := min(1, cap * radius / size)) < 1]
+        points = [(x,) for kink in [*kinks, 0.3, 3.0, 30.0] for x in (-kink, kink * (1 + 1e-6), kink)]
+        reached.append(attacked(tilted_minimum(objective, "l2", epsilon), pairs, points))
+    assert max(reached) > 0.95, reached
+    pair = tuple((end, *[(-2.0, -2.0)] * 63) for end in ((0.5, 0.0), (0.0, -0.5)))
+    for cap, (light, epsilon) in itertools.product((0.2, 0.8), ((2.0, 0.5), (0.4, 2.0))):
+        problem = es.Problem(es.CappedLogistic(cap=cap), es.Ball(4.0, norm=1), ridge=1e-9, n=64, d=2)
+        weighting = Weighting(1, radius, held=True)
+        objective = Minimised(problem, weighting.square(problem) / (64 * light), weighting)
+        points = [(x, 1e3) for x in np.linspace(-9, 9, 61).tolist()]
+        attacked(tilted_minimum(objective, "laplace", epsilon), [pair], points)
+
+
+def test_held_minima_cost_no_less_than_their_densities_show():
+    held_minima_cost_no_less_than_their_densities_show(0)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Weighted(ObjectivePlan):
     """Objective perturbation with weights, as a plan would have them."""
@@ -413,9 +525,10 @@ REPLAYED = [
 
 def replay_weighted_minima(seed):
     """Neighbours of which one record differs, by whatever a file may hold: long ones count less, and are shortened."""
-    for mechanism, norm, budget in REPLAYED:
-        problem = test_replay.problem_of(es.Logistic(), test_replay.BOXES[1], True)
-        weighting = Weighting(norm, 0.3 * problem.record_size(norm), 0.6)
+    for (mechanism, norm, budget), held in itertools.product(REPLAYED, (False, True)):
+        loss = es.CappedLogistic(cap=0.3) if held else es.Logistic()
+        problem = test_replay.problem_of(loss, test_replay.BOXES[1], True)
+        weighting = Weighting(norm, 0.3 * problem.record_size(norm), *([1.0, True] if held else [0.6]))
         plan = weighted_plan(problem, budget, mechanism, weighting, share=0.5 if budget.delta == 0 else 0.2)
 
         def fit(data, account, plan=plan):
@@ -428,10 +541,11 @@ def test_replays_of_weighted_minima_cost_what_is_claimed():
     replay_weighted_minima(0)
 
 
-def test_audits_attack_the_weighted_sum():
+@pytest.mark.parametrize(("loss", "facts"), [(es.Logistic(), (0.6,)), (es.CappedLogistic(cap=0.5), (1.0, True))])
+def test_audits_attack_the_weighted_sum(loss, facts):
     """Crowds move most of the sensitivity, and no released minimum has a larger log-ratio than its group costs."""
-    problem = es.Problem(es.Logistic(), es.Ball(1.0, norm=np.inf), ridge=0.1, n=40, d=2)
-    plan = weighted_plan(problem, es.Pure(1.0), "l2", Weighting(2, 0.4 * problem.record_size(2), 0.6))
+    problem = es.Problem(loss, es.Ball(1.0, norm=np.inf), ridge=0.1, n=40, d=2)
+    plan = weighted_plan(problem, es.Pure(1.0), "l2", Weighting(2, 0.4 * problem.record_size(2), *facts))
     crowd = next(crowds_of(plan))
     assert 0.8 < crowd.share <= 1
     minima = es.run(crowd.audited, crowd.rows(0), seed=0, repetitions=30, anyway=True).path[0]
@@ -489,6 +603,7 @@ def test_long_weights_of_1_are_the_objective_without_them():
         ({"radius": math.nan}, "radius must be finite"),
         ({"mean": 0.0}, "mean must be positive"),
         ({"mean": 1.0001}, "mean must be at most 1"),
+        ({"held": True}, "count 1 each"),
     ],
 )
 def test_what_is_no_weighting_is_refused(facts, said):
@@ -503,10 +618,33 @@ def test_a_plan_with_weights_is_written_and_read_and_a_changed_one_refused():
     again = es.Plan.from_json(text)
     assert again.weighting == plan.weighting
     assert again.to_json() == text
-    for name, value in (("radius", 0.8), ("mean", 0.5), ("norm", 1), ("length", 1.0)):
+    for name, value in (("radius", 0.8), ("mean", 0.5), ("norm", 1), ("length", 1.0), ("held", True), ("held", 0)):
         content = json.loads(text)
         content["weighting"][name] = value
         with pytest.raises(PlanFormatError):
             es.Plan.from_json(json.dumps(content))
     assert weighting_from_dict(weighting_to_dict(None)) is None
     assert replace(plan, budget=es.Pure(9.0), weighting=None).costs[0] > plan.costs[0]
+
+
+def test_slopes_are_held_only_of_losses_and_records_that_are_covered():
+    problem = problem_of()
+    with pytest.raises(ValueError, match="SmoothedHinge cannot be held"):
+        Minimised(replace(problem, loss=es.SmoothedHinge()), 0.2, Weighting(2, 0.5, held=True))
+    with pytest.raises(ValueError, match="at most"):
+        Minimised(problem, 0.2, Weighting(2, 1.01 * problem.record_size(2), held=True))
+    with pytest.raises(TypeError, match="held must be"):
+        Weighting(2, 0.5, 1.0, held=1)
+
+
+def test_slopes_that_are_held_nowhere_are_those_of_the_loss():
+    """With a cap of 1 records are shortened, and that is all; a radius that all reach leaves the cap as it is."""
+    problem = problem_of("ball", intercept=False)
+    rows, x = es.Rows(problem, *all_lengths(problem, 60)), np.linspace(-1, 1, 4)
+    shares = held_of(problem, 2, 0.5, 1.0).measure.shares(np.geomspace(1, 2.0**40, 30))
+    assert shares.caps is None
+    plain = Minimised(problem, 0.2)
+    whole = held_of(problem, 2, 1.0, 1.0)
+    found, expected = (passes.certified_gradient(rows, each, x, 0 * x, passes.FINE) for each in (whole, plain))
+    assert found.gradient.astype(float) == pytest.approx(expected.gradient.astype(float), rel=1e-5, abs=1e-5)
+    assert whole.kappa == pytest.approx(plain.kappa, rel=1e-11)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from epsteps.auditing.worst_case import counted, loss_gradients, loss_hessian
+from epsteps.auditing.worst_case import Counted, counted, loss_gradients, loss_hessian
 from epsteps.budgets import Budget, Cost, Epsilon, Rho
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.methods.minima import minimum_radius
@@ -373,8 +373,8 @@ def _gradient(request: Minimum, records: Records, x: np.ndarray) -> np.ndarray:
     objective = request.goal.objective
     sums = []
     for rows, targets in records.blocks():
-        weights, rows = _checked(objective, rows)
-        sums.append(np.sum(loss_gradients(objective.problem, x, rows, targets) * weights, axis=1))
+        weights, rows, caps = _checked(objective, rows)
+        sums.append(np.sum(loss_gradients(objective.problem, x, rows, targets, caps) * weights, axis=1))
     return np.sum(sums, axis=0) + objective.n * objective.ridge * x
 
 
@@ -383,24 +383,28 @@ def _log_volume(request: Minimum, records: Records, x: np.ndarray) -> float:
     objective = request.goal.objective
     sums = []
     for rows, targets in records.blocks():
-        weights, rows = _checked(objective, rows)
-        sums.append(loss_hessian(objective.problem, x, rows, targets, weights))
+        weights, rows, caps = _checked(objective, rows)
+        sums.append(loss_hessian(objective.problem, x, rows, targets, weights, caps))
     return float(np.linalg.slogdet(np.sum(sums, axis=0) + objective.n * objective.ridge * np.eye(len(x)))[1])
 
 
-def _checked(objective: Minimised, rows: np.ndarray) -> tuple[np.ndarray | float, np.ndarray]:
+def _checked(objective: Minimised, rows: np.ndarray) -> Counted:
     """Return what records count, and the records as they are in the sum; raise where that is more than is paid for.
 
-    By lengths that are computed here: weights are what makes the sensitivity.
+    By lengths that are computed here: weights, or the records' own caps, are what makes the sensitivity.
     """
-    weights, shortened = counted(objective, rows)
+    records = counted(objective, rows)
     if (weighting := objective.weighting) is not None:
-        lengths = np.linalg.norm(shortened, ord=weighting.norm, axis=1)
-        longest = lengths.max() if weighting.norm == 2 else 0.0
-        most = np.max(weights * lengths) * weighting.mean
-        if max(most, longest / 2) > weighting.radius * _ROUNDING:
+        lengths = np.linalg.norm(records.rows, ord=weighting.norm, axis=1)
+        if weighting.held:
+            slopes = objective.loss.slope if records.caps is None else records.caps
+            most, longest = np.max(slopes * lengths) / objective.loss.slope, lengths.max()
+        else:
+            most = np.max(records.weights * lengths) * weighting.mean
+            longest = lengths.max() / 2 if weighting.norm == 2 else 0.0
+        if max(most, longest) > weighting.radius * _ROUNDING:
             raise ReplayError("a record counts more than the radius of the weighting allows.")
-    return weights, shortened
+    return records
 
 
 def _check_solver(request: Minimum, records: Records, tilt: np.ndarray | float, minimum: np.ndarray) -> None:

@@ -336,22 +336,33 @@ class Weighed:
         """The loss and the ridge."""
         return self.rows.problem
 
-    @cached_property
+    @property
     def records(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Shortened features s u, with the intercept's column, encoded targets, and weights v."""
+        u, y, v, *_ = self._records
+        return u, y, v
+
+    @property
+    def _caps(self) -> tuple[np.ndarray, ...]:
+        """What each record's slopes are held at, as a loss takes it; nothing where it is the loss's own cap."""
+        return self._records[3:]
+
+    @cached_property
+    def _records(self) -> tuple[np.ndarray, ...]:
         measure, parts = self.weighting.measure(self.problem), []
         steps = measure.most / float(self.problem.units.max())
         for features, targets in self.rows.blocks():
             lengths = np.abs(features * steps) ** self.weighting.norm
             shares = measure.shares(lengths.sum(axis=1))
-            parts.append((features * shares.shortening[:, None], targets, shares.weights / self.weighting.mean))
-        u, y, v = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return u, y, v
+            caps = () if shares.caps is None else (shares.caps,)
+            weights = shares.weights / self.weighting.mean
+            parts.append((features * shares.shortening[:, None], targets, weights, *caps))
+        return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
 
     def value(self, x: np.ndarray) -> float:
         """Return F at x."""
         u, y, v = self.records
-        losses = self.problem.loss.total((u @ x)[None, :], y[None, :])
+        losses = self.problem.loss.total((u @ x)[None, :], y[None, :], *self._caps)
         return float(v @ losses) / len(y) + 0.5 * self.problem.ridge * float(x @ x)
 
     def gradient(self, x: np.ndarray) -> np.ndarray:
@@ -361,12 +372,12 @@ class Weighed:
     def scores(self, x: np.ndarray) -> np.ndarray:
         """Return each record's gradient."""
         u, y, v = self.records
-        return u * (v * self.problem.loss.derivative(u @ x, y))[:, None]
+        return u * (v * self.problem.loss.derivative(u @ x, y, *self._caps))[:, None]
 
     def hessian(self, x: np.ndarray) -> np.ndarray:
         """Return the Hessian of F at x."""
         u, y, v = self.records
-        bends = v * self.problem.loss.second(u @ x, y)
+        bends = v * self.problem.loss.second(u @ x, y, *self._caps)
         return (u.T * bends) @ u / len(y) + self.problem.ridge * np.eye(len(x))
 
 

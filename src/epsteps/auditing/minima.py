@@ -19,6 +19,7 @@ from epsteps.auditing import attacks as intervals
 from epsteps.auditing.report import Audit, StepBound
 from epsteps.auditing.steps import independence
 from epsteps.auditing.worst_case import (
+    Counted,
     counted,
     extreme_features,
     extreme_targets,
@@ -144,13 +145,14 @@ def _ends(objective: Minimised) -> np.ndarray:
     if weighting is None:
         return ends
     lengths = np.linalg.norm(with_intercept(objective.problem, ends), ord=weighting.norm, axis=1)
-    return ends * np.minimum(1, 1.9 * weighting.radius / lengths)[:, None]
+    longest = weighting.radius if weighting.held else 1.9 * weighting.radius
+    return ends * np.minimum(1, longest / lengths)[:, None]
 
 
 def _gradients(objective: Minimised, x: np.ndarray, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """Return the gradient of each record's part of the sum, one in each column: its weight included."""
-    weights, rows = counted(objective, with_intercept(objective.problem, features))
-    return loss_gradients(objective.problem, x, rows, objective.loss.encode(targets)) * weights
+    weights, rows, caps = counted(objective, with_intercept(objective.problem, features))
+    return loss_gradients(objective.problem, x, rows, objective.loss.encode(targets), caps) * weights
 
 
 def _pairs(ends: np.ndarray) -> Iterator[np.ndarray]:
@@ -220,22 +222,22 @@ def recovered_tilts(crowd: Crowd[ObjectivePlan], which: int, x: np.ndarray) -> n
     plan, objective = crowd.audited, crowd.audited.objective
     if objective.weighting is None:
         return -plan.problem.n * (crowd.rows(which).gradient(x) + (plan.ridge - plan.problem.ridge) * x)
-    (weights, rows), targets = _distinct(crowd)
+    (weights, rows, caps), targets = _distinct(crowd)
     copies = weights * crowd.copies(which)
-    pulls = [loss_gradients(plan.problem, point, rows, targets) @ copies for point in x.T]
+    pulls = [loss_gradients(plan.problem, point, rows, targets, caps) @ copies for point in x.T]
     return -np.stack(pulls, axis=1) - objective.n * objective.ridge * x
 
 
 def _log_volumes(crowd: Crowd[ObjectivePlan], which: int, x: np.ndarray) -> np.ndarray:
     """Return ln det of the second derivatives at each column of x, from the distinct records and their counts."""
     plan, problem = crowd.audited, crowd.audited.problem
-    (weights, rows), targets = _distinct(crowd)
+    (weights, rows, caps), targets = _distinct(crowd)
     ridge, copies = problem.n * plan.ridge * np.eye(problem.dimension), weights * crowd.copies(which)
-    hessians = (ridge + loss_hessian(problem, point, rows, targets, copies) for point in x.T)
+    hessians = (ridge + loss_hessian(problem, point, rows, targets, copies, caps) for point in x.T)
     return np.array([float(np.linalg.slogdet(hessian)[1]) for hessian in hessians])
 
 
-def _distinct(crowd: Crowd) -> tuple[tuple[np.ndarray | float, np.ndarray], np.ndarray]:
+def _distinct(crowd: Crowd) -> tuple[Counted, np.ndarray]:
     """Return what each distinct record counts, the records as they are in the sum, and their targets."""
     problem = crowd.audited.problem
     rows = with_intercept(problem, problem.domain.project(crowd.features))

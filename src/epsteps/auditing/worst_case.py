@@ -6,6 +6,7 @@ Of gradients, those that differ as much as the declared sensitivity allows, with
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations_with_replacement, product
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import hadamard
@@ -158,39 +159,62 @@ def record_gradients(problem: Problem, x: np.ndarray, features: np.ndarray, targ
     return loss_gradients(problem, x, with_intercept(problem, features), problem.loss.encode(targets))
 
 
-def loss_gradients(problem: Problem, x: np.ndarray, rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Return the same of records as an engine has them: with the intercept's column, and encoded targets."""
+def loss_gradients(
+    problem: Problem, x: np.ndarray, rows: np.ndarray, targets: np.ndarray, caps: np.ndarray | None = None
+) -> np.ndarray:
+    """Return the same of records as an engine has them: with the intercept's column, and encoded targets.
+
+    With ``caps``, slopes are held at each record's own.
+    """
     loss, margins = problem.loss, rows @ x.reshape(problem.loss.outputs, problem.width).T
     if loss.outputs == 1:
-        slopes = loss.derivative(margins[:, 0], targets)[:, None]
+        slopes = loss.derivative(margins[:, 0], targets, *_own(caps))[:, None]
     else:
-        slopes = loss.derivative(margins, targets[:, None])
+        slopes = loss.derivative(margins, targets[:, None], *_own(caps, columns=True))
     gradients = np.einsum("nk,nj->kjn", slopes, rows).reshape(problem.dimension, len(rows))
     if problem.clip is not None:
         gradients = gradients * np.minimum(1, problem.clip / np.maximum(np.linalg.norm(gradients, axis=0), 1e-300))
     return gradients
 
 
+def _own(caps: np.ndarray | None, *, columns: bool = False) -> tuple[np.ndarray, ...]:
+    """Return the caps of records as a loss takes them, or nothing."""
+    return () if caps is None else (caps[:, None] if columns else caps,)
+
+
 def loss_hessian(
-    problem: Problem, x: np.ndarray, rows: np.ndarray, targets: np.ndarray, counts: np.ndarray | float = 1.0
+    problem: Problem,
+    x: np.ndarray,
+    rows: np.ndarray,
+    targets: np.ndarray,
+    counts: np.ndarray | float = 1.0,
+    caps: np.ndarray | None = None,
 ) -> np.ndarray:
     """Return the sum of the second derivatives of their losses at x, each record counted so many times."""
     loss, margins = problem.loss, rows @ x.reshape(problem.loss.outputs, problem.width).T
     if loss.outputs == 1:
-        return (rows.T * (counts * loss.second(margins[:, 0], targets))) @ rows
-    bends = np.reshape(counts, (-1, 1, 1)) * loss.second(margins, targets[:, None])
+        return (rows.T * (counts * loss.second(margins[:, 0], targets, *_own(caps)))) @ rows
+    bends = np.reshape(counts, (-1, 1, 1)) * loss.second(margins, targets[:, None], *_own(caps, columns=True))
     return np.einsum("nab,ni,nj->aibj", bends, rows, rows).reshape((problem.dimension,) * 2)
 
 
-def counted(objective: Minimised, rows: np.ndarray) -> tuple[np.ndarray | float, np.ndarray]:
+class Counted(NamedTuple):
+    """What records count in the sum that is minimised, as they are in it, and what their slopes are held at, if so."""
+
+    weights: np.ndarray | float
+    rows: np.ndarray
+    caps: np.ndarray | None
+
+
+def counted(objective: Minimised, rows: np.ndarray) -> Counted:
     """Return what records count in the sum that is minimised, and the records as they are in it: maybe shortened."""
     measure = objective.measure
     if measure is None:
-        return 1.0, rows
+        return Counted(1.0, rows, None)
     integers = np.rint(rows * (STEPS / objective.problem.units[: rows.shape[1]]))
     sums = Chunk(integers, np.zeros(len(rows))).row_sums(measure.factors, measure.most, measure.norm)
-    weights, shortening = measure.shares(sums)
-    return weights / objective.mean, rows * shortening[:, None]
+    weights, shortening, caps = measure.shares(sums)
+    return Counted(weights / objective.mean, rows * shortening[:, None], caps)
 
 
 def _pair(plan: Noised, x: np.ndarray, features: np.ndarray, targets: np.ndarray) -> Pair | None:

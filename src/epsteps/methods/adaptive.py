@@ -3,7 +3,8 @@
 Noise pays for the longest record that the declared domain allows and for the steepest slope of the loss. Real records
 are shorter, and few slopes are steep. For a few percent of epsilon the plan learns how long records are; then it
 chooses weights for long records, a cap on slopes, the noise and the ridge, by the error that public and bought numbers
-predict.
+predict. Where slopes are capped each record has a cap of its own, larger for short ones: what noise pays for is the
+longest gradient, not the steepest slope.
 
 In the place of squared loss, whose slope has no bound, pseudo-Huber loss is minimised, which turns from squared to
 absolute around residuals of a size c, its largest slope. Noise grows with c, and what is lost by the other loss falls
@@ -48,11 +49,21 @@ from epsteps.problem.weighting import Weighting
 CAPS = {1.0: (0.0, 1.0), 0.85: (4e-5, 1.02), 0.7: (8e-4, 1.1), 0.5: (0.01, 1.4)}
 # The same for several classes, by four tables: more records are far from their class, of which there are many.
 CAPS_OF_CLASSES = {1.0: (0.0, 1.0), 0.85: (2e-4, 1.05), 0.7: (2.5e-3, 1.2), 0.5: (0.025, 1.6)}
+# A lower cap, for one output and for several, where each record has its own: records that are short, as near the model
+# 0 in most directions, bend the loss there.
+_LOW, _LOW_COSTS = 0.35, ((0.03, 2.0), (0.12, 2.0))
 # What Gaussian noise of a body costs more than is predicted where there are several classes, by three of these tables:
 # it is largest along what all columns share, which bends the loss of real records less than that of typical ones.
 _ELLIPSOID = 1.5
 # What weights are guessed to cost, and the length of a typical record over the radius that most lie within.
 _WEIGHTED, _LENGTH = 1e-4, 0.85
+# What a cap costs where each record has its own, over what one for all does: by so much, and more for each share of the
+# records that lies beyond the radius; and what it costs to shorten these to it, in squares of that share and of how
+# much longer than the radius records may be. By nine tables.
+_HELD, _HELD_OUTSIDE, _SHORTENED = 0.25, 1.6, 2e-4
+# The share of the records that are assumed to be no longer than those that fill their domain evenly, where no radius is
+# bought; and the least that this length is taken for, over the longest: in a cross-polytope real ones lie at its ends.
+_BELIEVED, _SHORTEST = 0.6, 0.5
 # The radius, over the longest record's length, that is assumed before one is bought.
 _GUESSED_RADIUS = 0.7
 # What bought radii gain beyond what is predicted for records of that length, which are shorter in some tables: the
@@ -139,8 +150,7 @@ class WeightedPlan(ObjectivePlan):
         """In what else than the ridge the minimised objective differs from the declared one, in words."""
         if self.weighting is None:
             return super().changes
-        weights = f"less weight for records beyond the L{self.weighting.norm} norm {self.weighting.radius:.3g}"
-        return [*super().changes, weights]
+        return [*super().changes, _long_records(self.weighting)]
 
 
 def _length(radii: dict[int, float], problem: Problem) -> float | None:
@@ -148,6 +158,16 @@ def _length(radii: dict[int, float], problem: Problem) -> float | None:
     if 2 in radii or not radii:
         return radii.get(2)
     return min(radii[1], math.sqrt(radii[1] * float(problem.units.max())))
+
+
+@dataclass(frozen=True)
+class Alike(Sought):
+    """A loss with a cap for each record, which bends as the declared one where most records are."""
+
+    @cached_property
+    def bend(self) -> float:
+        """How much the loss bends, over that of the one that was declared."""
+        return 1.0
 
 
 class Choice(NamedTuple):
@@ -316,13 +336,47 @@ class AdaptivePlan(Plan):
     def _choices(self, radii: dict[int, float]) -> Iterator[Choice]:
         typical = Seen(self.problem, _length(radii, self.problem))
         noises = self._noises(radii, self._left)
-        caps = CAPS if self.problem.loss.outputs == 1 else CAPS_OF_CLASSES
+        several = self.problem.loss.outputs > 1
+        can_hold = self.problem.loss.uncapped == self.problem.loss  # a declared cap is every record's
+        caps = (CAPS_OF_CLASSES if several else CAPS) | {_LOW: _LOW_COSTS[several]}
         for (cap, (bias, power)), (noise, weighting) in product(caps.items(), noises):
-            if self.problem.loss.outputs > 1 and noise.norm == BODY and not noise.kind.is_pure:
+            if several and noise.norm == BODY and not noise.kind.is_pure:
                 power = power * _ELLIPSOID
-            if (loss := self.problem.loss.capped(cap)) is not None:
+            sought = Alike(self.problem, typical, weighting=weighting, power=power)
+            if cap < 1 and can_hold and (weighting is not None or noise.norm == 2):
+                yield from self._held(cap, Choice(noise, sought, bias))
+            elif cap != _LOW and (loss := self.problem.loss.capped(cap)) is not None:
                 sought = Sought(restated(self.problem, loss=loss), typical, weighting=weighting, power=power)
                 yield Choice(noise, sought, bias + (_WEIGHTED if weighting else 0.0))
+
+    def _held(self, cap: float, capped: Choice) -> Iterator[Choice]:
+        """Yield choices that hold the slopes of records as long as a radius at a cap, and those of shorter ones less.
+
+        They take the place of the same cap for all, with weights or without. Records are shortened to the radius or, at
+        the price of a Jacobian twice as large, to twice as much. Where no radius was bought, usual records are assumed
+        to lie within one, and none is shortened.
+        """
+        noise, sought, bias = capped
+        if sought.weighting is None:
+            norm, longest = 2, self.problem.record_size(2)
+            within, outside, offers = max(self._usual_length, _SHORTEST * longest), 1 - _BELIEVED, [(longest, 0.0)]
+        else:
+            norm, within = sought.weighting.norm, sought.weighting.radius
+            outside, longest = 1 - quantile(self.problem.n, self.price), self.problem.record_size(norm)
+            offers = [(within, _SHORTENED * (outside * longest / within) ** 2)]
+            offers += [(min(2 * within, longest), 0.0)] if within < longest else []
+        for radius, shortened in offers:
+            loss = self.problem.loss.capped(cap * min(within / radius, 1.0))
+            if loss is not None:
+                held = Weighting(norm, radius, held=True)
+                choice = replace(sought, problem=restated(self.problem, loss=loss), weighting=held)
+                yield Choice(noise, choice, (_HELD + _HELD_OUTSIDE * outside) * bias + shortened)
+
+    @property
+    def _usual_length(self) -> float:
+        """The length of records that fill their domain evenly."""
+        mean, variance = extent_of(self.problem).moments
+        return math.sqrt(float(mean @ mean + np.sum(variance)) + self.problem.intercept)
 
     def _noises(self, radii: dict[int, float], budget: Budget) -> list[tuple[Mechanism, Weighting | None]]:
         """Return what noise may be chosen among, each with the weights that it is for."""
@@ -409,15 +463,23 @@ class AdaptivePlan(Plan):
 
     def choices(self, extras: Mapping[str, np.ndarray]) -> dict[str, str]:
         """Return what was chosen in a run that published this: its noise, ridge, weights and slopes, in words."""
-        plan, loss = self.decided(dict(extras)), self.problem.loss
+        plan = self.decided(dict(extras))
         weighting, slope = plan.weighting, plan.problem.loss.slope
-        longer = "" if weighting is None else f"beyond {weighting.radius:.3g} in the L{weighting.norm} norm"
+        weights, slopes = "every record counts the same", "not capped"
+        if slope < self.problem.loss.slope:
+            slopes = f"held below {slope:.3g}"
+        if weighting is not None:
+            place = f"{weighting.radius:.3g} in the L{weighting.norm} norm"
+            if weighting.held:
+                slopes += f" for records as long as {place}, and less for shorter ones; longer ones are shortened"
+            else:
+                weights = f"records count less beyond {place}"
         return {
             "Bought": "; ".join(self._bought(extras)) or "nothing",
             "Noise": f"{plan.mechanism}, on the objective, of scale {plan.scales[0]:.3g}",
             "Ridge": f"{plan.ridge:.3g}, where {self.problem.ridge:.3g} was asked for",
-            "Weights": f"records count less {longer}" if longer else "every record counts the same",
-            "Slopes": f"held below {slope:.3g}" if slope < loss.slope else "not capped",
+            "Weights": weights,
+            "Slopes": slopes,
         }
 
     def _bought(self, extras: Mapping[str, np.ndarray]) -> list[str]:
@@ -508,8 +570,16 @@ def _described(plan: WeightedPlan, slope: float) -> str:
     if plan.problem.loss.slope < slope:
         parts.append(f"slopes up to {plan.problem.loss.slope:g}")
     if plan.weighting is not None:
-        parts.append(f"less weight beyond the L{plan.weighting.norm} norm {plan.weighting.radius:.3g}")
+        parts.append(_long_records(plan.weighting))
     return ", ".join(parts)
+
+
+def _long_records(weighting: Weighting) -> str:
+    """Return what a weighting does to long records, in words."""
+    place = f"the L{weighting.norm} norm {weighting.radius:.3g}"
+    if weighting.held:
+        return f"slopes of records shorter than {place} held less, longer ones shortened"
+    return f"less weight for records beyond {place}"
 
 
 def plan_adaptive(problem: Problem, budget: Budget) -> AdaptivePlan:

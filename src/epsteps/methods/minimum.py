@@ -40,7 +40,9 @@ LEAST_BITS = 20
 class Minimised:
     """``n F(x) = sum of v_i loss(s_i u_i'x, y_i) + n ridge/2 |x|²``, and every public number that bounds it.
 
-    Without a weighting v and s are 1; with one, they are the weights and shortenings that it gives long records.
+    Without a weighting v and s are 1; with one, they are the weights and shortenings that it gives long records. Where
+    it holds slopes, each record's loss has a cap of its own, and bounds on gradients and second derivatives are those
+    of the loss, whose cap is the least, times the weighting's (docs/proofs.md, Theorem 13.5).
 
     Plans take from here the sensitivity, kappa and radius that their noise is scaled by; the solver and its certificate
     take from here the loss, the weighting and the ridge. So noise cannot be scaled for one function while the minimum
@@ -82,6 +84,24 @@ class Minimised:
         validate.positive("ridge", self.ridge)
         if self.ridge < self.problem.ridge:
             raise ValueError(f"ridge must be at least the problem's {self.problem.ridge!r}, got {self.ridge!r}.")
+        if self.weighting is not None and self.weighting.held:
+            self._require_held(self.weighting)
+
+    def _require_held(self, weighting: Weighting) -> None:
+        """Raise unless slopes can be held record by record."""
+        if self.loss.uncapped is None:
+            raise ValueError(f"slopes of {type(self.loss).__name__} cannot be held record by record: use weights.")
+        if weighting.radius > self.problem.record_size(weighting.norm):
+            raise ValueError(
+                f"slopes are held within a radius of records, which are at most "
+                f"{self.problem.record_size(weighting.norm)!r} long, got {weighting.radius!r}."
+            )
+
+    @property
+    def steepest(self) -> Loss:
+        """The loss whose slope, curvature and value at 0 bound those of every record: without a cap if each has one."""
+        held = self.weighting is not None and self.weighting.held
+        return self.loss.uncapped or self.loss if held else self.loss
 
     @cached_property
     def stated(self) -> Problem:
@@ -182,7 +202,7 @@ class Minimised:
         convexity. The smaller of the two bounds, rounded up.
         """
         pull = self.n * self.ridge
-        by_value = math.sqrt(2 * self.loss.value_at_zero / self.ridge / self.mean) + 2 * tilt / pull
+        by_value = math.sqrt(2 * self.steepest.value_at_zero / self.ridge / self.mean) + 2 * tilt / pull
         return 1.01 * min(by_value, 2 * (self.n * self.gradient_size + tilt) / pull)
 
     def require_same_records(self, other: Problem) -> None:
@@ -219,7 +239,7 @@ def rounding(
     here. A record with a weight v and a shortening s has errors of at most 1/mean of what it had without, as v mean and
     s are at most 1, and ``WEIGHT_ROUNDINGS`` more.
     """
-    problem, loss = objective.stated, objective.loss
+    problem, loss = objective.stated, objective.steepest
     margin = problem.width + 2 if margin is None else margin
     if objective.weighting is not None:
         slope, margin = slope + WEIGHT_ROUNDINGS, margin + WEIGHT_ROUNDINGS
@@ -349,7 +369,7 @@ class Goal:
 
     def _require_moderate(self) -> None:
         """Raise where numbers could overflow or vanish."""
-        problem, loss = self.objective.stated, self.objective.loss
+        problem, loss = self.objective.stated, self.objective.steepest
         numbers = {
             "the largest norm of a record": problem.record_size(2),
             "the largest weight times it": problem.record_size(2) / self.objective.mean,

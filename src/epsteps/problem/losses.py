@@ -306,6 +306,11 @@ class Loss(ABC):
         """Return the loss with its slope capped at this share of the largest; None where there is no such loss."""
         return self if cap == 1 else None
 
+    @property
+    def uncapped(self) -> "Loss | None":
+        """The loss without its cap, where slopes can be held record by record; None where there is no such loss."""
+        return None
+
     def stand_in(self, share: float) -> "Loss":
         """Return a loss with a bounded slope to take the place of this one: itself, if it has a largest slope.
 
@@ -375,6 +380,11 @@ class Logistic(TwoClasses, name="Logistic", kernel="logistic", proved=True):
     def capped(self, cap: float) -> "Loss":
         """Return the loss whose slope stops at the cap."""
         return self if cap == 1 else CappedLogistic(self.classes, cap)
+
+    @property
+    def uncapped(self) -> "Loss":
+        """Itself."""
+        return self
 
     def slope_at(self, reach: np.ndarray) -> np.ndarray:
         """Return σ(reach): the slope is σ(-z m), and z m >= -reach."""
@@ -470,28 +480,36 @@ class CappedLogistic(TwoClasses, name="CappedLogistic", proved=True):
         return saturations.Capped(self.cap)
 
     @property
-    def _kink(self) -> float:
-        """The z m up to which the loss is a line."""
-        return math.log1p(-self.cap) - math.log(self.cap) if self.cap < 1 else -math.inf
+    def uncapped(self) -> "Loss":
+        """The logistic loss."""
+        return Logistic(self.classes)
 
     def slope_at(self, reach: np.ndarray) -> np.ndarray:
         """Return σ(reach) or the cap: the slope is σ(-z m) below it, and z m >= -reach."""
         return np.minimum(up(scipy.special.expit(reach), SLOPE_SHARE), self.cap)
 
-    def total(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """Return the sum of the losses: what is beyond the kink adds the cap times how far."""
+    def total(self, margin: np.ndarray, target: np.ndarray, cap: np.ndarray | None = None) -> np.ndarray:
+        """Return the sum of the losses: what is beyond the kink adds the cap times how far.
+
+        Here and below ``cap`` is each record's own, in the place of the loss's.
+        """
+        cap = np.asarray(self.cap if cap is None else cap)
         agreed = target * margin
-        held = np.maximum(agreed, self._kink)
-        return np.logaddexp(0, -held).sum(axis=0) + self.cap * (held - agreed).sum(axis=0)
+        held = np.maximum(agreed, _kink(cap))
+        return np.sum(np.logaddexp(0, -held) + cap * (held - agreed), axis=0)
 
-    def derivative(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+    def derivative(self, margin: np.ndarray, target: np.ndarray, cap: np.ndarray | None = None) -> np.ndarray:
         """Return -z min(σ(-z m), cap)."""
-        return -target * np.minimum(scipy.special.expit(-target * margin), self.cap)
+        return -target * np.minimum(scipy.special.expit(-target * margin), self.cap if cap is None else cap)
 
-    def second(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+    def second(self, margin: np.ndarray, target: np.ndarray, cap: np.ndarray | None = None) -> np.ndarray:
         """Return σ(m) σ(-m) up to the kink, and 0 beyond."""
         slope = scipy.special.expit(-target * margin)
-        return np.where(slope <= self.cap, slope * scipy.special.expit(target * margin), 0)
+        return np.where(slope <= (self.cap if cap is None else cap), slope * scipy.special.expit(target * margin), 0)
+
+    def bends(self, margin: np.ndarray, target: np.ndarray, cap: np.ndarray | None = None) -> np.ndarray:
+        """Return the second derivative."""
+        return self.second(margin, target, cap)
 
     def levels(self, margin: np.ndarray, target: np.ndarray, bound: np.ndarray | float) -> np.ndarray:
         """Return the derivative as integers, the same on every machine."""
@@ -500,6 +518,12 @@ class CappedLogistic(TwoClasses, name="CappedLogistic", proved=True):
     def bend_shares(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
         """Return the second derivative over the largest, the same on every machine."""
         return levels.capped_logistic_bend(margin, target, self.cap, self.curvature)
+
+
+def _kink(cap: np.ndarray) -> np.ndarray:
+    """Return the z m up to which a loss with this cap is a line."""
+    with np.errstate(divide="ignore"):
+        return np.where(cap < 1, np.log1p(-np.minimum(cap, 1.0)) - np.log(cap), -np.inf)
 
 
 @dataclass(frozen=True)
@@ -891,6 +915,11 @@ class Softmax(Loss, name="Softmax", proved=True):
         """Return the loss whose slopes stop at the cap."""
         return self if cap == 1 else CappedSoftmax(self.classes, cap)
 
+    @property
+    def uncapped(self) -> "Loss":
+        """Itself."""
+        return self
+
     def joint_slope(self, norm: float) -> float:
         """Bound the norm of p - e_y where its entry y is at least -1: 2, √2, or 1 for the norms 1, 2 and infinity.
 
@@ -977,6 +1006,11 @@ class CappedSoftmax(Softmax, name="CappedSoftmax", proved=True):
         """Return the loss with this share of its own cap."""
         return self if cap == 1 else CappedSoftmax(self.classes, cap * self.cap)
 
+    @property
+    def uncapped(self) -> "Loss":
+        """Softmax loss."""
+        return Softmax(self.classes)
+
     def slope_at(self, reach: np.ndarray) -> np.ndarray:
         """Return the largest 1 - p_y, or the cap."""
         return np.minimum(super().slope_at(reach), self.cap)
@@ -989,26 +1023,31 @@ class CappedSoftmax(Softmax, name="CappedSoftmax", proved=True):
         held = np.maximum(t, math.log1p(-self.cap) - math.log(self.cap) if self.cap < 1 else -math.inf)
         return np.logaddexp(0, -held).sum(axis=0) + self.cap * (held - t).sum(axis=0)
 
-    def derivative(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """Return p - e_y, or cap (r - e_y) where 1 - p_y passes the cap."""
-        chances, missing = self._others(margin, target)
-        return np.where(
-            levels.places_like(margin) == target, -np.minimum(missing, self.cap), chances * self._share(missing)
-        )
+    def derivative(self, margin: np.ndarray, target: np.ndarray, cap: np.ndarray | None = None) -> np.ndarray:
+        """Return p - e_y, or cap (r - e_y) where 1 - p_y passes the cap.
 
-    def second(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+        Here and below ``cap`` is each record's own, a column, in the place of the loss's.
+        """
+        chances, missing = self._others(margin, target)
+        cap = self._cap(cap, missing)
+        share = cap / np.maximum(missing, cap)  # what a slope is multiplied by: 1, or what leaves the cap of 1 - p_y
+        return np.where(levels.places_like(margin) == target, -np.minimum(missing, cap), chances * share)
+
+    def second(self, margin: np.ndarray, target: np.ndarray, cap: np.ndarray | None = None) -> np.ndarray:
         """Return diag(p) - pp' for each record, or cap (diag(r) - rr') where 1 - p_y passes the cap."""
         chances, missing = self._others(margin, target)
+        cap = self._cap(cap, missing)
         inside = super().second(margin, target)
         r = chances / np.where(missing > 0, missing, 1)
-        beyond = self.cap * r[:, :, None] * (np.eye(self.outputs) - r[:, None, :])
-        return np.where((missing <= self.cap)[:, :, None], inside, beyond)
+        beyond = cap[..., None] * r[:, :, None] * (np.eye(self.outputs) - r[:, None, :])
+        return np.where((missing <= cap)[:, :, None], inside, beyond)
 
-    def bends(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
+    def bends(self, margin: np.ndarray, target: np.ndarray, cap: np.ndarray | None = None) -> np.ndarray:
         """Return p (1 - p), or cap r (1 - r)."""
         chances, missing = self._others(margin, target)
+        cap = self._cap(cap, missing)
         r = chances / np.where(missing > 0, missing, 1)
-        return np.where(missing <= self.cap, super().bends(margin, target), self.cap * r * (1 - r))
+        return np.where(missing <= cap, super().bends(margin, target), cap * r * (1 - r))
 
     def levels(self, margin: np.ndarray, target: np.ndarray, bound: np.ndarray | float) -> np.ndarray:
         """Return the derivative as integers: as a machine rounds it."""
@@ -1020,6 +1059,6 @@ class CappedSoftmax(Softmax, name="CappedSoftmax", proved=True):
         chances = np.where(levels.places_like(margin) == target, 0, scipy.special.softmax(margin, axis=1))
         return chances, chances.sum(axis=1, keepdims=True)
 
-    def _share(self, missing: np.ndarray) -> np.ndarray:
-        """Return what a slope is multiplied by: 1, or what leaves the cap of 1 - p_y."""
-        return self.cap / np.maximum(missing, missing.dtype.type(self.cap))
+    def _cap(self, cap: np.ndarray | None, missing: np.ndarray) -> np.ndarray:
+        """Return the caps of the records, or the loss's own, in the kind of their slopes."""
+        return np.asarray(self.cap if cap is None else cap, dtype=missing.dtype)

@@ -1,4 +1,7 @@
-"""Weights for long records: they count less in the sum that is minimised, and none pulls harder than a radius says."""
+"""What long records count in the sum that is minimised: none pulls harder than a radius says.
+
+They have weights, or their slopes are held: then a long record counts in full where its slope is small.
+"""
 
 import math
 from dataclasses import dataclass
@@ -24,10 +27,14 @@ _INWARD = 1 - 2.0**-50
 
 
 class Shares(NamedTuple):
-    """What each record counts, relative to a short one, and what it is multiplied by: both within [0, 1]."""
+    """What each record counts, relative to a short one, and what it is multiplied by: both within [0, 1].
+
+    ``caps`` are what its slopes are held at, where they are; None where the loss's own cap is every record's.
+    """
 
     weights: np.ndarray
     shortening: np.ndarray
+    caps: np.ndarray | None = None
 
     @property
     def pulls(self) -> np.ndarray:
@@ -53,6 +60,12 @@ class Weighting:
     a replaced record changes its own weight and no other. All numbers here must be public, or bought with privacy
     budget: above all ``mean``, which must not be the records' own.
 
+    **Held** slopes take the place of weights: every record counts 1, s = min(1, radius/|u|) shortens it to the radius,
+    and where the loss has a cap c on slopes, this record's is min(1, c radius/|s u|), or c if that is more. A cap on
+    all slopes keeps short records from what they may do: they pull no harder than c radius with a larger one. This is
+    how gradient descent clips gradients, as a convex loss. Formal guarantee, with c_i for the cap of a record: c_i >=
+    c, c_i |s u| <= c radius in the weighting's norm, and c_i |s u|_2² <= c ``square``. (docs/proofs.md, Theorem 13.5.)
+
     Parameters
     ----------
     norm : 1 or 2
@@ -61,7 +74,9 @@ class Weighting:
         Length up to which records count in full, in the units of the problem's features.
     mean : float
         About the mean of min(1, radius/|s u|), within (0, 1]: weights are divided by it, so that the sum of the losses
-        has about its old size against the ridge. Any number is valid.
+        has about its old size against the ridge. Any number is valid; of held slopes it is 1.
+    held : bool
+        Hold slopes, and give no weights. The radius must be no longer than the longest record.
 
     >>> import epsteps as es
     >>> problem = es.Problem(es.Logistic(), es.Ball(8), ridge=0.01, n=1000, d=5)
@@ -72,32 +87,50 @@ class Weighting:
 
     norm: int
     radius: float
-    mean: float
+    mean: float = 1.0
+    held: bool = False
 
     def __post_init__(self) -> None:
+        if not isinstance(self.held, bool):
+            raise TypeError(f"held must be True or False, got {self.held!r}.")
         if isinstance(self.norm, bool) or self.norm not in (1, 2):
             raise ValueError(f"norm must be 1 or 2, got {self.norm!r}.")
         if validate.size("mean", self.mean) > 1:
             raise ValueError(f"mean must be at most 1, as every share of a weight is, got {self.mean!r}.")
+        if self.held and self.mean != 1:
+            raise ValueError(f"records whose slopes are held count 1 each: leave mean out, got {self.mean!r}.")
         object.__setattr__(self, "norm", int(self.norm))
         object.__setattr__(self, "radius", validate.size("radius", self.radius))
         object.__setattr__(self, "mean", float(self.mean))
 
     def size(self, problem: "Problem") -> float:
-        """Bound |v s u| in the weighting's own norm, rounded up: S, or less where no record is that long."""
+        """Bound |v s u| in the weighting's own norm, rounded up: S, or less where no record is that long.
+
+        Of held slopes it is the radius, which short records reach, too: bounds on gradients are the loss's cap times
+        this.
+        """
+        if self.held:
+            return up(self.radius)
         return up(min(self.radius, problem.record_size(self.norm)) / self.mean)
 
     def length(self, problem: "Problem") -> float:
-        """Bound |v s u|_2, whatever the weighting's norm; rounded up."""
+        """Bound |v s u|_2, whatever the weighting's norm, or c_i |s u|_2/c; rounded up."""
+        if self.held:
+            return self.size(problem)
         return min(self.size(problem), up(problem.record_size(2) / self.mean))
 
     def square(self, problem: "Problem") -> float:
-        """Bound v |s u|_2², rounded up.
+        """Bound v |s u|_2², or c_i |s u|_2²/c, rounded up.
+
+        The latter is at most radius |s u| <= radius² for norm 2, and for norm 1 at most radius |s u|_2²/|s u|_1 <=
+        radius u_max.
 
         For norm 2 it is at most |v s u| |s u| <= S min(2 radius, B), where B is the longest record's length; for norm 1
         at most |v u|_1 |u|_inf <= S u_max, where u_max is the largest entry of a record, and at most B²/mean.
         """
         longest = problem.record_size(2)
+        if self.held:
+            return up(self.radius * (self.radius if self.norm == 2 else float(problem.units.max())))
         if self.norm == 2:
             return up(self.size(problem) * min(2 * self.radius, longest))
         return up(min(self.size(problem) * float(problem.units.max()), longest**2 / self.mean))
@@ -112,7 +145,8 @@ class Weighting:
         inexact = float(np.count_nonzero(units != largest) if 2**bits >= STEPS else width)
         slack = _ROUNDED * (inexact if self.norm == 1 else math.sqrt(inexact))
         factors = units / largest * math.ldexp(1 / STEPS, bits)
-        return Measure(self.norm, factors, 2**bits, slack, self.radius / step * _INWARD)
+        radius, cap = self.radius / step * _INWARD, problem.loss.slope if self.held else None
+        return Measure(self.norm, factors, 2**bits, slack, radius, cap)
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,6 +170,10 @@ class Measure:
     2 radius, exactly. For norm 2 the weight is the share, or 1/2 where that is less: then weight x shortening x |u| <=
     radius by the second. Rows of any length have a share: nothing here is infinite or divides by 0.
 
+    Held slopes, of a loss with the cap c: the shortening is the share, so that |s u| <= radius; and the record's cap is
+    the share for c r in the place of r, one product more, or c where that is more. The share times |s u| <= |u| is at
+    most c radius, and c |s u| is, too.
+
     Parameters
     ----------
     norm : 1 or 2
@@ -148,6 +186,8 @@ class Measure:
         What rounding all entries may take off a length.
     radius : float
         That of the weighting in steps, rounded down.
+    cap : float, optional
+        The loss's, where slopes are held.
     """
 
     norm: int
@@ -155,10 +195,14 @@ class Measure:
     most: int
     slack: float
     radius: float
+    cap: float | None = None
 
     def shares(self, sums: np.ndarray) -> Shares:
         """Return what records count whose t have these sums of squares, or of sizes."""
         lengths = (np.sqrt(sums) if self.norm == 2 else sums) + self.slack
+        if self.cap is not None:
+            caps = np.maximum(_share(self.cap * self.radius, lengths), self.cap) if self.cap < 1 else None
+            return Shares(np.ones(len(lengths)), _share(self.radius, lengths), caps)
         if self.norm == 1:
             return Shares(_share(self.radius, lengths), np.ones(len(lengths)))
         return Shares(np.maximum(_share(self.radius, lengths), 0.5), _share(2 * self.radius, lengths))

@@ -58,7 +58,7 @@ class Precision(NamedTuple):
         largest, at most |u| |x|, which makes ``width`` times as much for a margin. (docs/proofs.md, section 9.) Records
         with weights have 1/mean of these errors at most, and what ``rounding`` adds for them.
         """
-        problem, loss = objective.stated, objective.loss
+        problem, loss = objective.stated, objective.steepest
         size = problem.record_size(2)
         slopes = power_of_two_above(loss.slope) * 2.0 ** -(_LIMB_BITS * self.limbs + 1)
         rounded = min(reach, size * point_size) * 2.0 ** -self.point_bits(problem.width)
@@ -116,16 +116,31 @@ class Digits:
         return chunk.margins(self.limbs, self.weights)
 
 
-def _asked(function: Callable, margins: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Return what a loss's function says of margins and targets, one column for each output."""
-    if margins.shape[1] == 1:
-        return function(margins[:, 0], targets)[:, None]
-    return function(margins, targets[:, None])
+def _asked(function: Callable, outputs: int, columns: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Return what a loss's function says of margins and targets, one column for each output.
+
+    The margins are the first columns; one more holds the records' own caps, where they have any.
+    """
+    margins, caps = columns[:, :outputs], columns[:, outputs:]
+    if outputs == 1:
+        return function(margins[:, 0], targets, *([caps[:, 0]] if caps.size else []))[:, None]
+    return function(margins, targets[:, None], *([caps] if caps.size else []))
+
+
+def _shortened(margins: np.ndarray, counted: Shares) -> np.ndarray:
+    """Return the margins of shortened records, and their caps in a last column, if they have any."""
+    shortened = margins * counted.shortening[:, None]
+    return shortened if counted.caps is None else np.column_stack([shortened, counted.caps])
 
 
 def _counted(chunk: Chunk, measure: Measure) -> Shares:
     """Return what each of a chunk's records counts, once for all passes where the engine keeps it."""
     return chunk.kept(measure, lambda: measure.shares(chunk.row_sums(measure.factors, measure.most, measure.norm)))
+
+
+def _steepest(loss: Loss, measure: Measure | None) -> Loss:
+    """Return the loss whose slope and curvature bound those of every record, as ``Minimised.steepest`` says."""
+    return loss.uncapped or loss if measure is not None and measure.cap is not None else loss
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,13 +162,13 @@ class Slopes:
         if self.measure is None:
             return chunk.gather_fixed(chunk.each(self._shares, margins), self.limbs)
         counted = _counted(chunk, self.measure)
-        shares = chunk.each(self._shares, margins * counted.shortening[:, None])
+        shares = chunk.each(self._shares, _shortened(margins, counted))
         return chunk.gather_fixed(shares * counted.pulls[:, None], self.limbs)
 
     def _shares(self, margins: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return slopes in units of a power of two above the largest."""
-        slopes = _asked(self.loss.derivative, margins, targets)
-        return slopes * slopes.dtype.type(1 / power_of_two_above(self.loss.slope))
+        slopes = _asked(self.loss.derivative, self.loss.outputs, margins, targets)
+        return slopes * slopes.dtype.type(1 / power_of_two_above(_steepest(self.loss, self.measure).slope))
 
     def gradient(self, sums: np.ndarray, units: np.ndarray) -> np.ndarray:
         """Return the sum's gradient in real units from the sums of the limbs, in long doubles."""
@@ -161,7 +176,8 @@ class Slopes:
         total = limbs[:, :, 0]
         for limb in range(1, self.limbs):
             total = total * 2**_LIMB_BITS + limbs[:, :, limb]
-        size = power_of_two_above(self.loss.slope) * 2.0 ** -(self.limbs * _LIMB_BITS) / STEPS
+        largest = _steepest(self.loss, self.measure).slope
+        size = power_of_two_above(largest) * 2.0 ** -(self.limbs * _LIMB_BITS) / STEPS
         return total.T.ravel() * (units * size)
 
 
@@ -189,7 +205,8 @@ class Bends:
         return np.stack([chunk.weighted_products(scaled, column, scaled) for column in weights.T])
 
     def _bends(self, margins: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        return _weights(_asked(self.loss.bends, margins, targets), self.loss, _ROUGH_BITS)
+        bends = _asked(self.loss.bends, self.loss.outputs, margins, targets)
+        return _weights(bends, _steepest(self.loss, self.measure), _ROUGH_BITS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,8 +231,8 @@ class Curvature:
     def _seconds(self, margins: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return second derivatives as integers, one column for each pair of outputs."""
         outputs, (a, b) = self.loss.outputs, np.tril_indices(self.loss.outputs)
-        second = _asked(self.loss.second, margins, targets).reshape(len(margins), outputs, outputs)
-        return _weights(second[:, a, b], self.loss, _FINE_BITS)
+        second = _asked(self.loss.second, outputs, margins, targets).reshape(len(margins), outputs, outputs)
+        return _weights(second[:, a, b], _steepest(self.loss, self.measure), _FINE_BITS)
 
 
 def _bent(chunk: Chunk, function: Elementwise, point: Digits, measure: Measure | None) -> np.ndarray:
@@ -224,7 +241,7 @@ def _bent(chunk: Chunk, function: Elementwise, point: Digits, measure: Measure |
     if measure is None:
         return chunk.each(function, margins)
     counted = _counted(chunk, measure)
-    return np.rint(chunk.each(function, margins * counted.shortening[:, None]) * counted.bends[:, None])
+    return np.rint(chunk.each(function, _shortened(margins, counted)) * counted.bends[:, None])
 
 
 def _weights(second: np.ndarray, loss: Loss, bits: int) -> np.ndarray:
@@ -293,12 +310,12 @@ def rough_hessian(
 
     A diagonal is that of records of these sizes whose second derivatives do not depend on the record.
     """
-    problem, loss = objective.stated, objective.loss
+    problem, loss, largest = objective.stated, objective.loss, objective.steepest.curvature
     real, factors = problem.units[: problem.width] / STEPS, None
     if whole:
         factors = 2.0 ** np.rint(np.log2(2.0 ** (_RECORD_BITS - 4) / np.where(sizes > 0, sizes, 1.0)))
     sums = data.total(Bends(loss, Digits.of(x, problem, ROUGH), factors, objective.measure), rows)
-    means = sums * (loss.curvature / 2**_ROUGH_BITS / (problem.n if rows is None else len(rows)) / objective.mean)
+    means = sums * (largest / 2**_ROUGH_BITS / (problem.n if rows is None else len(rows)) / objective.mean)
     if factors is None:
         return np.outer(means, (sizes * real) ** 2) + problem.ridge
     return means * np.outer(real / factors, real / factors) + problem.ridge * np.eye(problem.width)
@@ -306,10 +323,10 @@ def rough_hessian(
 
 def hessian(data: Rows, objective: Minimised, x: np.ndarray, rows: np.ndarray | None) -> np.ndarray:
     """Return the UNPROTECTED second derivatives of F over these rows."""
-    problem, loss = objective.stated, objective.loss
+    problem, loss, largest = objective.stated, objective.loss, objective.steepest.curvature
     count, outputs, width = problem.n if rows is None else len(rows), loss.outputs, problem.width
     sums = data.total(Curvature(loss, Digits.of(x, problem, MIDDLE), objective.measure), rows).astype(float)
-    high, middle, low = np.moveaxis(sums, 1, 0) * (loss.curvature / 2**_FINE_BITS / count / objective.mean)
+    high, middle, low = np.moveaxis(sums, 1, 0) * (largest / 2**_FINE_BITS / count / objective.mean)
     pairs = high * 2.0**20 + (middle + middle.transpose(0, 2, 1)) * 2.0**10 + low
     matrix = np.empty((outputs, width, outputs, width))
     for pair, a, b in zip(pairs, *np.tril_indices(outputs), strict=True):
