@@ -267,17 +267,23 @@ def test_an_adaptive_plan_covers_the_minimum_of_what_it_chose(epsilon):
     assert all(row.coverage >= LEAST for row in found.rows.get("population", ()))
 
 
-def test_the_target_of_an_adaptive_plan_is_weighted_and_named():
-    """With hardly any noise its intervals cover the minimum of the weighted sum, and not that of the declared one."""
-    problem = es.Problem(es.Logistic(), es.Box(-1, 1), ridge=0.05, n=5000, d=6)
+@pytest.mark.parametrize(("loss", "held"), [(es.SmoothedHinge(), False), (es.Logistic(), True)])
+def test_the_target_of_an_adaptive_plan_is_weighted_and_named(loss, held):
+    """With hardly any noise its intervals cover the minimum of what it chose, and not that of the declared sum.
+
+    It chooses weights for long records, or slopes that are held record by record.
+    """
+    problem = es.Problem(loss, es.Box(-1, 1), ridge=0.05, n=5000, d=6)
     plan = es.plan(problem, es.Pure(0.7), "adaptive")
     X, y = short(np.random.default_rng(4), 5000)
     rows = es.Rows(problem, X, y)
     made = es.run(plan, rows, seed=2)
     chosen, aim = plan.decided(made.extras), plan.aim(made.extras)
     assert aim.weighting is not None
+    assert aim.weighting.held is held
     found = made.intervals(target="sample")
-    assert f"less weight for records beyond the L{aim.weighting.norm} norm {aim.weighting.radius:.3g}" in found.notes[0]
+    said = "slopes of records shorter than" if held else "less weight for records beyond"
+    assert f"{said} the L{aim.weighting.norm} norm {aim.weighting.radius:.3g}" in found.notes[0]
     assert f"ridge {chosen.ridge:.3g}" in found.notes[0]
     assert ("slopes up to" in found.notes[0]) == (chosen.problem.loss.slope < 1)
     # The same choice with hardly any noise: at a price that nobody would pay.
@@ -306,7 +312,7 @@ def test_slopes_that_are_capped_have_no_interval_for_the_population():
 
 def test_long_records_that_count_more_vary_more():
     """No record counts more than 1/mean, and the bound on what sampling adds grows by the root of that."""
-    problem = es.Problem(es.Logistic(), es.Box(-1, 1), ridge=0.05, n=5000, d=6)
+    problem = es.Problem(es.SmoothedHinge(), es.Box(-1, 1), ridge=0.05, n=5000, d=6)
     plan = es.plan(problem, es.Pure(0.7), "adaptive")
     made = es.run(plan, es.Rows(problem, *short(np.random.default_rng(4), 5000)), seed=2)
     chosen = plan.decided(made.extras)
