@@ -52,7 +52,8 @@ def sampler_of(shape: Shape) -> Sampler:
 def checked_shape(mechanism: Mechanism, form: tuple[int, ...], body: Shape | None) -> Shape:
     """Return the shape of a mechanism's noise in an array of this form, or raise if the body is no shape of it."""
     name = mechanism.name
-    rule = RULES[validate.choice("mechanism", name, tuple(RULES))]
+    if (rule := RULES.get(name)) is None:
+        validate.choice("mechanism", name, tuple(RULES))
     kinds = rule.kinds
     if body is None and kinds[0].norm != Shape.norm and not rule.tilts:
         body = kinds[0](max((1, *form[:1])))  # pyright: ignore[reportCallIssue]
