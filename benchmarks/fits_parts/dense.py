@@ -83,12 +83,13 @@ class Minima:
 
 
 def gradient_norm(X: np.ndarray, y: np.ndarray, objective: Any, x: np.ndarray, tilt: np.ndarray | float = 0.0) -> float:
-    """Return that of an objective over n, its weights and its cap on slopes included."""
+    """Return that of an objective over n, its weights and its caps on slopes included."""
     total = tilt + len(y) * objective.ridge * x
     for start in range(0, len(y), _ROWS):  # float32 records become float64 part by part
         labels = y[start : start + _ROWS]
-        weights, part = counted(objective, X[start : start + _ROWS].astype(float))
-        total = total + part.T @ (weights * objective.loss.derivative(part @ x, labels))
+        weights, part, caps = counted(objective, X[start : start + _ROWS].astype(float))
+        slopes = objective.loss.derivative(part @ x, labels, *([] if caps is None else [caps]))
+        total = total + part.T @ (weights * slopes)
     return float(np.linalg.norm(total)) / len(y)
 
 
