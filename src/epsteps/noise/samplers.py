@@ -52,8 +52,7 @@ def sampler_of(shape: Shape) -> Sampler:
 def checked_shape(mechanism: Mechanism, form: tuple[int, ...], body: Shape | None) -> Shape:
     """Return the shape of a mechanism's noise in an array of this form, or raise if the body is no shape of it."""
     name = mechanism.name
-    if (rule := RULES.get(name)) is None:
-        validate.choice("mechanism", name, tuple(RULES))
+    rule = RULES[name if name in RULES else validate.choice("mechanism", name, tuple(RULES))]
     kinds = rule.kinds
     if body is None and kinds[0].norm != Shape.norm and not rule.tilts:
         body = kinds[0](max((1, *form[:1])))  # pyright: ignore[reportCallIssue]
