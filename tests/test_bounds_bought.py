@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import epsteps as es
 from epsteps import tables
 from epsteps.cli import app
-from epsteps.methods import places, together
+from epsteps.methods import bought, places
 from epsteps.methods.places import edges_of, moved_out, needed_tail, place_problem, places_on, plan_bounds
 from epsteps.methods.together import ColumnEnds, chosen
 from epsteps.noise import Source
@@ -433,9 +433,9 @@ BUGS = {
         replay_purchases,
         "moved by",
     ),
-    "scores that move by 2 as by 1": (lambda patch: patch.setattr(together, "_APART", 1), replay_purchases, "moved by"),
+    "scores that move by 2 as by 1": (lambda patch: patch.setattr(bought, "_APART", 1), replay_purchases, "moved by"),
     "half of the noise": (
-        lambda patch: patch.setattr(together, "_APART", 1),
+        lambda patch: patch.setattr(bought, "_APART", 1),
         choices_cost_what_they_are_said_to,
         "told apart by",
     ),

@@ -205,11 +205,17 @@ def test_combinations_in_dask_workers(tmp_path, monkeypatch):
 
 def run_all(method, release, tmp_path, monkeypatch, *, draws, seed, sources=None) -> tuple[Counter, float]:
     """Try all that is drawn for a method; raise with every combination that fails."""
+    drawn = combinations.drawn(method, release, draws, seed, sources or combinations.sources_here())
+    return all_of(drawn, tried, tmp_path, monkeypatch)
+
+
+def all_of(drawn, attempt, tmp_path, monkeypatch) -> tuple[Counter, float]:
+    """Return how many were executed and refused, and the largest share of a certificate; raise with all that fail."""
     count, largest, failures = Counter(), 0.0, []
-    for combination in combinations.drawn(method, release, draws, seed, sources or combinations.sources_here()):
+    for combination in drawn:
         monkeypatch.setattr(where, "KEPT", 0 if combination.source in combinations.IN_BLOCKS else 2**24)
         try:
-            outcome, share = tried(combination, tmp_path)
+            outcome, share = attempt(combination, tmp_path)
         except Exception as error:
             failures.append(f"{type(error).__name__}: {str(error).splitlines()[0]}\n    {combination}")
             continue
@@ -318,18 +324,8 @@ def test_purchases_in_dask_workers(tmp_path, monkeypatch):
 
 def run_tables(kind, tmp_path, monkeypatch, *, draws, seed, sources=None) -> tuple[Counter, float]:
     """Try all that is drawn of a kind; raise with every combination that fails."""
-    count, largest, failures = Counter(), 0.0, []
-    for combination in combinations.drawn_tables(kind, draws, seed, sources or combinations.sources_here()):
-        monkeypatch.setattr(where, "KEPT", 0 if combination.source in combinations.IN_BLOCKS else 2**24)
-        try:
-            outcome, share = tried_table(combination, tmp_path)
-        except Exception as error:
-            failures.append(f"{type(error).__name__}: {str(error).splitlines()[0]}\n    {combination}")
-            continue
-        count[outcome] += 1
-        largest = max(largest, share)
-    assert not failures, f"{len(failures)} of {sum(count.values()) + len(failures)}:\n" + "\n".join(failures)
-    return count, largest
+    drawn = combinations.drawn_tables(kind, draws, seed, sources or combinations.sources_here())
+    return all_of(drawn, tried_table, tmp_path, monkeypatch)
 
 
 def tried_table(combination: combinations.TableCombination, folder) -> tuple[str, float]:

@@ -737,7 +737,8 @@ def test_the_card_the_file_and_the_summary_say_what_an_adaptive_fit_chose(name):
     assert list(chosen) == ["Bought", "Noise", "Ridge", "Weights", "Slopes"]
     assert chosen["Noise"].startswith(f"{decided.mechanism}, ")
     assert chosen["Ridge"].startswith(f"{decided.ridge:.3g}, where 0.001 was")
-    assert (chosen["Weights"] == "every record counts the same") is (decided.weighting is None)
+    weighs = decided.weighting is not None and not decided.weighting.held
+    assert (chosen["Weights"] == "every record counts the same") is not weighs
     assert (chosen["Slopes"] == "not capped") is (decided.problem.loss.slope == 1)
     after, page = content["prediction"]["after"], html.unescape(tables.page(content))
     points = np.array(content["points"]).reshape(len(content["points"]), -1)

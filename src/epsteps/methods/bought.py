@@ -9,7 +9,7 @@ The rule of ``price`` and ``quantile`` buys no quantile that noise would drown, 
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from scipy.special import ndtri
@@ -71,7 +71,35 @@ def quantile(n: int, epsilon: float) -> float:
     return 1 - min(max(_MARGIN / (n * epsilon), _TOP), _BOTTOM)
 
 
-class Quantile(Sum):
+class Selection(Sum):
+    """A choice among cells, by scores that a replaced record moves by at most 1 each: two of them part by 2."""
+
+    epsilon: float
+    # What decides, in a plan's table.
+    noise: ClassVar[str]
+
+    @property
+    def what(self) -> str:
+        """What is bought, in words."""
+        raise NotImplementedError
+
+    @property
+    def scale(self) -> float:
+        """What scores are divided by, or the scale of the noise on each."""
+        return up(_APART / self.epsilon)
+
+    @cached_property
+    def costs(self) -> tuple[Cost, ...]:
+        """The cost of a choice of this scale."""
+        return (Epsilon(_APART / self.scale),)
+
+    @property
+    def charge(self) -> Charge:
+        """What is paid for it, and what decides."""
+        return Charge(self.what, Epsilon(self.epsilon), self.scale, self.noise)
+
+
+class Quantile(Selection):
     """A size that about this share of the records lies within, of a public grid: the end of a chosen cell.
 
     A kind of size says where the cells end, and which cell a record is in (``encode_places``). Cells lie between ends
@@ -90,8 +118,8 @@ class Quantile(Sum):
     places. What is published of scores and noise is the place of the largest alone.
     """
 
-    epsilon: float
     share: float
+    noise: ClassVar[str] = "geometric"
 
     def __post_init__(self) -> None:
         validate.positive("epsilon", self.epsilon)
@@ -111,26 +139,6 @@ class Quantile(Sum):
     def encode_places(self, chunk: Any) -> np.ndarray:
         """Return each record's cell, UNPROTECTED: a function of that record alone."""
         raise NotImplementedError
-
-    @property
-    def what(self) -> str:
-        """What is bought, in words."""
-        raise NotImplementedError
-
-    @property
-    def scale(self) -> float:
-        """Scale of the noise on each score."""
-        return up(_APART / self.epsilon)
-
-    @cached_property
-    def costs(self) -> tuple[Cost, ...]:
-        """The cost of noise of this scale, for scores that a record moves by 1 each."""
-        return (Epsilon(_APART / self.scale),)
-
-    @property
-    def charge(self) -> Charge:
-        """What is paid for it, and with which noise."""
-        return Charge(self.what, Epsilon(self.epsilon), self.scale, "geometric")
 
     def require_drawable(self) -> None:
         """Raise unless scores with noise fit 62 bits, but for draws that never happen."""

@@ -11,18 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Context, Decimal
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from epsteps.budgets import Cost, Epsilon
-from epsteps.methods.bought import scores
-from epsteps.plans.plan import Charge
-from epsteps.plans.requests import Draw, Records, Sum
+from epsteps.methods.bought import Selection, scores
+from epsteps.plans.requests import Draw, Records
 from epsteps.problem import validate
 from epsteps.problem.grid import STEPS
 from epsteps.problem.problem import Problem
-from epsteps.problem.rounding import up
 
 if TYPE_CHECKING:
     from epsteps.noise import Source
@@ -33,8 +30,6 @@ MOST_CELLS = 2**16
 MOST_TOGETHER = 64
 # Shares are so many parts of this: a product with a count is then exact.
 PARTS = 2**20
-# How far replacing a record moves two lists' distances apart: each by 1 at most.
-_APART = 2
 # Distances beyond so many scales, besides the logarithm of the number of lists, count as equal: e^-30 of the chances.
 _BEYOND = 30.0
 # The smallest weight has so many bits, so that rounding it to an integer changes it by no more than that.
@@ -48,7 +43,7 @@ _COARSEST = 2.0**52
 
 
 @dataclass(frozen=True, eq=False)
-class ColumnEnds(Sum):
+class ColumnEnds(Selection):
     """Ends of several columns' ranges, chosen together: cells of quantiles, for records that are places on grids.
 
     Cells of a column are numbered from the largest numbers to the smallest; what is missing is in none. The target is T
@@ -76,6 +71,8 @@ class ColumnEnds(Sum):
         What is bought, in words.
     """
 
+    noise: ClassVar[str] = "choice"
+
     problem: Problem
     columns: tuple[int, ...]
     places: tuple[int, ...]
@@ -99,21 +96,6 @@ class ColumnEnds(Sum):
     def what(self) -> str:
         """What is bought, in words."""
         return ", ".join(self.labels)
-
-    @property
-    def scale(self) -> float:
-        """What distances are divided by."""
-        return up(_APART / self.epsilon)
-
-    @cached_property
-    def costs(self) -> tuple[Cost, ...]:
-        """The cost of a choice of this scale, by distances that a record moves by 1."""
-        return (Epsilon(_APART / self.scale),)
-
-    @property
-    def charge(self) -> Charge:
-        """What is paid for it."""
-        return Charge(self.what, Epsilon(self.epsilon), self.scale, "choice")
 
     def require_drawable(self) -> None:
         """Raise unless distances in scales are told apart by what a double holds."""

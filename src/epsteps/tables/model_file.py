@@ -239,9 +239,10 @@ def chosen(model: Model) -> dict[str, str]:
 def expected_after(model: Model) -> dict[str, Any] | None:
     """Return what the model is expected to be worth by what was published; None where that says nothing more."""
     try:
-        path = model.points.reshape(len(model.points), -1)
-        found = model.plan.utility_after(path, model.besides)
-    except (ValueError, ArithmeticError):  # no prediction may lose a model that was paid for
+        found = model.plan.utility_after(model.points.reshape(len(model.points), -1), model.besides)
+    except (ValueError, ArithmeticError):
+        # Files are tried before the charge with a model of zeros, whose radii no run publishes; files of before have
+        # none. What runs publish never comes here: the matrix asks each of them for its utility.
         return None
     return None if found is model.plan.utility else found.to_dict()
 
