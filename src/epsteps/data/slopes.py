@@ -14,14 +14,13 @@ from scipy.sparse import csr_array
 from epsteps.problem import levels
 from epsteps.problem.domain import owners
 from epsteps.problem.grid import Points
-from epsteps.problem.levels import Limits
+from epsteps.problem.levels import along
 from epsteps.problem.losses import Loss
 
 # Numbers whose squares are added at a time: they stay in a core's second-level cache.
 _BLOCK = 2**15
-# What is rounded toward privacy is moved by more than its rounding error.
+# The rounding unit of doubles.
 _EPS = 2.0**-52
-INWARD = 1 - 2.0**-49
 # Added to sizes relative to the largest unit: entries whose squares vanish are below.
 _VANISHING = 2.0**-480
 
@@ -47,18 +46,18 @@ class Slopes:
     def total(self, margins: np.ndarray) -> np.ndarray:
         """Return the sum of the losses."""
         margins = self._by_output(margins)
-        return self.loss.total(margins, _along(self.targets, margins))
+        return self.loss.total(margins, along(self.targets, margins))
 
     def second(self, margins: np.ndarray) -> np.ndarray:
         """Return the second derivatives at one point; clipping does not change them."""
-        return self.loss.second(margins, _along(self.targets, margins))
+        return self.loss.second(margins, along(self.targets, margins))
 
     def derivative(self, margins: np.ndarray) -> np.ndarray:
         """Return the slopes, clipped."""
         apart = self._by_output(margins)
-        slopes = self.loss.derivative(apart, _along(self.targets, apart))
+        slopes = self.loss.derivative(apart, along(self.targets, apart))
         if self.steepest is not None:
-            most = _along(self.steepest, apart)
+            most = along(self.steepest, apart)
             size = np.abs(slopes) if self.loss.outputs == 1 else np.linalg.norm(slopes, axis=1, keepdims=True)
             slopes = slopes * (most / np.maximum(size, most))
         return slopes.reshape(margins.shape)
@@ -71,62 +70,12 @@ class Slopes:
         steepest slope. What the loss answers for one record must not depend on others: that alone is taken for granted.
         """
         margins = self._by_output(products) * points.step
-        slopes = self._limits.held(_asked(self.loss, margins, _along(self.targets, margins), points.bound))
-        if self.steepest is not None:
-            with np.errstate(all="ignore"):
-                most = np.floor(_along(self.steepest, margins) * (levels.STEPS / points.bound) * INWARD)
-            limit = _shortened if self.loss.outputs > 1 else _within
-            slopes = limit(slopes, np.nan_to_num(most, nan=0.0))
+        slopes = levels.of_records(self.loss, margins, self.targets, points.bound, self.steepest)
         return slopes.reshape(products.shape)
-
-    @property
-    def _limits(self) -> Limits:
-        return levels.limits_of(self.loss.outputs, *(float(self.loss.joint_slope(norm)) for norm in levels.NORMS))
 
     def _by_output(self, margins: np.ndarray) -> np.ndarray:
         outputs = self.loss.outputs
         return margins if outputs == 1 else margins.reshape(len(margins), outputs, -1)
-
-
-def _asked(loss: Loss, margins: np.ndarray, targets: np.ndarray, bound: np.ndarray) -> np.ndarray:
-    """Return what a loss answers, in numbers: 0 for records about which it raises, or answers something else.
-
-    Records are then asked about in ever smaller parts, so that one of them does not change what others add.
-    """
-    try:
-        with np.errstate(all="ignore"):  # a warning would tell something about a record
-            answer = np.asarray(loss.levels(margins, targets, bound))
-        if answer.shape == margins.shape and answer.dtype.kind in "fiub":
-            return answer
-    except Exception:  # which records make a loss raise is not for others to know
-        answer = None
-    if len(margins) <= 1:
-        return np.zeros(margins.shape)
-    half = len(margins) // 2
-    parts = ((margins[:half], targets[:half]), (margins[half:], targets[half:]))
-    return np.concatenate([_asked(loss, *part, bound).astype(float) for part in parts])
-
-
-def _along(values: np.ndarray, margins: np.ndarray) -> np.ndarray:
-    return values.reshape(-1, *[1] * (margins.ndim - 1))
-
-
-def _within(slopes: np.ndarray, most: np.ndarray) -> np.ndarray:
-    return np.clip(slopes, -most, most)
-
-
-def _shortened(slopes: np.ndarray, most: np.ndarray) -> np.ndarray:
-    """Return levels whose L2 norm is at most ``most``; where one was minus the sum of the others, it stays that.
-
-    Entries are multiplied and rounded toward 0; the only negative one of several then becomes minus the sum of the
-    others, unless that would make it longer.
-    """
-    size = np.sqrt(np.sum(slopes * slopes, axis=1, keepdims=True))
-    share = np.minimum(1.0, most / np.maximum(size, 1.0) * INWARD)
-    kept = np.where(size <= most, slopes, np.trunc(slopes * share))
-    alone = np.sum(slopes < 0, axis=1, keepdims=True) == 1
-    others = np.where(slopes > 0, kept, 0.0).sum(axis=1, keepdims=True)
-    return np.where(alone & (slopes < 0), np.maximum(kept, -others), kept)
 
 
 def steepest(clip: float | None, features: np.ndarray, units: np.ndarray) -> np.ndarray | None:

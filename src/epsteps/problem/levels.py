@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +35,8 @@ _LARGEST_RATIO = 2.0**30
 # The norms in which the levels of a record are held together.
 NORMS = (1.0, 2.0, math.inf)
 _INWARD = 1 - 2.0**-40
+# What is rounded toward privacy is moved by more than its rounding error.
+INWARD = 1 - 2.0**-49
 
 
 @dataclass(frozen=True)
@@ -225,3 +228,63 @@ def rounded(derivative: np.ndarray, bound: np.ndarray | float) -> np.ndarray:
     """Return any derivative in steps of bound/2^20; NaN becomes 0."""
     steps = np.floor(derivative * (STEPS / np.asarray(bound, dtype=float)) + 0.5)
     return np.clip(np.nan_to_num(steps, nan=0.0), -float(STEPS), float(STEPS))
+
+
+def of_records(
+    loss: Any, margins: np.ndarray, targets: np.ndarray, bound: np.ndarray | float, steepest: np.ndarray | None = None
+) -> np.ndarray:
+    """Return the slopes of records as integers, at margins with the outputs along the second axis, clipped if asked.
+
+    Formal guarantee: whatever the loss answers, levels are integers of at most 2^20, those of a record keep within the
+    loss's declared ``joint_slope`` together, and their L2 norm, in steps of bound/2^20, is at most the record's
+    steepest slope. What the loss answers for one record must not depend on others: that alone is taken for granted.
+    """
+    limits = limits_of(loss.outputs, *(float(loss.joint_slope(norm)) for norm in NORMS))
+    slopes = limits.held(_asked(loss, margins, along(targets, margins), bound))
+    if steepest is None:
+        return slopes
+    with np.errstate(all="ignore"):
+        most = np.floor(along(steepest, margins) * (STEPS / bound) * INWARD)
+    return (_shortened if loss.outputs > 1 else _within)(slopes, np.nan_to_num(most, nan=0.0))
+
+
+def _asked(loss: Any, margins: np.ndarray, targets: np.ndarray, bound: np.ndarray | float) -> np.ndarray:
+    """Return what a loss answers, in numbers: 0 for records about which it raises, or answers something else.
+
+    Records are then asked about in ever smaller parts, so that one of them does not change what others add.
+    """
+    try:
+        with np.errstate(all="ignore"):  # a warning would tell something about a record
+            answer = np.asarray(loss.levels(margins, targets, bound))
+        if answer.shape == margins.shape and answer.dtype.kind in "fiub":
+            return answer
+    except Exception:  # which records make a loss raise is not for others to know
+        answer = None
+    if len(margins) <= 1:
+        return np.zeros(margins.shape)
+    half = len(margins) // 2
+    parts = ((margins[:half], targets[:half]), (margins[half:], targets[half:]))
+    return np.concatenate([_asked(loss, *part, bound).astype(float) for part in parts])
+
+
+def along(values: np.ndarray, margins: np.ndarray) -> np.ndarray:
+    """Return one number for each record in the form of their margins: as a column, where these have several axes."""
+    return values.reshape(-1, *[1] * (margins.ndim - 1))
+
+
+def _within(slopes: np.ndarray, most: np.ndarray) -> np.ndarray:
+    return np.clip(slopes, -most, most)
+
+
+def _shortened(slopes: np.ndarray, most: np.ndarray) -> np.ndarray:
+    """Return levels whose L2 norm is at most ``most``; where one was minus the sum of the others, it stays that.
+
+    Entries are multiplied and rounded toward 0; the only negative one of several then becomes minus the sum of the
+    others, unless that would make it longer.
+    """
+    size = np.sqrt(np.sum(slopes * slopes, axis=1, keepdims=True))
+    share = np.minimum(1.0, most / np.maximum(size, 1.0) * INWARD)
+    kept = np.where(size <= most, slopes, np.trunc(slopes * share))
+    alone = np.sum(slopes < 0, axis=1, keepdims=True) == 1
+    others = np.where(slopes > 0, kept, 0.0).sum(axis=1, keepdims=True)
+    return np.where(alone & (slopes < 0), np.maximum(kept, -others), kept)

@@ -10,9 +10,9 @@ import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
 
 from epsteps.data.gpu.records import LOGISTIC, Block
-from epsteps.data.slopes import INWARD
 from epsteps.problem import grid, levels
 from epsteps.problem.grid import Points
+from epsteps.problem.levels import INWARD
 
 # Numbers that are converted to float64 at a time.
 _CHUNK = 2**24
