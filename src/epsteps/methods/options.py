@@ -22,6 +22,7 @@ METHODS = {
     "sequential": "iterates",
     "curvature": "iterates",
     "descent": "iterates",
+    "clipped": "iterates",
 }
 # The paper's methods, which are functions, by the names that people may write instead.
 PAPER: dict[str, Method] = {
