@@ -360,7 +360,7 @@ def _(request: Gradient, claimed: Cost, plan: Plan) -> Part:
     ]
 
     def draw(which: int, source: Source) -> np.ndarray:
-        asked = Gradient.at(few, noise, pair.x, cost)
+        asked = type(request).at(few, noise, pair.x, cost)
         drawn = asked.draw(source)
         gradient = asked.publish(asked.read(Reader(rows[which]), drawn), drawn) - problem.ridge * pair.x
         return records * (gradient - pair.gradients[:, 0]) / scale

@@ -1,0 +1,406 @@
+"""Clipped descent: what one record can do to a step and to a look, clips and steps from any numbers, and its plan."""
+
+import dataclasses
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from combinations import rows_of, sources_here
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import epsteps as es
+from epsteps.budgets import Rho, mechanisms
+from epsteps.methods import clipped
+from epsteps.methods.clipped import CELLS, ClippedGradient, ClippedPlan, Lengths, Sizes
+from epsteps.noise import Source
+from epsteps.problem import levels
+from epsteps.problem.grid import STEPS, Grid
+from epsteps.problem.problem import restated
+from epsteps.running.run import Reader
+from epsteps.testing import ReplayError, replay
+
+GAUSSIAN = mechanisms.named("gaussian")
+LOSSES = (es.Logistic(), es.SmoothedHinge(), es.Softmax(("a", "b", "c")))
+DOMAINS = (es.Ball(2.0), es.Ball(0.7, norm=1), es.Box((0, -3, 0.5, 0, 0), (2, 5, 0.75, 1, 1), one_hot=[(3, 5)]))
+PROBLEMS = [
+    es.Problem(loss, domain, ridge=0.01, n=60, d=5, intercept=intercept)
+    for loss in LOSSES
+    for domain in DOMAINS
+    for intercept in (False, True)
+]
+
+
+def records_of(problem, seed=0):
+    """Records of very different lengths, some beyond the domain, some that are no numbers."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(problem.n, problem.d)) * np.exp(2 * rng.normal(size=(problem.n, 1)))
+    X[rng.random(X.shape) < 0.3] = 0
+    X[:4] = [[np.nan], [np.inf], [-np.inf], [0.0]]
+    classes = problem.loss.targets.classes
+    return X, np.array(classes)[rng.integers(len(classes), size=problem.n)]
+
+
+def one_by_one(request, X, y):
+    """Return what a request reads of each record by itself: half of what it reads of two of them."""
+    alone = dataclasses.replace(request, problem=restated(request.problem, n=2))
+    rows = (es.Rows(alone.problem, X[[i, i]], y[[i, i]], engine="numpy") for i in range(len(X)))
+    return np.array([alone.read(Reader(each), {}) // 2 for each in rows])
+
+
+def no_gradient_is_longer_than_its_clip(seed):
+    """Of no record, exactly; and some are nearly as long."""
+    for number, problem in enumerate(PROBLEMS):
+        X, y = records_of(problem, seed + number)
+        x = np.random.default_rng(seed).normal(size=problem.dimension) * 3
+        for share in (0.02, 0.3):
+            clip = share * problem.record_size(2)
+            request = ClippedGradient.at(restated(problem, clip=clip), GAUSSIAN, x, 0.1)
+            step = [Fraction(float(each)) for each in Grid(problem).gradient_step(float(request.bound[0]))[:, 0]]
+            squares = [
+                sum((int(entry) * unit) ** 2 for entry, unit in zip(sums[:, 0].tolist(), step, strict=True))
+                for sums in one_by_one(request, X, y)
+            ]
+            size = math.sqrt(max(squares))
+            assert max(squares) <= Fraction(clip) ** 2, f"a gradient of {problem} has the size {size}, over {clip}"
+            assert size > 0.99 * min(clip, 0.3 * problem.record_size(2))
+
+
+def test_no_gradient_is_longer_than_its_clip():
+    no_gradient_is_longer_than_its_clip(seed=1)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+def test_gradients_are_those_that_engines_clip(problem):
+    X, y = records_of(problem)
+    x = np.random.default_rng(3).normal(size=problem.dimension)
+    stated = restated(problem, clip=0.2 * problem.record_size(2))
+    request = ClippedGradient.at(stated, GAUSSIAN, x, 0.1)
+    sums = request.read(Reader(es.Rows(stated, X, y, engine="numpy")), {})
+    points = Grid(stated).points(x[:, None], request.bound)
+    expected = es.Rows(stated, X, y, engine="numpy").sums(points)
+    np.testing.assert_allclose(sums, expected, atol=1e-6 * problem.n * STEPS * levels.STEPS)
+
+
+@pytest.mark.parametrize(
+    ("loss", "source"),
+    [(es.Logistic(), source) for source in sources_here() if source != "gpu"]
+    + [(es.Softmax((0, 1, 2)), source) for source in sources_here() if source not in ("gpu", "fast")],
+    ids=str,
+)
+def test_every_engine_and_source_publishes_the_same(source, loss, tmp_path):
+    problem = es.Problem(loss, es.Box(-1, 1), ridge=0.01, n=700, d=4, intercept=True)
+    X, y = records_of(problem, seed=4)
+    y = y.astype(float)
+    plan = es.plan(problem, es.Concentrated(1.0), "clipped")
+    assert plan.looks
+    rows = [es.Rows(problem, X, y, engine="numpy"), rows_of(source, problem, X, y, tmp_path)]
+    first, second = (es.run(plan, each, seed=2) for each in rows)
+    np.testing.assert_array_equal(first.path, second.path)
+    np.testing.assert_array_equal(first.extras["sizes"], second.extras["sizes"])
+
+
+@pytest.mark.parametrize("loss", LOSSES[1:], ids=str)
+def test_a_card_encodes_the_same(loss):
+    torch = pytest.importorskip("torch")
+    from epsteps.data.gpu.cards import CardChunk
+
+    problem = es.Problem(loss, es.Box(-1, 1), ridge=0.01, n=60, d=5, intercept=True)
+    chunk = es.Rows(problem, *records_of(problem), engine="numpy")._engine._chunk(slice(0, problem.n))
+    card = CardChunk(torch.from_numpy(chunk.features.T.astype(np.float32).copy()), chunk.targets)
+    x = np.random.default_rng(1).normal(size=problem.dimension)
+    gradient = ClippedGradient.at(restated(problem, clip=0.5), GAUSSIAN, x, 0.1)
+    for request in (gradient, Sizes(problem, x, 1.0, 1.0)):
+        np.testing.assert_array_equal(request.encode(card), request.encode(chunk))
+
+
+def every_record_is_in_one_cell(seed):
+    """Whatever it holds; of those that are records, in the cell of its gradient's size."""
+    for number, problem in enumerate(PROBLEMS):
+        X, y = records_of(problem, seed + number)
+        x = np.random.default_rng(seed).normal(size=problem.dimension)
+        request = Sizes(problem, x, problem.record_size(2), 1.0)
+        counts = one_by_one(request, X, y)
+        assert np.array_equal(counts.sum(axis=1), np.ones(len(X))), "a record is in another number of cells"
+        assert counts.min() == 0
+        rows = es.Rows(restated(problem, n=2), X[[9, 9]], y[[9, 9]], engine="numpy")
+        size = float(np.linalg.norm(rows.gradient(x) - problem.ridge * x))
+        place = int(np.argmax(counts[9]))
+        assert size <= request.ends[place] * (1 + 1e-4) or place == 0
+        assert place == CELLS - 1 or size >= request.ends[place + 1] * (1 - 1e-4)
+
+
+def test_every_record_is_in_one_cell():
+    every_record_is_in_one_cell(seed=1)
+
+
+def test_lengths_are_rounded_up_and_close():
+    for problem in PROBLEMS:
+        X, y = records_of(problem, seed=2)
+        rows = es.Rows(problem, X, y, engine="numpy")
+        lengths = Lengths(problem).of(rows._engine._chunk(slice(0, problem.n)))
+        exact = np.concatenate([np.linalg.norm(features, axis=1) for features, _ in rows.blocks()])
+        assert np.all(lengths >= exact)
+        np.testing.assert_allclose(lengths, exact, atol=1e-4 * problem.record_size(2))
+
+
+def replay_clipped_descent(seed):
+    """One record becomes the longest, one that is no record, and one without length; looks and clips follow."""
+    for loss in (es.Logistic(), es.Softmax((0, 1, 2))):
+        problem = es.Problem(loss, es.Ball(2.0), ridge=0.01, n=60, d=4)
+        plan = ClippedPlan(problem, es.Concentrated(30.0), 8, (0, 2, 5), (1.0, 0.5, 0.5), 3.0)
+
+        def fit(data, account, plan=plan):
+            return es.run(plan, es.Rows(plan.problem, *data, engine="numpy"), ledger=account, anyway=True)
+
+        X, y = records_of(problem, seed)
+        X = 0.02 * np.clip(np.nan_to_num(X), -1, 1)
+        most = []
+        for row, label in ((np.full(4, 1e9), 1), (np.full(4, np.nan), 7), (np.full(4, 0.0), 0)):
+            other, labels = X.copy(), y.copy()
+            other[9], labels[9] = row, label
+            found = replay(fit, (X, y), (other, labels), costs=[charge.cost.amount for charge in plan.charges])
+            assert found.exception == "none", found.exception
+            most.append([max(losses) for losses in found.losses])
+        assert np.max(most) > 0.2
+
+
+def test_neighbours_change_nothing_but_the_releases():
+    replay_clipped_descent(seed=1)
+
+
+def audit_clipped_descent(seed):
+    """Each kind of release is told apart by nearly what it costs, and by no more."""
+    for loss, domain in ((es.Logistic(), es.Ball(2.0)), (es.Softmax((0, 1, 2)), es.Box(0, 1))):
+        problem = es.Problem(loss, domain, ridge=0.01, n=3000, d=4, intercept=True)
+        found = es.audit(es.plan(problem, es.Concentrated(0.5), "clipped"), seed=seed)
+        assert found.consistent, found.violations
+        assert len(found.steps) == 3
+        assert all(step.lower_bound > 0.8 * step.claimed for step in found.steps)
+
+
+def test_audits_cover_steps_and_looks():
+    audit_clipped_descent(seed=1)
+
+
+def looks_have_their_noise_and_no_other(seed):
+    """11 200 normal numbers deviate by 10, but for 4 % with a chance of 1e-8; two thirds of it are far outside."""
+    problem = es.Problem(es.Logistic(), es.Ball(1.0), ridge=0.01, n=40, d=3)
+    request = Sizes.at(problem, np.zeros(3), 1.0, 0.01)
+    rows = es.Rows(problem, *records_of(problem), engine="numpy")
+    exact = request.read(Reader(rows), {})
+    drawn = np.array([request.publish(exact, request.draw(Source(1000 * seed + i))) for i in range(400)]) - exact
+    assert drawn.std() == pytest.approx(10.0, rel=0.04), f"the noise of a look deviates by {drawn.std()}"
+    assert request.costs[0].amount == pytest.approx(0.01, rel=1e-9)
+    assert isinstance(request.costs[0], Rho)
+
+
+def test_looks_have_their_noise_and_no_other():
+    looks_have_their_noise_and_no_other(seed=1)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    counts=st.lists(st.lists(st.floats(-1e9, 1e9), min_size=CELLS, max_size=CELLS), min_size=3, max_size=3),
+    place=st.integers(0, len(PROBLEMS) - 1),
+)
+def test_clips_and_steps_follow_from_any_counts(counts, place):
+    problem = PROBLEMS[place]
+    rule = ClippedPlan(problem, es.Concentrated(1.0), 10, (), (), 0.05).rule
+    look = Sizes.at(problem, np.zeros(problem.dimension), rule.largest(None), 0.01)
+    known = rule.seen(look, np.array(counts[0]))
+    least = 0.19 * known.clip
+    for each in counts:
+        assert 0 < known.radius <= problem.record_size(2) * (1 + 1e-12)
+        assert math.isfinite(known.clip)
+        assert known.clip >= least
+        assert 0 < rule.step_size(known) < math.inf
+        look = Sizes.at(problem, np.zeros(problem.dimension), rule.largest(known), 0.01)
+        known = rule.adapted(known, look, np.array(each))
+
+
+def test_the_clip_follows_the_sizes():
+    problem = es.Problem(es.Logistic(), es.Ball(1.0), ridge=0.0, n=100_000, d=10)
+    rule = es.plan(problem, es.Approximate(1.0, 1e-6), "clipped").rule
+    clips = []
+    for cell in (4, 8, 12):
+        look = Sizes.at(problem, np.zeros(10), rule.largest(rule.first(0.5)), 0.01)
+        counts = np.zeros(CELLS)
+        counts[cell] = problem.n
+        known = rule.adapted(rule.first(0.5), look, counts)
+        clips.append(known.clip)
+        assert known.clip == pytest.approx(max(look.ends[cell], 0.2 * 1.15 * 0.5))
+        assert known.mean == pytest.approx(look.ends[cell] * 2**-0.125)
+    assert clips[0] > clips[1] > clips[2]
+
+
+def test_a_plan_is_charged_followed_and_read_back(tmp_path):
+    problem = es.Problem(es.Logistic(), es.Box(0, 1), ridge=0.01, n=2000, d=3, intercept=True)
+    for budget in (es.Approximate(1.0, 1e-6), es.Concentrated(0.4)):
+        plan = es.plan(problem, budget, "clipped")
+        assert es.Plan.from_json(plan.to_json()) == plan
+        assert 0.999999 * budget.amount < plan.spent <= budget.amount
+        assert len(plan.charges) == plan.requests == plan.iterations + len(plan.looks)
+        ledger = es.Ledger(tmp_path / f"{type(budget).__name__}.db")
+        ledger.create("people", budget)
+        rows = es.Rows(problem, *records_of(problem))
+        run = es.run(plan, rows, ledger=ledger.account("people"), anyway=True)
+        assert run.path.shape == (plan.iterations + 2, problem.dimension)
+        np.testing.assert_allclose(run.x, run.path[-76:-1].mean(axis=0))
+        assert {name: array.shape for name, array in run.extras.items()} == plan.besides
+        assert plan.choices(run.extras)["Clips"].count("step") == len(plan.looks)
+        with pytest.raises(es.BudgetExceededError):
+            es.run(plan, rows, ledger=ledger.account("people"), anyway=True)
+        assert es.run(plan, rows, seed=1, repetitions=2).path.shape == (*run.path.shape, 2)
+
+
+def test_an_interrupted_run_goes_on(tmp_path):
+    problem = es.Problem(es.Softmax((0, 1, 2)), es.Ball(2.0), ridge=0.01, n=60, d=4)
+    plan = ClippedPlan(problem, es.Concentrated(30.0), 6, (0, 3), (1.0, 0.5), 3.0)
+    rows = es.Rows(problem, *records_of(problem))
+    whole = es.run(plan, rows, seed=5, checkpoint=tmp_path / "whole")
+    for stop in (1, 5):
+
+        def interrupt(number, stop=stop):
+            if number == stop:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            es.run(plan, rows, seed=5, checkpoint=tmp_path / f"{stop}", on_step=interrupt)
+        resumed = es.run(plan, rows, seed=5, checkpoint=tmp_path / f"{stop}")
+        np.testing.assert_array_equal(resumed.path, whole.path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"looks": (1,), "prices": (0.1,)}, "first look is before step 0"),
+        ({"looks": (0, 9), "prices": (0.1, 0.1)}, "before one of 8 steps"),
+        ({"looks": (0, 3, 3), "prices": (0.1,) * 3}, "others follow it"),
+        ({"looks": (0,), "prices": ()}, "price each"),
+        ({"looks": (0,), "prices": (-0.1,)}, "prices must be"),
+        ({"step": 0.0}, "step must be"),
+        ({"step": 0.2}, "more than its budget"),
+        ({"budget": es.Pure(1.0)}, "gaussian"),
+        ({"problem": es.Problem(es.Squared(), es.Ball(1.0), ridge=0.1, n=100, d=2)}, "losses of classes"),
+        ({"problem": es.Problem(es.Logistic(), es.Ball(1.0), ridge=0.1, n=100, d=2, clip=0.1)}, "leave clip out"),
+    ],
+)
+def test_what_is_no_plan_is_refused(change, message):
+    problem = es.Problem(es.Logistic(), es.Ball(1.0), ridge=0.1, n=100, d=2)
+    plan = ClippedPlan(problem, es.Concentrated(1.0), 8, (), (), 0.1)
+    with pytest.raises((ValueError, TypeError), match=message):
+        dataclasses.replace(plan, **change)
+
+
+def test_more_budget_is_expected_to_be_better():
+    for problem in PROBLEMS:
+        large = restated(problem, n=5000)
+        expected = [
+            es.plan(large, es.Approximate(epsilon, 1e-6), "clipped").utility.expected
+            for epsilon in np.geomspace(0.01, 100, 15)
+        ]
+        assert np.all(np.diff(expected) < 0)
+        assert expected[0] < es.plan(large, es.Approximate(1.0, 1e-6), "clipped").utility.trivial
+
+
+def test_many_classes_are_fitted():
+    """Gaussian clusters of 6 classes in 12 dimensions: most of what there is to gain is gained."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(6, 12))
+    y = rng.integers(6, size=20_000)
+    X = np.clip((centres[y] + rng.normal(size=(20_000, 12))) / 4, -1, 1)
+    problem = es.Problem(es.Softmax(tuple(range(6))), es.Box(-1, 1), ridge=1e-4, n=20_000, d=12, intercept=True)
+    plan = es.plan(problem, es.Approximate(1.0, 1e-6), release="final")
+    assert plan.method == "clipped descent"
+    rows = es.Rows(problem, X, y)
+    x = es.run(plan, rows, seed=1).x.reshape(6, -1)
+    right = np.mean(np.argmax(np.column_stack([X, np.ones(len(X))]) @ x.T, axis=1) == y)
+    assert right > 0.8
+
+
+def not_clipped(patch):
+    patch.setattr(clipped.levels, "of_records", lambda *given: right_levels(*given[:4]))
+
+
+right_levels = levels.of_records
+
+
+def without_the_intercept(patch):
+    right = Lengths._of
+
+    def wrong(self, chunk):
+        length, intercept = right(self, chunk), self.problem.intercept
+        return np.sqrt(np.maximum(length**2 - intercept, 1e-12))
+
+    patch.setattr(Lengths, "_of", wrong)
+
+
+def clip_of_the_mean(patch):
+    """The sum is clipped, and not each gradient: of one record by itself that is the same, of all it is not."""
+    patch.setattr(ClippedGradient, "encode", lambda self, chunk: _all_at_once(self, chunk))
+
+
+def _all_at_once(request, chunk):
+    longest = np.full(len(chunk), request.problem.clip / Lengths(request.problem).of(chunk).mean())
+    margins = clipped.encode_products(request._points, request.problem.loss.outputs, chunk)
+    slopes = right_levels(request.problem.loss, margins, chunk.targets, float(request._points.bound[0]), longest)
+    return chunk.gather(slopes).T.reshape(-1, 1)
+
+
+def counted_twice(patch):
+    right = Sizes.encode
+    patch.setattr(Sizes, "encode", lambda self, chunk: 2 * right(self, chunk))
+
+
+def looks_without_noise(patch):
+    patch.setattr(Sizes, "publish", lambda self, reading, draw: reading.astype(float))
+
+
+def looks_with_half_their_noise(patch):
+    def draw(self, source):
+        return {"noise": source.integers(GAUSSIAN, self.scale / 2, (CELLS,))}
+
+    patch.setattr(Sizes, "draw", draw)
+
+
+def looks_not_charged(patch):
+    right = ClippedPlan.charges.fget
+    charges = property(lambda self: [charge for charge in right(self) if "sizes" not in charge.what])
+    patch.setattr(ClippedPlan, "charges", charges)
+
+
+def scaled_for_another_clip(patch):
+    def at(cls, problem, mechanism, x, cost):
+        half = super(ClippedGradient, cls).at(restated(problem, clip=problem.clip / 2), mechanism, x, cost)
+        return dataclasses.replace(half, problem=problem)
+
+    patch.setattr(ClippedGradient, "at", classmethod(at))
+
+
+BUGS = {
+    "gradients not clipped": (not_clipped, no_gradient_is_longer_than_its_clip, "has the size"),
+    "gradients not clipped, replayed": (not_clipped, replay_clipped_descent, "moved by"),
+    "intercept left out of the length": (without_the_intercept, no_gradient_is_longer_than_its_clip, "has the size"),
+    "clipped by the mean length": (clip_of_the_mean, replay_clipped_descent, "moved by"),
+    "a record counted twice": (counted_twice, every_record_is_in_one_cell, "another number of cells"),
+    "a record counted twice, replayed": (counted_twice, replay_clipped_descent, "moved by"),
+    "looks without noise": (looks_without_noise, looks_have_their_noise_and_no_other, "deviates by"),
+    "looks with half of their noise": (looks_with_half_their_noise, audit_clipped_descent, "mu"),
+    "looks with half of their noise, by its law": (
+        looks_with_half_their_noise,
+        looks_have_their_noise_and_no_other,
+        "deviates by",
+    ),
+    "looks that are not charged": (looks_not_charged, replay_clipped_descent, "asks for|more than"),
+    "noise scaled for half the clip": (scaled_for_another_clip, replay_clipped_descent, "asks for|more than"),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_the_bug_is_caught(bug, monkeypatch):
+    plant, check, words = BUGS[bug]
+    plant(monkeypatch)
+    with pytest.raises((AssertionError, ReplayError, es.OverspentError), match=words):
+        check(seed=1)
