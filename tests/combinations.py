@@ -221,6 +221,11 @@ def without_an_axis() -> list[str]:
     return missing
 
 
+def covered(method: Any, epsilon: float) -> es.Budget:
+    """Return a pure budget, or one of rho for the method whose noise is Gaussian alone."""
+    return es.Concentrated(epsilon**2 / 8) if method == "clipped" else es.Pure(epsilon)
+
+
 def sources_here() -> tuple[str, ...]:
     """Return the sources that are installed; dask, whose workers take seconds to start, is not among them."""
     needed = {"fast": "numba", "gpu": "torch"}

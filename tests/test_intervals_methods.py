@@ -55,7 +55,7 @@ def test_every_method_gives_intervals_or_says_what_does(method):
                 assert np.all(np.isfinite([found.low, found.high]))
                 assert np.all((found.low < found.coef) & (found.coef < found.high))
                 np.testing.assert_array_equal(found.coef, made.x)
-    assert given > 0
+    assert (given > 0) == (method != "clipped")  # whose gradients are those of no objective
     assert all(any(way in refusal for way in WAYS_OUT) for refusal in refusals), refusals
 
 

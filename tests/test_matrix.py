@@ -167,7 +167,7 @@ def same_everywhere(method, release, folder, monkeypatch, sources) -> int:
     for loss in combinations.LOSSES:
         problem = es.Problem(loss, es.Box(0, 2), ridge=0.2, n=50, d=3, intercept=True)
         try:
-            plan = es.plan(problem, es.Pure(1.0), method, release=release, **few)
+            plan = es.plan(problem, combinations.covered(method, 1.0), method, release=release, **few)
         except REFUSALS:
             continue
         (records, _), *_ = combinations.datasets(problem, "mild", 1)
@@ -278,9 +278,9 @@ def test_a_method_publishes_no_more_than_is_asked_for(method, release):
     problem = es.Problem(es.Squared() if method == "statistics" else es.Logistic(), es.Box(0, 1), ridge=0.1, n=50, d=2)
     if release != choice.METHODS[method]:
         with pytest.raises(ValueError, match=r"publishes the final model alone|publishes everything"):
-            es.plan(problem, es.Pure(1.0), method, release=release)
+            es.plan(problem, combinations.covered(method, 1.0), method, release=release)
     else:
-        assert es.plan(problem, es.Pure(1.0), method, release=release).spent <= 1
+        assert es.plan(problem, combinations.covered(method, 1.0), method, release=release).spent <= 1
 
 
 def test_whatever_the_library_offers_has_a_place_in_the_matrix():

@@ -197,7 +197,7 @@ def test_every_release_is_that_from_memory(tmp_path, cut, method):
     problem = es.Problem(loss, es.Ball(1, norm=np.inf), ridge=0.1, n=2**14 + 700, d=3)
     X, y = messy(problem)
     np.save(tmp_path / "X.npy", X)
-    budget, options = es.Pure(1.0), {"iterations": 4} if method in ("descent", "batch") else {}
+    budget, options = covered(method, 1.0), {"iterations": 4} if method in ("descent", "batch") else {}
     if method == "smoothness":
         plan = SmoothnessPlan(problem, budget, 0.9)
     elif method == "batch":

@@ -148,7 +148,7 @@ def test_what_is_expected_is_never_above_what_is_proved(method, release):
             assert utility.sampling > 0
             assert utility.bound is None or 0 < utility.expected <= utility.bound, what
             proved += utility.bound is not None
-    assert (proved > 0) == (method not in ("adaptive", "curvature", "statistics"))
+    assert (proved > 0) == (method not in ("adaptive", "curvature", "statistics", "clipped"))
 
 
 @pytest.mark.parametrize("method", [es.gd, es.nesterov, es.multistage], ids=lambda method: method.__name__)
@@ -375,7 +375,8 @@ def test_verdicts_are_shares_of_what_the_model_0_costs(share, verdict):
 @pytest.mark.parametrize(("method", "release"), METHODS, ids=named)
 def test_a_hopeless_run_is_refused_before_it_is_charged(method, release, tmp_path):
     problem = replace(SMALL, loss=es.Squared()) if method == "statistics" else SMALL
-    plan = es.plan(problem, HOPELESS, method, release=release)
+    budget = es.Concentrated(HOPELESS.epsilon**2 / 8) if method == "clipped" else HOPELESS
+    plan = es.plan(problem, budget, method, release=release)
     ledger = es.Ledger(tmp_path / "budget.db")
     ledger.create("people", es.Pure(1.0))
     account = ledger.account("people")
@@ -481,7 +482,7 @@ def counted(monkeypatch):
 
 
 REQUIRED = [
-    *((method, release, "pure") for method, release in [*METHODS, (es.nesterov, None)]),
+    *((method, release, "rho" if method == "clipped" else "pure") for method, release in [*METHODS, (es.nesterov, None)]),
     *((method, None, kind) for method in ("auto", "curvature", "output") for kind in ("delta", "rho")),
 ]
 

@@ -40,6 +40,9 @@ def plans() -> dict[str, es.Plan]:
         for method in METHODS:
             options = {"max_iterations": 4} if "max_iterations" in options_of(method) else {}
             problem = SQUARED if method == "statistics" else LOGISTIC
+            if method == "clipped":
+                found |= clipped(name, budget)
+                continue
             found[f"{method} {name}"] = es.plan(problem, budget, method, **options)
         adaptive: Any = es.plan(LARGER, budget, "adaptive")
         found[f"adaptive with radii {name}"] = adaptive
@@ -58,6 +61,15 @@ def plans() -> dict[str, es.Plan]:
     for name in ("pure", "concentrated"):
         found[f"smoothness {name}"] = smoothness(LOGISTIC, BUDGETS[name], 0.9)
     return found
+
+
+def clipped(name: str, budget: es.Budget) -> dict[str, es.Plan]:
+    """Return a plan of a few clipped steps with two looks, for a budget that covers Gaussian noise."""
+    if isinstance(budget, es.Pure):
+        return {}
+    plan: Any = es.plan(LOGISTIC, budget, "clipped")
+    step = 0.9 * plan.step * plan.iterations / 4
+    return {f"clipped {name}": replace(plan, iterations=4, looks=(0, 2), prices=(step / 10, step / 10), step=0.9 * step)}
 
 
 def records(problem: es.Problem, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -50,7 +50,7 @@ _CLASSES = {"softmax": "0,1,2"}
 MethodName = Literal["gd", "heavy-ball", "nesterov", "multistage", "restarted-nesterov"]
 AnyMethod = Literal[
     "nesterov", "gd", "heavy-ball", "multistage", "restarted-nesterov",
-    "auto", "adaptive", "objective", "output", "statistics", "sequential", "curvature", "descent",
+    "auto", "adaptive", "objective", "output", "statistics", "sequential", "curvature", "descent", "clipped",
 ]  # fmt: skip
 NormName = Literal["1", "2", "inf"]
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from epsteps.bounds.quadratics import impulse_response
 from epsteps.budgets import Budget, Cost, Rho, mechanisms
 from epsteps.plans import notation
 from epsteps.plans.plan import Charge, Conversation, Example, Plan, Published
@@ -26,7 +27,7 @@ from epsteps.plans.utility import Typical, Utility
 from epsteps.problem import levels, limits, validate
 from epsteps.problem.grid import STEPS, Grid, Points, added
 from epsteps.problem.problem import Problem, extent_of, restated
-from epsteps.problem.rounding import down, up
+from epsteps.problem.rounding import down, lowest_between, up
 from epsteps.problem.shapes import L1
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ _BITS, _SUM_BITS = 20, 52
 
 # What follows was set on the tables that constants may be set on (docs/accuracy.md), for one output and for several
 # classes. Steps and their momentum, and the share of them, the last ones, whose mean is the model.
-_STEPS, _MOMENTUM, _AVERAGED = 150, 0.9, (0.5, 0.3)
+_FEWEST, _MOMENTUM, _AVERAGED = 300, 0.9, (0.5, 0.3)
 # Of the budget's rho, a look at the sizes takes so much. The first one takes what makes its noise that share of the
 # records, within limits, and none is bought where it would be more than that.
 _LOOK, _WORTH, _LEAST, _MOST, _ENOUGH = 0.005, 60.0, 0.005, 0.03, 20.0
@@ -54,13 +55,16 @@ _FIRST_CLIP, _LOWEST_CLIP, _WITHIN = (1.15, 0.9), 0.2, 0.6
 _TURNED = 0.1
 # The share of clipped gradients that is left is not taken for less.
 _LEFT = 0.05
-# How far all steps together may take the model by noise alone, in units of a column; for classes times a power of
-# their number. A column's unit is taken for no more than so many times what records of the radius have on average.
-_DISTANCE, _DISTANCE_OF_CLASSES, _CLASSES_POWER, _UNIT = 3.0, 2.7, 0.4, 4.0
 # Steps are at most so many times 1/L; L follows the slopes, down to this share of what curvature allows.
 _STEP, _FLATTEST = 1.5, 0.03
-# The predicted excess over the model 0's, p/(1 + p): p is the first number times a power of √D/(n mu).
-_PREDICTED = ((18.5, 1.21), (5.6, 0.94))
+# Steps are so much shorter than is best on a typical problem: of real tables more lies in directions of much curvature.
+_CAUTION = 0.7
+# Sizes of steps down to 2^-20 of the longest are looked at.
+_SHORTEST = 20.0
+# There are more steps, up to so many times as many, while twice as many are expected to leave this share or less.
+_MOST_STEPS, _BETTER = 4, 0.9
+# What was measured over what is predicted: the geometric mean over twenty tables.
+_GAINED = 0.85
 
 
 def _either(kind: tuple[Any, Any], problem: Problem) -> Any:
@@ -230,7 +234,6 @@ class Rule:
     """
 
     problem: Problem
-    iterations: int
     mu: float
 
     @cached_property
@@ -290,23 +293,17 @@ class Rule:
         mean = max(float(shares @ middles), float(middles[-1]))
         share = float(np.clip(shares @ (left * middles) / mean, _LEFT, 1.0))
         turned = max(float(shares @ (np.abs(left / share - 1) * middles)), 0.0)
-        return _TURNED * turned**2 + self.directions * (self._noise(clip) / share) ** 2
+        return _TURNED * turned**2 + self.directions * (self.noise(clip) / share) ** 2
 
-    def _noise(self, clip: float) -> float:
+    def noise(self, clip: float) -> float:
         """Return the deviation of all steps' noise together, of a mean gradient's entry."""
         return 2 * clip / (self.problem.n * self.mu)
 
-    def step_size(self, known: Known) -> float:
-        """Return the size of steps: as far as noise may take the model, and no longer than its curvature allows."""
-        problem, loss = self.problem, self.problem.loss
-        full = loss.curvature * known.radius**2
+    def longest_step(self, known: Known) -> float:
+        """Return the size of steps that curvature allows, for slopes of this size."""
+        loss, full = self.problem.loss, self.problem.loss.curvature * known.radius**2
         bent = 4 * loss.curvature * known.radius * known.mean / (1 if loss.outputs == 1 else 2)
-        smoothness = min(max(bent, _FLATTEST * full), full) + problem.ridge
-        unit = min(float(problem.units.max()), _UNIT * known.radius / math.sqrt(problem.width))
-        several = _DISTANCE_OF_CLASSES * (loss.outputs - 1) ** _CLASSES_POWER
-        distance = (_DISTANCE if loss.outputs == 1 else several) / unit
-        noise = self._noise(known.clip) * math.sqrt(self.directions)
-        return min((1 - _MOMENTUM) * distance / noise / self.iterations, _STEP / smoothness)
+        return _STEP / (min(max(bent, _FLATTEST * full), full) + self.problem.ridge)
 
     def centred(self, gradient: np.ndarray) -> np.ndarray:
         """Return a published gradient without the noise in directions that no gradient of the loss has."""
@@ -315,11 +312,49 @@ class Rule:
         blocks = gradient.reshape(self.problem.loss.outputs, -1)
         return (blocks - blocks.mean(axis=0)).ravel()
 
-    def expected(self) -> float:
-        """Return the predicted excess: that of the model 0 where noise is large, and less of it the less there is."""
-        factor, power = _either(_PREDICTED, self.problem)
-        ratio = factor * (math.sqrt(self.directions) / (self.problem.n * self.mu)) ** power
-        return Typical(self.problem).trivial * (ratio / (1 + ratio) if math.isfinite(ratio) else 1.0)
+
+@dataclass(frozen=True)
+class Pace:
+    """E F(x) - F* of the mean of the last points on a typical problem, exactly, by the size of steps.
+
+    Clips are taken to turn no gradient, and to be as for records that fill their domain.
+    """
+
+    rule: Rule
+    iterations: int
+
+    @np.errstate(all="ignore")  # budgets may be tiny or huge
+    def error(self, size: float) -> float:
+        """Return what is left of the start, and what all steps' noise costs, for steps of this size."""
+        lam, gains, powers = self._entries
+        response = impulse_response(1 + _MOMENTUM - size * lam, 0.0 * lam - _MOMENTUM, self.iterations + 1)
+        points = response[1:] - _MOMENTUM * response[:-1]
+        sums = np.cumsum(np.vstack([np.zeros_like(response[:1]), response[:-1]]), axis=0)[::-1]
+        # The mean of what noise of each step moves the last points by: none of those before the step.
+        last = self.last
+        moved = (sums[:-1] - np.vstack([sums[last:-1], np.zeros((last, len(lam)))])) / last
+        per_step = self.rule.noise(self.rule.unseen.clip) ** 2 * self.iterations
+        noise = per_step * size**2 / 2 * np.sum(moved**2, axis=0) @ (lam * powers)
+        return float(points[-last:].mean(axis=0) ** 2 @ gains + noise)
+
+    @property
+    def last(self) -> int:
+        """How many points the mean is of."""
+        return max(round(_either(_AVERAGED, self.rule.problem) * self.iterations), 1)
+
+    @cached_property
+    def _entries(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Eigenvalues that are followed, with their gains and the power of noise of deviation 1."""
+        noise, typical = mechanisms.named("gaussian"), Typical(self.rule.problem)
+        means, gains, shares = typical.followed(noise)
+        return means + self.rule.problem.ridge, gains, shares * float(np.sum(typical.gradient_power(noise)))
+
+    @cached_property
+    def best(self) -> float:
+        """The size of steps: a little less than what is best on the typical problem, and no more than L allows."""
+        longest = self.rule.longest_step(self.rule.unseen) / _CAUTION
+        power = lowest_between(lambda power: self.error(longest * 2.0**power), -_SHORTEST, 0.0, 0.05)
+        return _CAUTION * longest * 2.0**power
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -343,6 +378,8 @@ class ClippedPlan(Plan):
         The rho of each look.
     step : float
         The rho of each step.
+    pace : float
+        The size of steps times their clip, where curvature allows as much.
     """
 
     reads = (ClippedGradient, Sizes)
@@ -354,10 +391,12 @@ class ClippedPlan(Plan):
     looks: tuple[int, ...]
     prices: tuple[float, ...]
     step: float
+    pace: float
 
     def __post_init__(self) -> None:
         validate.integer("iterations", self.iterations)
         validate.positive("step", self.step)
+        validate.positive("pace", self.pace)
         require_clippable(self.problem)
         limits.require_path(self.problem, self.points)
         if len(self.prices) != len(self.looks):
@@ -368,7 +407,7 @@ class ClippedPlan(Plan):
             raise ValueError(f"looks are before one of {self.iterations} steps, got {self.looks}.")
         for price in self.prices:
             validate.positive("prices", price)
-        self.budget.require(mechanisms.named("gaussian"))
+        require_gaussian(self.budget)
         for example in self.examples():
             example.request.require_drawable()  # pyright: ignore[reportAttributeAccessIssue]
         super().__post_init__()
@@ -376,7 +415,7 @@ class ClippedPlan(Plan):
     @cached_property
     def rule(self) -> Rule:
         """What clips and steps follow from."""
-        return Rule(self.problem, self.iterations, math.sqrt(2 * self.step * self.iterations))
+        return Rule(self.problem, math.sqrt(2 * self.step * self.iterations))
 
     def _gradient(self, problem: Problem, x: np.ndarray) -> Gradient:
         return ClippedGradient.at(problem, mechanisms.named("gaussian"), x, self.step)
@@ -394,12 +433,16 @@ class ClippedPlan(Plan):
                 known = rule.adapted(known, look, counts[-1]) if t else rule.seen(look, counts[-1])
                 problem = restated(self.problem, clip=known.clip)
             gradient = yield self._gradient(problem, x)
-            velocity = _MOMENTUM * velocity - rule.step_size(known) * rule.centred(gradient)
+            size = min(self.pace / known.clip, rule.longest_step(known))
+            velocity = _MOMENTUM * velocity - size * rule.centred(gradient)
             x = x + velocity
             path.append(x)
-        last = max(round(_either(_AVERAGED, self.problem) * self.iterations), 1)
         extras = {"sizes": np.array(counts)} if counts else {}
-        return Published(np.array([*path, np.mean(path[-last:], axis=0)]), extras)
+        return Published(np.array([*path, np.mean(path[-self._predicted.last :], axis=0)]), extras)
+
+    @cached_property
+    def _predicted(self) -> Pace:
+        return Pace(self.rule, self.iterations)
 
     @property
     def charges(self) -> list[Charge]:
@@ -490,8 +533,10 @@ class ClippedPlan(Plan):
         return found
 
     def worth(self) -> Utility:
-        """Return what the model is expected to be worth: by the number of directions, n and mu."""
-        return Typical(self.problem).utility(self.rule.expected(), None)
+        """Return what the model is expected to be worth: by the steps' exact error on a typical problem."""
+        size = min(self.pace / self.rule.unseen.clip, self.rule.longest_step(self.rule.unseen))
+        typical = Typical(self.problem)
+        return typical.utility(min(_GAINED * self._predicted.error(size), typical.trivial), None)
 
 
 def require_clippable(problem: Problem) -> None:
@@ -509,17 +554,37 @@ def plan_clipped(problem: Problem, budget: Budget) -> ClippedPlan:
     >>> problem = es.Problem(es.Logistic(), es.Box(0, 1), ridge=0.001, n=50_000, d=20)
     >>> plan = plan_clipped(problem, es.Approximate(1.0, 1e-6))
     >>> plan.iterations, plan.looks, plan.utility.verdict
-    (150, (0, 7, 37, 82), 'useful')
+    (300, (0, 15, 75, 165), 'useful')
     """
-    budget.require(mechanisms.named("gaussian"))
+    require_clippable(problem)
+    require_gaussian(budget)
     rho = down(budget.capacity(Rho), 1e-8)
-    reach = problem.n * math.sqrt(2 * rho)
-    first = min(max((_WORTH / reach) ** 2, _LEAST), _MOST)
-    looks, shares = (), ()
-    if reach * math.sqrt(first) >= _ENOUGH:
-        looks, shares = (0,), (first,)
-        if reach * math.sqrt(_LOOK) >= _ENOUGH_LATER:
-            looks += tuple(int(_STEPS * place) for place in _PLACES)
-            shares += (_LOOK,) * len(_PLACES)
+    shares = _shares_of_looks(problem.n * math.sqrt(2 * rho))
     prices = tuple(rho * share for share in shares)
-    return ClippedPlan(problem, budget, _STEPS, looks, prices, (rho - math.fsum(prices)) / _STEPS)
+    rule = Rule(problem, math.sqrt(2 * (rho - math.fsum(prices))))
+    pace = Pace(rule, _FEWEST)
+    for doublings in range(1, _MOST_STEPS.bit_length()):
+        more = Pace(rule, _FEWEST * 2**doublings)
+        if more.error(more.best) > _BETTER * pace.error(pace.best):
+            break
+        pace = more
+    looks = tuple(int(pace.iterations * place) for place in (0.0, *_PLACES)[: len(shares)])
+    step = (rho - math.fsum(prices)) / pace.iterations
+    return ClippedPlan(problem, budget, pace.iterations, looks, prices, step, pace.best * rule.unseen.clip)
+
+
+def _shares_of_looks(reach: float) -> tuple[float, ...]:
+    """Return the share of rho of each look, for this n mu: none where noise would drown it."""
+    first = min(max((_WORTH / reach) ** 2, _LEAST), _MOST)
+    if reach * math.sqrt(first) < _ENOUGH:
+        return ()
+    return (first, *([_LOOK] * len(_PLACES) if reach * math.sqrt(_LOOK) >= _ENOUGH_LATER else []))
+
+
+def require_gaussian(budget: Budget) -> None:
+    """Raise unless a budget covers Gaussian noise."""
+    if Rho not in budget.kinds:
+        raise ValueError(
+            f"clipped descent has Gaussian noise, which {budget} does not cover. Use Approximate(epsilon, delta) or "
+            "Concentrated(rho), or another method."
+        )
