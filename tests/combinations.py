@@ -221,7 +221,7 @@ def without_an_axis() -> list[str]:
     return missing
 
 
-def covered(method: Any, epsilon: float) -> es.Budget:
+def covered(method: Any, epsilon: float) -> Any:
     """Return a pure budget, or one of rho for the method whose noise is Gaussian alone."""
     return es.Concentrated(epsilon**2 / 8) if method == "clipped" else es.Pure(epsilon)
 

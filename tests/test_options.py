@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from combinations import covered
 from conftest import small_problem
 
 import epsteps as es

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from combinations import covered
 from conftest import ENGINES, records, small_problem
 from hypothesis import given, settings
 from hypothesis import strategies as st

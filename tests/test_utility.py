@@ -482,7 +482,10 @@ def counted(monkeypatch):
 
 
 REQUIRED = [
-    *((method, release, "rho" if method == "clipped" else "pure") for method, release in [*METHODS, (es.nesterov, None)]),
+    *(
+        (method, release, "rho" if method == "clipped" else "pure")
+        for method, release in [*METHODS, (es.nesterov, None)]
+    ),
     *((method, None, kind) for method in ("auto", "curvature", "output") for kind in ("delta", "rho")),
 ]
 

@@ -1,6 +1,7 @@
 """A small plan of every method under every kind of budget, and records that it can be run on."""
 
 import inspect
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -63,13 +64,19 @@ def plans() -> dict[str, es.Plan]:
     return found
 
 
-def clipped(name: str, budget: es.Budget) -> dict[str, es.Plan]:
-    """Return a plan of a few clipped steps with two looks, for a budget that covers Gaussian noise."""
+def clipped(name: str, budget: Any) -> dict[str, es.Plan]:
+    """Return plans of a few clipped steps with two looks, and of one with a blend, where Gaussian noise is covered."""
     if isinstance(budget, es.Pure):
         return {}
     plan: Any = es.plan(LOGISTIC, budget, "clipped")
     step = 0.9 * plan.step * plan.iterations / 4
-    return {f"clipped {name}": replace(plan, iterations=4, looks=(0, 2), prices=(step / 10, step / 10), step=0.9 * step)}
+    prices: Any = {"looks": (0, 2), "prices": (step / 10, step / 10)}
+    return {
+        f"clipped {name}": replace(plan, iterations=4, step=0.9 * step, **prices),
+        f"clipped and blended {name}": replace(
+            plan, iterations=4, step=0.6 * step, blend=(step / 10, step / 25), **prices
+        ),
+    }
 
 
 def records(problem: es.Problem, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -11,7 +11,7 @@ from epsteps.budgets import Approximate, Budget, Concentrated, Epsilon, Pure, me
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.methods import options as options_module
 from epsteps.methods.adaptive import AdaptivePlan, plan_adaptive, plan_regression
-from epsteps.methods.clipped import ClippedPlan, plan_clipped
+from epsteps.methods.clipped import plan_clipped
 from epsteps.methods.curvature.plan import plan_curvature
 from epsteps.methods.intervals.plan import plan_intervals
 from epsteps.methods.objective import ObjectivePlan, is_expected, plan_objective, stand_ins
@@ -36,9 +36,6 @@ _CLIP_SHARE = 0.4
 # What the first of two minima gets of epsilon: the less, the better the second, which is the model; and what of that
 # hides the solver's tolerance, so that it is soon found.
 _FIRST, _FIRST_SPARED = 0.01, 0.3
-# Clipped descent on one output is chosen where it is expected to be so many times as near as any other method: on the
-# tables that constants may be set on, smaller differences of the predictions say nothing.
-_DOUBTED = 2.0
 
 
 @overload
@@ -83,7 +80,8 @@ def plan(
         fitted to bought sizes of the records), "objective" (without such), "output" (noise on the minimum),
         "statistics" (noisy sufficient statistics, for squared loss); "sequential" (two tilted minima, both published),
         "curvature" (a private second moment, then three gradients), "descent" (Nesterov's method with noise of the
-        domain's shape, scaled at each point); or "auto", the most accurate one for the release, which is meant where
+        domain's shape, scaled at each point), "clipped" (steps with Gaussian noise and a clip that follows the sizes of
+        gradients, for classes); or "auto", the most accurate one for the release, which is meant where
         no method is named.
     release : "final" or "iterates", optional
         What is published: the last model alone, or every point that is released along the way. The less, the more
@@ -151,13 +149,7 @@ def _chosen(problem: Problem, budget: Budget, release: str, options: dict[str, A
             refusals.append(refusal)
     if not plans:
         raise refusals[0]
-    return min(plans, key=_weighed)
-
-
-def _weighed(plan: Plan) -> float:
-    """Return the excess that a plan is expected to have; more of clipped descent on one output, to be sure."""
-    doubted = plan.method == ClippedPlan.method and plan.problem.loss.outputs == 1
-    return (plan.utility.expected or 0.0) * (_DOUBTED if doubted else 1.0)
+    return min(plans, key=lambda made: made.utility.expected or 0.0)
 
 
 def _least(plans: Sequence[Plan]) -> float:

@@ -8,35 +8,34 @@ free: noise is scaled to the clip.
 
 Where the noise is large, few steps of gradient descent are a better filter than the minimum of a tilted objective,
 which a ridge has to keep near 0: with many columns or several classes, that is. All points are published.
+
+How far the model should go, no public number says: where classes are nearly separable, much farther than elsewhere.
+With many directions for noise to go, a few of the published points span a space in which there is hardly any. So a
+little of the budget *blends* them at last: the model is where the loss is least in that space, by descent on the few
+pulls that records have there.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from epsteps.bounds.quadratics import impulse_response
-from epsteps.budgets import Budget, Cost, Rho, mechanisms
+from epsteps.budgets import Budget, Rho, mechanisms
+from epsteps.methods.clipping import CELLS, ClippedGradient, Histogram, Pulls, Reaches, Sizes
 from epsteps.plans import notation
 from epsteps.plans.plan import Charge, Conversation, Example, Plan, Published
-from epsteps.plans.requests import Draw, Gradient, Records, Sum
+from epsteps.plans.requests import Gradient, Request
 from epsteps.plans.utility import Typical, Utility
-from epsteps.problem import levels, limits, validate
-from epsteps.problem.grid import STEPS, Grid, Points, added
+from epsteps.problem import limits, validate
 from epsteps.problem.problem import Problem, extent_of, restated
-from epsteps.problem.rounding import down, lowest_between, up
-from epsteps.problem.shapes import L1
+from epsteps.problem.rounding import down, lowest_between
 
-if TYPE_CHECKING:
-    from epsteps.noise import Source
-
-# Sizes end at the largest over 2^(j/4), for so many j; the middle of a cell, over its end.
-CELLS, _PER_HALF, _MIDDLE = 28, 4, 2.0**-0.125
-# Bits of a record's entry in the unit of its length, at most; and of the sum of their squares, which a double holds.
-_BITS, _SUM_BITS = 20, 52
+# The middle of a cell of sizes, over its end.
+_MIDDLE = 2.0**-0.125
 
 # What follows was set on the tables that constants may be set on (docs/accuracy.md), for one output and for several
 # classes. Steps and their momentum, and the share of them, the last ones, whose mean is the model.
@@ -48,174 +47,43 @@ _LOOK, _WORTH, _LEAST, _MOST, _ENOUGH = 0.005, 60.0, 0.005, 0.03, 20.0
 _PLACES, _ENOUGH_LATER = (0.05, 0.25, 0.55), 60.0
 # So many deviations of its noise the first look's quantile is from the top, within these shares.
 _MARGIN, _TOP, _BOTTOM = 3.0, 0.08, 0.4
-# The first clip over the size of long records' gradients at 0; no later clip is below this share of it, and none below
-# the size that this share of the gradients is within.
-_FIRST_CLIP, _LOWEST_CLIP, _WITHIN = (1.15, 0.9), 0.2, 0.6
-# What a turned gradient costs, in squares of its size, over what noise does.
-_TURNED = 0.1
+# The first clip over the size of long records' gradients at 0, where no gradient should be turned; no later clip is
+# below this share of it, and none below the size that a share of the gradients is within.
+_WHOLE_CLIP, _LOWEST_CLIP = (1.15, 0.9), 0.2
+# What a blend makes up for: the first clip over a whole one, the share that later clips leave alone, what a turned
+# gradient costs, in squares of its size, over what noise does, and how much shorter steps are than is best on a typical
+# problem, as of real tables more lies in directions of much curvature: without a blend, and with one.
+_FIRST_CLIP, _WITHIN, _TURNED, CAUTION = (1.0, 0.5), (0.6, 0.4), (0.1, 0.03), (0.7, 0.6)
 # The share of clipped gradients that is left is not taken for less.
 _LEFT = 0.05
 # Steps are at most so many times 1/L; L follows the slopes, down to this share of what curvature allows.
 _STEP, _FLATTEST = 1.5, 0.03
-# Steps are so much shorter than is best on a typical problem: of real tables more lies in directions of much curvature.
-_CAUTION = 0.7
 # Sizes of steps down to 2^-20 of the longest are looked at.
 _SHORTEST = 20.0
 # There are more steps, up to so many times as many, while twice as many are expected to leave this share or less.
 _MOST_STEPS, _BETTER = 4, 0.9
-# What was measured over what is predicted: the geometric mean over twenty tables.
-_GAINED = 0.85
+# What was measured over what is predicted: the geometric mean over twenty tables. Of two classes without a blend more
+# is left of the model 0's error, this share of its root: along some directions of real tables so few steps hardly move.
+_GAINED, _UNMOVED = 0.85, 0.15
+# A blend takes this share of rho, where there are so many directions for noise to go: what its own noise costs, in the
+# few that it has, is then little of what that of the steps does.
+_BLEND, _MANY = 0.06, 150
+# Besides the mean of the last points it blends those after these shares of the steps, in so many steps of its own, with
+# this momentum; the mean of the second half is the model.
+_BLENDED, _BLENDS, _INERTIA = (0.25, 1.0), 25, 0.8
+# What a look at how far records reach takes of it, and the share of them that may reach farther than is believed, in
+# deviations of the counts' noise at most; a pull is clipped to this share of the reach.
+_BLEND_LOOK, _FARTHER, _FARTHER_NOISE, _PULL = 0.1, 0.002, 4.5, 0.5
+# How far a blend is expected to go, over the length of what it starts from, and the curvature in squares of the reach:
+# noise pulls it back to there by as much as it would take it away.
+_MOVED, _BEND = 0.4, 0.05
+# Steps of a blend are so many times 1/L; and what pulls it back is never more than so many times as strong as L.
+_BLEND_STEP, _MOST_BACK = 4.0, 1e6
 
 
 def _either(kind: tuple[Any, Any], problem: Problem) -> Any:
     """Return the constant for one output, or that for several."""
     return kind[problem.loss.outputs > 1]
-
-
-@dataclass(frozen=True)
-class Lengths:
-    """L2 norms of records, rounded up: from exact sums of squares, so that every engine finds the same."""
-
-    problem: Problem
-
-    def of(self, chunk: Any) -> np.ndarray:
-        """Return the length of each record of a chunk, UNPROTECTED: above its norm, by less than 2^-16 of the longest.
-
-        Entries are rounded to integers of one unit, which moves each by half of it at most, and so the norm by half of
-        √width of them.
-        """
-        return chunk.kept("lengths", lambda: self._of(chunk))
-
-    def _of(self, chunk: Any) -> np.ndarray:
-        squares = chunk.row_sums(self._factors, self._most, 2)
-        return up((np.sqrt(squares) + math.sqrt(self.problem.width) / 2) * (self._units.max() / self._most))
-
-    @cached_property
-    def _most(self) -> int:
-        """The largest entry in the norm's unit: sums of as many squares as a record has entries stay exact."""
-        return 2 ** min(_BITS, (_SUM_BITS - self.problem.width.bit_length()) // 2)
-
-    @property
-    def _units(self) -> np.ndarray:
-        return self.problem.units[: self.problem.width]
-
-    @cached_property
-    def _factors(self) -> np.ndarray:
-        return self._units / self._units.max() * (self._most / STEPS)
-
-
-def encode_products(points: Points, outputs: int, chunk: Any) -> np.ndarray:
-    """Return the margins of a chunk's records at one public point, UNPROTECTED: one column for each output."""
-    return chunk.products(points.coefficients.reshape(outputs, -1).T) * points.step
-
-
-@dataclass(frozen=True, eq=False)
-class ClippedGradient(Gradient):
-    """The gradient of F at a public point, from gradients of records that are clipped to ``problem.clip``.
-
-    Formal guarantee: that of ``Gradient``, with a sensitivity of twice the clip. Slopes of a record are integers, in
-    steps of bound/2^20, whose L2 norm is at most clip/|u|, rounded down (``levels.of_records``), with a length |u| that
-    is rounded up: so the record's gradient is no longer than the clip, exactly. Each slope follows from its own record.
-    """
-
-    has_slopes: ClassVar[bool] = False
-
-    def read(self, records: Records, draw: Draw) -> np.ndarray:
-        """Return the sum of clipped gradients in integers, UNPROTECTED."""
-        return records.tally(self.encode)
-
-    @np.errstate(all="ignore")  # a warning would tell something about a record
-    def encode(self, chunk: Any) -> np.ndarray:
-        """Return the sum over a chunk of records, UNPROTECTED."""
-        loss, points = self.problem.loss, self._points
-        steepest = down(self.problem.clip / Lengths(self.problem).of(chunk))  # pyright: ignore[reportOptionalOperand]
-        margins = encode_products(points, loss.outputs, chunk)
-        slopes = levels.of_records(loss, margins, chunk.targets, float(points.bound[0]), steepest)
-        return chunk.gather(slopes).T.reshape(-1, 1)
-
-    @cached_property
-    def _points(self) -> Points:
-        return self._grid.points(self._columns, self.bound)
-
-
-@dataclass(frozen=True, eq=False)
-class Sizes(Sum):
-    """How many gradients of records have which size, at a public point: counts with Gaussian noise.
-
-    A record's size is that of its slopes times its length. Sizes end at largest/2^(j/4), j = 0, ..., 27; the last cell
-    reaches down to 0, and the first holds whatever is larger.
-
-    Formal guarantee: every record is in one cell, whatever it holds, so that a replaced one moves two counts by at most
-    1 each, √2 in the L2 norm: Gaussian noise of this scale, rounded to integers, costs rho = 1/scale².
-
-    Parameters
-    ----------
-    problem : Problem
-        How the records are read, and the loss.
-    x : array
-        A point that is public, or was published.
-    largest : float
-        Where the first cell ends.
-    scale : float
-        Standard deviation of the noise on each count.
-    """
-
-    problem: Problem
-    x: np.ndarray
-    largest: float
-    scale: float
-
-    @classmethod
-    def at(cls, problem: Problem, x: np.ndarray, largest: float, cost: float) -> "Sizes":
-        """Ask for the sizes at a public point, for this rho."""
-        return cls(problem, x, largest, up(1 / math.sqrt(cost)))
-
-    @property
-    def ends(self) -> np.ndarray:
-        """The upper ends of the cells, the largest first: public numbers."""
-        return self.largest * 2.0 ** (-np.arange(CELLS) / _PER_HALF)
-
-    @cached_property
-    def costs(self) -> tuple[Cost, ...]:
-        """The cost of noise of this scale on counts, of which a record moves two."""
-        return (Rho(up(1 / self.scale**2)),)
-
-    def require_drawable(self) -> None:
-        """Raise unless the noise can be drawn."""
-        if self.scale > L1(1).coarsest:
-            raise ValueError(
-                f"noise of scale {self.scale:.3g} does not fit the integers of counts. Use a larger budget."
-            )
-
-    def draw(self, source: "Source") -> Draw:
-        """Draw what is added to the counts. Sees no records."""
-        return {"noise": source.integers(mechanisms.named("gaussian"), self.scale, (CELLS,))}
-
-    def read(self, records: Records, draw: Draw) -> np.ndarray:
-        """Return the counts, UNPROTECTED."""
-        return records.tally(self.encode)
-
-    def encode(self, chunk: Any) -> np.ndarray:
-        """Return how many records of a chunk are in each cell, UNPROTECTED."""
-        return np.bincount(self.encode_cells(chunk), minlength=CELLS).astype(np.int64)
-
-    @np.errstate(all="ignore")  # a warning would tell something about a record
-    def encode_cells(self, chunk: Any) -> np.ndarray:
-        """Return each record's cell, UNPROTECTED: a function of that record alone."""
-        loss, points = self.problem.loss, self._points
-        margins, bound = encode_products(points, loss.outputs, chunk), float(points.bound[0])
-        slopes = levels.of_records(loss, margins, chunk.targets, bound)
-        size = np.sqrt(np.sum(slopes * slopes, axis=1)) * (bound / levels.STEPS) * Lengths(self.problem).of(chunk)
-        return CELLS - 1 - np.searchsorted(self.ends[:0:-1], size, side="left")
-
-    def publish(self, reading: np.ndarray, draw: Draw) -> np.ndarray:
-        """Return the noisy counts."""
-        return added(reading, draw["noise"]).astype(float)
-
-    @cached_property
-    def _points(self) -> Points:
-        x = np.asarray(self.x, dtype=float)[:, None]
-        return Grid(self.problem).points(x, float(np.max(self.problem.slope_at(x))))
 
 
 class Known(NamedTuple):
@@ -224,6 +92,10 @@ class Known(NamedTuple):
     radius: float
     clip: float
     mean: float
+
+
+def _look_charge(what: str, price: float) -> Charge:
+    return Charge(what, Rho(price), Histogram.noise_for(price), "gaussian")
 
 
 @dataclass(frozen=True)
@@ -249,6 +121,11 @@ class Rule:
         return problem.dimension - (problem.width if problem.loss.is_balanced else 0)
 
     @property
+    def is_blended(self) -> bool:
+        """Whether there are so many directions that a blend of points is worth its budget."""
+        return self.directions >= _MANY
+
+    @property
     def unseen(self) -> Known:
         """What is known where nothing was bought: records that fill their domain."""
         mean, variance = extent_of(self.problem).moments
@@ -257,7 +134,15 @@ class Rule:
 
     def first(self, size: float) -> Known:
         """Return what goes with a size that most gradients at 0 are within."""
-        return Known(size / self.slope, _either(_FIRST_CLIP, self.problem) * size, size)
+        return Known(size / self.slope, _FIRST_CLIP[self.is_blended] * self._whole(size), size)
+
+    def _whole(self, size: float) -> float:
+        return _either(_WHOLE_CLIP, self.problem) * size
+
+    @property
+    def whole(self) -> float:
+        """The clip that should turn no gradient, where nothing was bought."""
+        return self._whole(self.unseen.mean)
 
     def largest(self, known: Known | None) -> float:
         """Return where the cells of a look begin: at the longest gradient, at 0 or of long records."""
@@ -267,23 +152,21 @@ class Rule:
 
     def seen(self, look: Sizes, counts: np.ndarray) -> Known:
         """Return what the first look says, at 0: the size of long records' gradients."""
-        above = np.append(0.0, np.cumsum(counts)[:-1]) / self.problem.n
         top = min(max(_MARGIN * look.scale / self.problem.n, _TOP), _BOTTOM)
-        beyond = np.flatnonzero(above > top)
-        return self.first(float(look.ends[beyond[0] - 1 if len(beyond) else CELLS - 1]))
+        return self.first(look.beyond(counts, top))
 
     def adapted(self, known: Known, look: Sizes, counts: np.ndarray) -> Known:
         """Return what a later look says: the clip that loses least, for gradients of these sizes."""
         ends, shares = look.ends, counts / self.problem.n
         middles = ends * _MIDDLE
-        least = _LOWEST_CLIP * self.first(known.radius * self.slope).clip
+        least, among = _LOWEST_CLIP * self._whole(known.radius * self.slope), _WITHIN[self.is_blended]
         within = np.cumsum(shares[::-1])[::-1]
-        allowed = int(np.argmin(np.append((within >= _WITHIN) & (ends >= least), False)))
+        allowed = int(np.argmin(np.append((within >= among) & (ends >= least), False)))
         losses = [self._lost(float(end), middles, shares) for end in ends[:allowed]]
         if losses:
             clip = float(ends[int(np.argmin(losses))])
         else:
-            enough = np.flatnonzero(within >= _WITHIN)
+            enough = np.flatnonzero(within >= among)
             clip = max(least, float(middles[enough[-1] if len(enough) else 0]))
         return known._replace(clip=clip, mean=float(shares @ np.where(middles <= clip, middles, 0.0)))
 
@@ -293,7 +176,7 @@ class Rule:
         mean = max(float(shares @ middles), float(middles[-1]))
         share = float(np.clip(shares @ (left * middles) / mean, _LEFT, 1.0))
         turned = max(float(shares @ (np.abs(left / share - 1) * middles)), 0.0)
-        return _TURNED * turned**2 + self.directions * (self.noise(clip) / share) ** 2
+        return _TURNED[self.is_blended] * turned**2 + self.directions * (self.noise(clip) / share) ** 2
 
     def noise(self, clip: float) -> float:
         """Return the deviation of all steps' noise together, of a mean gradient's entry."""
@@ -333,7 +216,7 @@ class Pace:
         # The mean of what noise of each step moves the last points by: none of those before the step.
         last = self.last
         moved = (sums[:-1] - np.vstack([sums[last:-1], np.zeros((last, len(lam)))])) / last
-        per_step = self.rule.noise(self.rule.unseen.clip) ** 2 * self.iterations
+        per_step = self.rule.noise(self.rule.whole) ** 2 * self.iterations
         noise = per_step * size**2 / 2 * np.sum(moved**2, axis=0) @ (lam * powers)
         return float(points[-last:].mean(axis=0) ** 2 @ gains + noise)
 
@@ -352,9 +235,67 @@ class Pace:
     @cached_property
     def best(self) -> float:
         """The size of steps: a little less than what is best on the typical problem, and no more than L allows."""
-        longest = self.rule.longest_step(self.rule.unseen) / _CAUTION
+        caution = CAUTION[self.rule.is_blended]
+        longest = self.rule.longest_step(self.rule.unseen) / caution
         power = lowest_between(lambda power: self.error(longest * 2.0**power), -_SHORTEST, 0.0, 0.05)
-        return _CAUTION * longest * 2.0**power
+        return caution * longest * 2.0**power
+
+
+@dataclass(frozen=True)
+class Blend:
+    """Where the loss is least among the blends of a few published points, by steps on noisy pulls.
+
+    It starts at the first of the points, and is pulled back there where noise would carry it away. ``mu`` is that of
+    all its steps together. Everything but the pulls is public, or was published.
+    """
+
+    problem: Problem
+    mu: float
+    points: np.ndarray
+
+    @cached_property
+    def directions(self) -> np.ndarray:
+        """Directions of length 1, at right angles: the first is that of the first point."""
+        return np.linalg.qr(self.points)[0]
+
+    @cached_property
+    def start(self) -> np.ndarray:
+        """The first point, along the directions."""
+        return self.directions.T @ self.points[:, 0]
+
+    def reach(self, look: Reaches, counts: np.ndarray) -> float:
+        """Return how far nearly all records reach."""
+        noise = _FARTHER_NOISE * look.scale / self.problem.n
+        return look.beyond(counts, min(max(noise, _FARTHER), _BOTTOM))
+
+    def clip(self, reach: float) -> float:
+        """Return what pulls are clipped to."""
+        return _PULL * reach
+
+    def back(self, reach: float) -> float:
+        """Return how strongly the blend is pulled back to where it starts."""
+        noise = 2 * self.clip(reach) / (self.problem.n * self.mu)
+        most = _MOST_BACK * self._bend(reach)
+        with np.errstate(all="ignore"):  # the start may be 0, and budgets tiny
+            far = np.float64(_BEND) * (_MOVED * reach) ** 2 * (self.start @ self.start)
+            return float(np.nan_to_num(np.minimum(np.float64(noise) * noise / far, most), nan=most))
+
+    def _bend(self, reach: float) -> float:
+        """Return how much the loss bends at most, along the directions."""
+        loss = self.problem.loss
+        return loss.curvature * reach**2 * (1 if loss.outputs == 1 else 2) + self.problem.ridge
+
+    def moves(self, reach: float) -> Generator[np.ndarray, np.ndarray, np.ndarray]:
+        """Yield points, along the directions, see the pulls there, and return the model."""
+        start, back = self.start, self.back(reach)
+        size = (1 - _INERTIA) * _BLEND_STEP / (self._bend(reach) + back)
+        place, velocity, places = start, np.zeros_like(start), []
+        for _ in range(_BLENDS):
+            pull = (yield place) + back * (place - start)
+            velocity = _INERTIA * velocity - size * pull
+            place = place + velocity
+            places.append(place)
+        return self.directions @ np.mean(places[_BLENDS // 2 :], axis=0)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -380,9 +321,11 @@ class ClippedPlan(Plan):
         The rho of each step.
     pace : float
         The size of steps times their clip, where curvature allows as much.
+    blend : tuple of float
+        The rho of the look at how far records reach, and of each pull of the blend; empty without one.
     """
 
-    reads = (ClippedGradient, Sizes)
+    reads = (ClippedGradient, Sizes, Reaches, Pulls)
     method = "clipped descent"
 
     problem: Problem
@@ -392,6 +335,7 @@ class ClippedPlan(Plan):
     prices: tuple[float, ...]
     step: float
     pace: float
+    blend: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         validate.integer("iterations", self.iterations)
@@ -405,8 +349,11 @@ class ClippedPlan(Plan):
             raise ValueError(f"the first look is before step 0, and others follow it, got {self.looks}.")
         if self.looks and validate.integer("looks", self.looks[-1], low=0) >= self.iterations:
             raise ValueError(f"looks are before one of {self.iterations} steps, got {self.looks}.")
-        for price in self.prices:
-            validate.positive("prices", price)
+        if len(self.blend) not in (0, 2):
+            raise ValueError(f"a blend has a rho for its look and one for each pull, got {self.blend}.")
+        for name, prices in {"prices": self.prices, "blend": self.blend}.items():
+            for price in prices:
+                validate.positive(name, price)
         require_gaussian(self.budget)
         for example in self.examples():
             example.request.require_drawable()  # pyright: ignore[reportAttributeAccessIssue]
@@ -438,7 +385,33 @@ class ClippedPlan(Plan):
             x = x + velocity
             path.append(x)
         extras = {"sizes": np.array(counts)} if counts else {}
-        return Published(np.array([*path, np.mean(path[-self._predicted.last :], axis=0)]), extras)
+        model = np.mean(path[-self._predicted.last :], axis=0)
+        if self.blend:
+            model, extras["reaches"], extras["blended"] = yield from self._blended(model, path)
+        return Published(np.array([*path, model]), extras)
+
+    def _blended(
+        self, model: np.ndarray, path: list[np.ndarray]
+    ) -> Generator[Request, np.ndarray, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Ask for pulls, and return the blend, how far records reach, and the points at which was asked."""
+        blend = self._blend_of(model, path)
+        look = Reaches.of(self.problem, blend.directions, self.blend[0])
+        counts = yield look
+        reach, points = blend.reach(look, counts), []
+        moves = blend.moves(reach)
+        place = next(moves)
+        while True:
+            points.append(blend.directions @ place)
+            pull = yield Pulls.at(self.problem, points[-1], blend.directions, blend.clip(reach), self.blend[1])
+            try:
+                place = moves.send(pull)
+            except StopIteration as end:
+                return end.value, counts, np.array(points)
+
+    def _blend_of(self, model: np.ndarray, path: Sequence[np.ndarray]) -> Blend:
+        """Return the blend of a model and points of its path."""
+        others = [path[round(share * self.iterations)] for share in _BLENDED]
+        return Blend(self.problem, math.sqrt(2 * _BLENDS * self.blend[1]), np.column_stack([model, *others]))
 
     @cached_property
     def _predicted(self) -> Pace:
@@ -451,11 +424,22 @@ class ClippedPlan(Plan):
         charges, prices = [], dict(zip(self.looks, self.prices, strict=True))
         for t in range(self.iterations):
             if t in prices:
-                scale = up(1 / math.sqrt(prices[t]))
-                charges.append(Charge(f"sizes of gradients before step {t + 1}", Rho(prices[t]), scale, "gaussian"))
+                charges.append(_look_charge(f"sizes of gradients before step {t + 1}", prices[t]))
             scale = float(gradient.scale) / self.problem.n
             charges.append(Charge(f"clipped step {t + 1}", Rho(self.step), scale, "gaussian"))
+        if self.blend:
+            charges.append(_look_charge("how far records reach", self.blend[0]))
+            scale = self._pull.scale
+            charges += [
+                Charge(f"pull {t + 1} of the blend", Rho(self.blend[1]), scale, "gaussian") for t in range(_BLENDS)
+            ]
         return charges
+
+    @property
+    def _pull(self) -> Pulls:
+        """A pull of the blend, in the clip's steps."""
+        x, directions = np.zeros(self.problem.dimension), np.eye(self.problem.dimension, 1 + len(_BLENDED))
+        return Pulls.at(self.problem, x, directions, Blend(self.problem, 1.0, directions).clip(1.0), self.blend[1])
 
     @property
     def points(self) -> int:
@@ -465,12 +449,14 @@ class ClippedPlan(Plan):
     @property
     def besides(self) -> dict[str, tuple[int, ...]]:
         """The shape of the noisy counts."""
-        return {"sizes": (len(self.looks), CELLS)} if self.looks else {}
+        sizes = {"sizes": (len(self.looks), CELLS)} if self.looks else {}
+        return sizes | ({"reaches": (CELLS,), "blended": (_BLENDS, self.problem.dimension)} if self.blend else {})
 
     @property
     def extent(self) -> str:
         """How much is released, in words."""
-        return f"{self.iterations} steps and {len(self.looks)} look(s) at sizes"
+        blend = f" and {_BLENDS} of a blend" if self.blend else ""
+        return f"{self.iterations} steps{blend} and {len(self.looks) + bool(self.blend)} look(s) at sizes"
 
     @property
     def title(self) -> str:
@@ -481,9 +467,15 @@ class ClippedPlan(Plan):
     def facts(self) -> dict[str, str]:
         """Lines of the plan's page."""
         looks = f"{len(self.looks)} time(s), for {math.fsum(self.prices) / self.rho:.2%} of rho"
+        last, share = "the mean of the last ones", math.fsum(self.blend[:1] + self.blend[1:] * _BLENDS) / self.rho
+        blend = (
+            f"{last} and {len(_BLENDED)} points of the path, {_BLENDS} steps for {share:.2%} of rho: it is the model"
+        )
         return {
             "Problem": notation.problem_fact(self.problem, self.problem.ridge),
-            "Steps": f"{self.iterations}, with a momentum of {_MOMENTUM:g}; the model is the mean of the last ones",
+            "Steps": f"{self.iterations}, with a momentum of {_MOMENTUM:g}"
+            + ("" if self.blend else f"; the model is {last}"),
+            **({"Blend": f"of {blend}"} if self.blend else {}),
             "Sizes": f"of gradients are looked at {looks}; the clip is the one that loses least by what they show"
             if self.looks
             else "of gradients are not looked at: noise would drown them at this n and budget",
@@ -493,7 +485,7 @@ class ClippedPlan(Plan):
     @property
     def rho(self) -> float:
         """The rho of all releases."""
-        return math.fsum([*self.prices, self.step * self.iterations])
+        return math.fsum([*self.prices, self.step * self.iterations, *self.blend[:1], *self.blend[1:] * _BLENDS])
 
     def choices(self, extras: Mapping[str, np.ndarray]) -> dict[str, str]:
         """Return the clips of a run that published this, in words."""
@@ -515,13 +507,19 @@ class ClippedPlan(Plan):
         """List the looks, and the steps together; the noise of these is that of the first clip."""
         rows = []
         for t, price in zip(self.looks, self.prices, strict=True):
-            scale = up(1 / math.sqrt(price))
-            rows.append([f"sizes before step {t + 1}", f"{price:.6g}", f"{price / self.rho:.2%}", f"{scale:.6g}"])
-        share, scale = self.step * self.iterations / self.rho, self.charges[-1].scale
-        rows.append(
-            [f"{self.iterations} clipped steps, each", f"{self.step:.6g}", f"{share:.2%} in all", f"{scale:.6g}"]
-        )
+            rows.append(self._row(f"sizes before step {t + 1}", [price], Histogram.noise_for(price)))
+        steps = [self.step] * self.iterations
+        scale = next(charge.scale for charge in self.charges if charge.cost.amount == self.step)
+        rows.append(self._row(f"{self.iterations} clipped steps, each", steps, scale))
+        if self.blend:
+            look, pull = self.blend
+            rows.append(self._row("how far records reach", [look], Histogram.noise_for(look)))
+            rows.append(self._row(f"{_BLENDS} pulls of the blend, each", [pull] * _BLENDS, self._pull.scale))
         return ["release", "rho", "share", "noise scale"], rows
+
+    def _row(self, what: str, prices: Sequence[float], scale: float) -> list[str]:
+        share = f"{math.fsum(prices) / self.rho:.2%}{' in all' if len(prices) > 1 else ''}"
+        return [what, f"{prices[0]:.6g}", share, f"{scale:.6g}"]
 
     def examples(self) -> Sequence[Example]:
         """Return a step, and a first and a later look, as for records that fill their domain."""
@@ -530,13 +528,18 @@ class ClippedPlan(Plan):
         for number, price in enumerate(self.prices[:2]):
             look = Sizes.at(self.problem, x, self.rule.largest(known if number else None), price)
             found.append(Example(look, Rho(price)))
+        if self.blend:
+            reach = Reaches.of(self.problem, self._pull.directions, self.blend[0])
+            found += [Example(reach, Rho(self.blend[0])), Example(self._pull, Rho(self.blend[1]))]
         return found
 
     def worth(self) -> Utility:
         """Return what the model is expected to be worth: by the steps' exact error on a typical problem."""
-        size = min(self.pace / self.rule.unseen.clip, self.rule.longest_step(self.rule.unseen))
-        typical = Typical(self.problem)
-        return typical.utility(min(_GAINED * self._predicted.error(size), typical.trivial), None)
+        size = min(self.pace / self.rule.whole, self.rule.longest_step(self.rule.unseen))
+        typical, expected = Typical(self.problem), _GAINED * self._predicted.error(size)
+        if self.problem.loss.outputs == 1 and not self.blend:
+            expected += _UNMOVED * math.sqrt(expected * typical.trivial)
+        return typical.utility(min(expected, typical.trivial), None)
 
 
 def require_clippable(problem: Problem) -> None:
@@ -561,7 +564,10 @@ def plan_clipped(problem: Problem, budget: Budget) -> ClippedPlan:
     rho = down(budget.capacity(Rho), 1e-8)
     shares = _shares_of_looks(problem.n * math.sqrt(2 * rho))
     prices = tuple(rho * share for share in shares)
-    rule = Rule(problem, math.sqrt(2 * (rho - math.fsum(prices))))
+    pulls = _BLEND * (1 - _BLEND_LOOK) / _BLENDS
+    blend = (_BLEND * _BLEND_LOOK * rho, pulls * rho) if Rule(problem, 1.0).is_blended else ()
+    left = rho - math.fsum([*prices, *blend[:1], *blend[1:] * _BLENDS])
+    rule = Rule(problem, math.sqrt(2 * left))
     pace = Pace(rule, _FEWEST)
     for doublings in range(1, _MOST_STEPS.bit_length()):
         more = Pace(rule, _FEWEST * 2**doublings)
@@ -569,8 +575,8 @@ def plan_clipped(problem: Problem, budget: Budget) -> ClippedPlan:
             break
         pace = more
     looks = tuple(int(pace.iterations * place) for place in (0.0, *_PLACES)[: len(shares)])
-    step = (rho - math.fsum(prices)) / pace.iterations
-    return ClippedPlan(problem, budget, pace.iterations, looks, prices, step, pace.best * rule.unseen.clip)
+    step = left / pace.iterations
+    return ClippedPlan(problem, budget, pace.iterations, looks, prices, step, pace.best * rule.whole, blend)
 
 
 def _shares_of_looks(reach: float) -> tuple[float, ...]:
