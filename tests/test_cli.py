@@ -287,7 +287,8 @@ def test_every_loss_is_planned(loss):
 @pytest.mark.parametrize("method", get_args(common.AnyMethod))
 def test_every_method_is_planned_or_refused_in_one_line(method):
     loss = "squared" if method == "statistics" else "logistic"
-    result = call("plan", "--n", 500, "--d", 2, "--loss", loss, "--method", method, "--json")
+    rho = ["--rho", 0.1] if method == "clipped" else []
+    result = call("plan", "--n", 500, "--d", 2, "--loss", loss, "--method", method, "--json", *rho)
     if method == "heavy-ball":  # no theorem chooses its steps
         assert (result.exit_code, len(result.output.strip().splitlines())) == (2, 1)
     else:

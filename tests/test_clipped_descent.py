@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 import epsteps as es
 from epsteps.budgets import Rho, mechanisms
-from epsteps.methods import clipping
-from epsteps.methods.clipped import CAUTION, Blend, ClippedPlan, Pace
-from epsteps.methods.clipping import CELLS, ClippedGradient, Lengths, Pulls, Reaches, Sizes
+from epsteps.methods.clipped import ClippedPlan
+from epsteps.methods.clipped import requests as clipping
+from epsteps.methods.clipped.requests import CELLS, ClippedGradient, Lengths, Pulls, Reaches, Sizes
+from epsteps.methods.clipped.rules import CAUTION, Blend, Pace
 from epsteps.noise import Source
 from epsteps.problem import levels
 from epsteps.problem.grid import STEPS, Grid
@@ -370,7 +371,7 @@ def test_an_interrupted_run_goes_on(tmp_path):
         ({"blend": (0.1, -1.0)}, "blend must be"),
         ({"blend": (0.1, 0.1)}, "more than its budget"),
         ({"step": 0.2}, "more than its budget"),
-        ({"budget": es.Pure(1.0)}, "Use Approximate"),
+        ({"budget": es.Pure(1.0)}, "Use a budget that has a delta"),
         ({"problem": es.Problem(es.Squared(), es.Ball(1.0), ridge=0.1, n=100, d=2)}, "losses of classes"),
         ({"problem": es.Problem(es.Logistic(), es.Ball(1.0), ridge=0.1, n=100, d=2, clip=0.1)}, "leave clip out"),
     ],

@@ -57,6 +57,10 @@ def fitted(name, X=None, y=None, **changes):
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_estimators_tell_the_intervals_of_their_run_in_the_units_of_the_data(name, delta, intervals):
     model = fitted(name, delta=delta, intervals=intervals)
+    if (name, delta, intervals) == ("softmax", 1e-6, None):
+        with pytest.raises(ValueError, match="clipped descent gives no intervals"):
+            model.confint()
+        return
     found = model.confint()
     low, high = model.confint_.T
     told = np.concatenate([np.atleast_2d(model.coef_), np.reshape(model.intercept_, (-1, 1))], axis=1).ravel()

@@ -150,7 +150,7 @@ def test_no_search_raises_after_its_charge(model):
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
 def test_no_fit_with_records_held_out_raises_after_its_charge(model):
     rng, count = np.random.default_rng(9), Counter()
-    for _ in range(8):
+    for _ in range(12):
         options = parameters_of(model, rng) | {"anyway": True}
         data, other = datasets(model(**options), rng)
 

@@ -378,7 +378,7 @@ def test_a_hopeless_run_is_refused_before_it_is_charged(method, release, tmp_pat
     budget = es.Concentrated(HOPELESS.epsilon**2 / 8) if method == "clipped" else HOPELESS
     plan = es.plan(problem, budget, method, release=release)
     ledger = es.Ledger(tmp_path / "budget.db")
-    ledger.create("people", es.Pure(1.0))
+    ledger.create("people", es.Concentrated(1.0) if method == "clipped" else es.Pure(1.0))
     account = ledger.account("people")
     data = es.Rows(problem, np.random.default_rng(3).random((200, 10)), np.tile([-1, 1], 100))
     with pytest.raises(es.HopelessError, match="anyway=True"):

@@ -69,14 +69,10 @@ def clipped(name: str, budget: Any) -> dict[str, es.Plan]:
     if isinstance(budget, es.Pure):
         return {}
     plan: Any = es.plan(LOGISTIC, budget, "clipped")
-    step = 0.9 * plan.step * plan.iterations / 4
-    prices: Any = {"looks": (0, 2), "prices": (step / 10, step / 10)}
-    return {
-        f"clipped {name}": replace(plan, iterations=4, step=0.9 * step, **prices),
-        f"clipped and blended {name}": replace(
-            plan, iterations=4, step=0.6 * step, blend=(step / 10, step / 25), **prices
-        ),
-    }
+    rho = 0.999 * plan.rho
+    few = replace(plan, iterations=4, step=0.24 * rho, looks=(0, 2), prices=(0.02 * rho, 0.02 * rho))
+    blended = replace(few, step=0.2 * rho, blend=(0.035 * rho, 0.005 * rho))
+    return {f"clipped {name}": few, f"clipped and blended {name}": blended}
 
 
 def records(problem: es.Problem, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

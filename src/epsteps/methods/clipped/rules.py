@@ -1,0 +1,264 @@
+"""What clipped descent goes by: clips, sizes of steps, and a blend of points, from public and published numbers alone.
+
+All constants were set on the tables that constants may be set on (docs/accuracy.md).
+"""
+
+import math
+from collections.abc import Generator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from epsteps.bounds.quadratics import impulse_response
+from epsteps.budgets import mechanisms
+from epsteps.methods.clipped.requests import Reaches, Sizes
+from epsteps.plans.utility import Typical
+from epsteps.problem.problem import Problem, extent_of
+from epsteps.problem.rounding import lowest_between
+
+# The middle of a cell of sizes, over its end.
+_MIDDLE = 2.0**-0.125
+# The momentum of steps; the share of them, the last ones, whose mean is the model, for one output and for several.
+MOMENTUM, _AVERAGED = 0.9, (0.5, 0.3)
+# So many deviations of its noise the first look's quantile is from the top, within these shares.
+_MARGIN, _TOP, _BOTTOM = 3.0, 0.08, 0.4
+# The first clip over the size of long records' gradients at 0, where no gradient should be turned; no later clip is
+# below this share of it, and none below the size that a share of the gradients is within.
+_WHOLE_CLIP, _LOWEST_CLIP = (1.15, 0.9), 0.2
+# From so many directions for noise to go on, points are blended: what its own noise costs, in the few that it has, is
+# then little of what that of the steps does.
+_MANY = 150
+# What a blend makes up for: the first clip over a whole one, the share that later clips leave alone, what a turned
+# gradient costs, in squares of its size, over what noise does, and how much shorter steps are than is best on a typical
+# problem, as of real tables more lies in directions of much curvature: without a blend, and with one.
+_FIRST_CLIP, _WITHIN, _TURNED, CAUTION = (1.0, 0.5), (0.6, 0.4), (0.1, 0.03), (0.7, 0.6)
+# The share of clipped gradients that is left is not taken for less.
+_LEFT = 0.05
+# Steps are at most so many times 1/L; L follows the slopes, down to this share of what curvature allows.
+_STEP, _FLATTEST = 1.5, 0.03
+# Sizes of steps down to 2^-20 of the longest are looked at.
+_SHORTEST = 20.0
+# Besides the mean of the last points a blend is of those after these shares of the steps, in so many steps of its own,
+# of so many times 1/L, with this momentum; the mean of the second half is the model.
+BLENDED, BLENDS, _BLEND_STEP, _INERTIA = (0.25, 1.0), 25, 4.0, 0.8
+# The share of the records that may reach farther than is believed, or so many deviations of the counts' noise; and what
+# a pull is clipped to, over the reach.
+_FARTHER, _FARTHER_NOISE, _PULL = 0.002, 4.5, 0.5
+# How far a blend is expected to go, over the length of what it starts from, and the curvature in squares of the reach:
+# noise pulls it back to there by as much as it would take it away, but never more than so many times as strongly as L.
+_MOVED, _BEND, _MOST_BACK = 0.4, 0.05, 1e6
+
+
+def _either(kind: tuple[Any, Any], problem: Problem) -> Any:
+    """Return the constant for one output, or that for several."""
+    return kind[problem.loss.outputs > 1]
+
+
+class Known(NamedTuple):
+    """What steps go by: the length of long records, the clip, and the mean size of gradients that are not clipped."""
+
+    radius: float
+    clip: float
+    mean: float
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How clips and steps follow from public and published numbers alone.
+
+    ``mu`` is that of all steps together: their noise, added up, is that of one sum of this mu.
+    """
+
+    problem: Problem
+    mu: float
+
+    @cached_property
+    def slope(self) -> float:
+        """The size of a record's slopes at the model 0."""
+        outputs, slope = self.problem.loss.outputs, float(self.problem.loss.slope_at(np.array(0.0)))
+        return slope * math.sqrt(outputs / (outputs - 1)) if outputs > 1 else slope
+
+    @property
+    def directions(self) -> int:
+        """How many directions noise has: not those in which all classes' coefficients move together."""
+        problem = self.problem
+        return problem.dimension - (problem.width if problem.loss.is_balanced else 0)
+
+    @property
+    def is_blended(self) -> bool:
+        """Whether there are so many directions that a blend of points is worth its budget."""
+        return self.directions >= _MANY
+
+    @property
+    def unseen(self) -> Known:
+        """What is known where nothing was bought: records that fill their domain."""
+        mean, variance = extent_of(self.problem).moments
+        usual = math.sqrt(float(mean @ mean + np.sum(variance)) + self.problem.intercept)
+        return self.first(min(usual, self.problem.record_size(2)) * self.slope)
+
+    def first(self, size: float) -> Known:
+        """Return what goes with a size that most gradients at 0 are within."""
+        return Known(size / self.slope, _FIRST_CLIP[self.is_blended] * self._whole(size), size)
+
+    def _whole(self, size: float) -> float:
+        return _either(_WHOLE_CLIP, self.problem) * size
+
+    @property
+    def whole(self) -> float:
+        """The clip that should turn no gradient, where nothing was bought."""
+        return self._whole(self.unseen.mean)
+
+    def largest(self, known: Known | None) -> float:
+        """Return where the cells of a look begin: at the longest gradient, at 0 or of long records."""
+        if known is None:
+            return self.problem.record_size(2) * self.slope
+        return known.radius * self.problem.loss.slope * self.problem.loss.joint_slope(2)
+
+    def seen(self, look: Sizes, counts: np.ndarray) -> Known:
+        """Return what the first look says, at 0: the size of long records' gradients."""
+        top = min(max(_MARGIN * look.scale / self.problem.n, _TOP), _BOTTOM)
+        return self.first(look.beyond(counts, top))
+
+    def adapted(self, known: Known, look: Sizes, counts: np.ndarray) -> Known:
+        """Return what a later look says: the clip that loses least, for gradients of these sizes."""
+        ends, shares = look.ends, counts / self.problem.n
+        middles = ends * _MIDDLE
+        least, among = _LOWEST_CLIP * self._whole(known.radius * self.slope), _WITHIN[self.is_blended]
+        within = np.cumsum(shares[::-1])[::-1]
+        allowed = int(np.argmin(np.append((within >= among) & (ends >= least), False)))
+        losses = [self._lost(float(end), middles, shares) for end in ends[:allowed]]
+        if losses:
+            clip = float(ends[int(np.argmin(losses))])
+        else:
+            enough = np.flatnonzero(within >= among)
+            clip = max(least, float(middles[enough[-1] if len(enough) else 0]))
+        return known._replace(clip=clip, mean=float(shares @ np.where(middles <= clip, middles, 0.0)))
+
+    def _lost(self, clip: float, middles: np.ndarray, shares: np.ndarray) -> float:
+        """Return what a clip costs: gradients that it turns, and noise, once both are as long as without it."""
+        left = np.minimum(1.0, clip / middles)
+        mean = max(float(shares @ middles), float(middles[-1]))
+        share = float(np.clip(shares @ (left * middles) / mean, _LEFT, 1.0))
+        turned = max(float(shares @ (np.abs(left / share - 1) * middles)), 0.0)
+        return _TURNED[self.is_blended] * turned**2 + self.directions * (self.noise(clip) / share) ** 2
+
+    def noise(self, clip: float) -> float:
+        """Return the deviation of all steps' noise together, of a mean gradient's entry."""
+        return 2 * clip / (self.problem.n * self.mu)
+
+    def longest_step(self, known: Known) -> float:
+        """Return the size of steps that curvature allows, for slopes of this size."""
+        loss, full = self.problem.loss, self.problem.loss.curvature * known.radius**2
+        bent = 4 * loss.curvature * known.radius * known.mean / (1 if loss.outputs == 1 else 2)
+        return _STEP / (min(max(bent, _FLATTEST * full), full) + self.problem.ridge)
+
+    def centred(self, gradient: np.ndarray) -> np.ndarray:
+        """Return a published gradient without the noise in directions that no gradient of the loss has."""
+        if not self.problem.loss.is_balanced:
+            return gradient
+        blocks = gradient.reshape(self.problem.loss.outputs, -1)
+        return (blocks - blocks.mean(axis=0)).ravel()
+
+
+@dataclass(frozen=True)
+class Pace:
+    """E F(x) - F* of the mean of the last points on a typical problem, exactly, by the size of steps.
+
+    Clips are taken to turn no gradient, and to be as for records that fill their domain.
+    """
+
+    rule: Rule
+    iterations: int
+
+    @np.errstate(all="ignore")  # budgets may be tiny or huge
+    def error(self, size: float) -> float:
+        """Return what is left of the start, and what all steps' noise costs, for steps of this size."""
+        lam, gains, powers = self._entries
+        response = impulse_response(1 + MOMENTUM - size * lam, 0.0 * lam - MOMENTUM, self.iterations + 1)
+        points = response[1:] - MOMENTUM * response[:-1]
+        sums = np.cumsum(np.vstack([np.zeros_like(response[:1]), response[:-1]]), axis=0)[::-1]
+        # The mean of what noise of each step moves the last points by: none of those before the step.
+        last = self.last
+        moved = (sums[:-1] - np.vstack([sums[last:-1], np.zeros((last, len(lam)))])) / last
+        per_step = self.rule.noise(self.rule.whole) ** 2 * self.iterations
+        noise = per_step * size**2 / 2 * np.sum(moved**2, axis=0) @ (lam * powers)
+        return float(points[-last:].mean(axis=0) ** 2 @ gains + noise)
+
+    @property
+    def last(self) -> int:
+        """How many points the mean is of."""
+        return max(round(_either(_AVERAGED, self.rule.problem) * self.iterations), 1)
+
+    @cached_property
+    def _entries(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Eigenvalues that are followed, with their gains and the power of noise of deviation 1."""
+        noise, typical = mechanisms.named("gaussian"), Typical(self.rule.problem)
+        means, gains, shares = typical.followed(noise)
+        return means + self.rule.problem.ridge, gains, shares * float(np.sum(typical.gradient_power(noise)))
+
+    @cached_property
+    def best(self) -> float:
+        """The size of steps: a little less than what is best on the typical problem, and no more than L allows."""
+        caution = CAUTION[self.rule.is_blended]
+        longest = self.rule.longest_step(self.rule.unseen) / caution
+        power = lowest_between(lambda power: self.error(longest * 2.0**power), -_SHORTEST, 0.0, 0.05)
+        return caution * longest * 2.0**power
+
+
+@dataclass(frozen=True)
+class Blend:
+    """Where the loss is least among the blends of a few published points, by steps on noisy pulls.
+
+    It starts at the first of the points, and is pulled back there where noise would carry it away. ``mu`` is that of
+    all its steps together. Everything but the pulls is public, or was published.
+    """
+
+    problem: Problem
+    mu: float
+    points: np.ndarray
+
+    @cached_property
+    def directions(self) -> np.ndarray:
+        """Directions of length 1, at right angles: the first is that of the first point."""
+        return np.linalg.qr(self.points)[0]
+
+    @cached_property
+    def start(self) -> np.ndarray:
+        """The first point, along the directions."""
+        return self.directions.T @ self.points[:, 0]
+
+    def reach(self, look: Reaches, counts: np.ndarray) -> float:
+        """Return how far nearly all records reach."""
+        noise = _FARTHER_NOISE * look.scale / self.problem.n
+        return look.beyond(counts, min(max(noise, _FARTHER), _BOTTOM))
+
+    def clip(self, reach: float) -> float:
+        """Return what pulls are clipped to."""
+        return _PULL * reach
+
+    def back(self, reach: float) -> float:
+        """Return how strongly the blend is pulled back to where it starts."""
+        noise = 2 * self.clip(reach) / (self.problem.n * self.mu)
+        most = _MOST_BACK * self._bend(reach)
+        with np.errstate(all="ignore"):  # the start may be 0, and budgets tiny
+            far = np.float64(_BEND) * (_MOVED * reach) ** 2 * (self.start @ self.start)
+            return float(np.nan_to_num(np.minimum(np.float64(noise) * noise / far, most), nan=most))
+
+    def _bend(self, reach: float) -> float:
+        """Return how much the loss bends at most, along the directions."""
+        loss = self.problem.loss
+        return loss.curvature * reach**2 * (1 if loss.outputs == 1 else 2) + self.problem.ridge
+
+    def moves(self, reach: float) -> Generator[np.ndarray, np.ndarray, np.ndarray]:
+        """Yield points, along the directions, see the pulls there, and return the model."""
+        start, back = self.start, self.back(reach)
+        size = (1 - _INERTIA) * _BLEND_STEP / (self._bend(reach) + back)
+        place, velocity, places = start, np.zeros_like(start), []
+        for _ in range(BLENDS):
+            pull = (yield place) + back * (place - start)
+            velocity = _INERTIA * velocity - size * pull
+            place = place + velocity
+            places.append(place)
+        return self.directions @ np.mean(places[BLENDS // 2 :], axis=0)
