@@ -434,8 +434,7 @@ def test_many_classes_are_fitted():
     y = rng.integers(6, size=20_000)
     X = np.clip((centres[y] + rng.normal(size=(20_000, 12))) / 4, -1, 1)
     problem = es.Problem(es.Softmax(tuple(range(6))), es.Box(-1, 1), ridge=1e-4, n=20_000, d=12, intercept=True)
-    plan = es.plan(problem, es.Approximate(1.0, 1e-6), release="final")
-    assert plan.method == "clipped descent"
+    plan = es.plan(problem, es.Approximate(1.0, 1e-6), "clipped")
     rows = es.Rows(problem, X, y)
     x = es.run(plan, rows, seed=1).x.reshape(6, -1)
     right = np.mean(np.argmax(np.column_stack([X, np.ones(len(X))]) @ x.T, axis=1) == y)
@@ -474,6 +473,16 @@ def test_a_blend_makes_up_for_steps_that_were_too_short():
         gains.append(float(rows.value(run.extras["blended"][0]) - rows.value(run.x)))
     assert np.mean(gains) > 0.03
     assert min(gains) > 0
+
+
+def test_many_columns_are_fitted_by_a_blend_where_nothing_is_named():
+    problem, X, y = separable(3)
+    for loss, labels in ((es.Logistic(), y), (es.Softmax((-1, 0, 1)), y)):
+        plan = es.plan(restated(problem, loss=loss), es.Approximate(1.0, 1e-6), release="final")
+        assert plan.method == "clipped descent"
+        assert plan.blend
+        rows = es.Rows(plan.problem, X, labels)
+        assert rows.value(es.run(plan, rows, seed=1).x) < 0.8 * rows.value(np.zeros(plan.problem.dimension))
 
 
 def test_points_without_length_are_blended():

@@ -28,10 +28,10 @@ _LOOK, _WORTH, _LEAST, _MOST, _ENOUGH = 0.005, 60.0, 0.005, 0.03, 20.0
 _PLACES, _ENOUGH_LATER = (0.05, 0.25, 0.55), 60.0
 # What a blend takes of rho, and a look at how far records reach of that.
 _BLEND, _BLEND_LOOK = 0.06, 0.1
-# What was measured over what is predicted, without a blend and with one: geometric means over twenty tables. Of two
-# classes without a blend more is left of the model 0's error, this share of its root: along some directions of real
-# tables so few steps hardly move.
-_GAINED, _UNMOVED = (0.85, 0.5), 0.15
+# What was measured over what is predicted, without a blend and with one: geometric means over twenty tables. Without a
+# blend more is left of the model 0's error, this share of its root: along some directions of real tables so few steps
+# hardly move.
+_GAINED, _UNMOVED = (0.85, 0.5), 0.12
 
 
 def _look_charge(what: str, price: float) -> Charge:
@@ -275,7 +275,7 @@ class ClippedPlan(Plan):
         """Return what the model is expected to be worth: by the steps' exact error on a typical problem."""
         size = min(self.pace / self.rule.whole, self.rule.longest_step(self.rule.unseen))
         typical, expected = Typical(self.problem), _GAINED[bool(self.blend)] * self._predicted.error(size)
-        if self.problem.loss.outputs == 1 and not self.blend:
+        if not self.blend:
             expected += _UNMOVED * math.sqrt(expected * typical.trivial)
         return typical.utility(min(expected, typical.trivial), None)
 
