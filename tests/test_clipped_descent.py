@@ -482,7 +482,7 @@ def test_many_columns_are_fitted_by_a_blend_where_nothing_is_named():
         assert plan.method == "clipped descent"
         assert plan.blend
         rows = es.Rows(plan.problem, X, labels)
-        assert rows.value(es.run(plan, rows, seed=1).x) < 0.8 * rows.value(np.zeros(plan.problem.dimension))
+        assert rows.value(es.run(plan, rows, seed=1).x) < 0.9 * rows.value(np.zeros(plan.problem.dimension))
 
 
 def test_points_without_length_are_blended():
