@@ -65,14 +65,15 @@ def plans() -> dict[str, es.Plan]:
 
 
 def clipped(name: str, budget: Any) -> dict[str, es.Plan]:
-    """Return plans of a few clipped steps with two looks, and of one with a blend, where Gaussian noise is covered."""
+    """Return plans of a few clipped steps: with two looks, with a blend, along a bought axis; of Gaussian noise."""
     if isinstance(budget, es.Pure):
         return {}
     plan: Any = es.plan(LOGISTIC, budget, "clipped")
     rho = 0.999 * plan.rho
-    few = replace(plan, iterations=4, step=0.24 * rho, looks=(0, 2), prices=(0.02 * rho, 0.02 * rho))
-    blended = replace(few, step=0.2 * rho, blend=(0.035 * rho, 0.005 * rho))
-    return {f"clipped {name}": few, f"clipped and blended {name}": blended}
+    few = replace(plan, steps=(0.24 * rho,) * 4, looks=(0, 2), prices=(0.02 * rho, 0.02 * rho), middle=0.0)
+    blended = replace(few, steps=(0.2 * rho,) * 4, blend=(0.035 * rho, 0.005 * rho))
+    along = replace(few, steps=(0.3 * rho, 0.2 * rho, 0.2 * rho, 0.1 * rho), middle=0.16 * rho)
+    return {f"clipped {name}": few, f"clipped and blended {name}": blended, f"clipped along an axis {name}": along}
 
 
 def records(problem: es.Problem, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

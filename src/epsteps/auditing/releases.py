@@ -26,6 +26,7 @@ from epsteps.data.chunks import Chunk
 from epsteps.data.rows import Rows
 from epsteps.methods import OutputPlan
 from epsteps.methods.bought import CELLS, Quantile, Spread
+from epsteps.methods.clipped.requests import ClippedGradient
 from epsteps.methods.curvature import MATRIX_STEPS
 from epsteps.methods.curvature.sums import CONSTANT_STEPS, ColumnMeans, SecondMoment
 from epsteps.methods.minimum import Minimum
@@ -366,6 +367,28 @@ def _(request: Gradient, claimed: Cost, plan: Plan) -> Part:
         return records * (gradient - pair.gradients[:, 0]) / scale
 
     return Part(law, claimed.ratio, records, size / claimed.ratio, records * pair.difference / scale, draw)
+
+
+@part_of.register
+def _(request: ClippedGradient, claimed: Cost, plan: Plan) -> Part:
+    """Return a clipped gradient at its point, in its noise's norm: of those tried, the two records farthest apart."""
+    release, shape = request._release, request._shape
+    scale = release.scale[:, 0]
+    features, targets = records_of(request.problem)
+
+    def reading(place: int, records: int) -> np.ndarray:
+        return release.rounded(_read(request, features, targets, place, records))[:, 0] / scale
+
+    vectors = np.array([reading(place, 2) / 2 for place in range(len(features))])
+    chosen, size = widest_vectors(vectors, shape.gauge)
+    law = Attack(request.mechanism, shape, np.ones(shape.d), vectors[chosen[1]] - vectors[chosen[0]])
+    records = _group(law, size)
+    readings = [reading(place, records) for place in chosen]
+
+    def draw(which: int, source: Source) -> np.ndarray:
+        return readings[which] - readings[0] + request.draw(source)["noise"][:, 0] / scale
+
+    return Part(law, claimed.ratio, records, size / claimed.ratio, readings[1] - readings[0], draw)
 
 
 @part_of.register

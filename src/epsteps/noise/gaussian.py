@@ -17,7 +17,7 @@ from epsteps.noise.bits import Again, Bits
 from epsteps.noise.reals import FLAT, HIGH_BITS, LOG_ULPS, Ball, Point, Uniform, certain_floor, decide, low_part, split
 from epsteps.noise.samplers import SAMPLERS, Sampler, Uniforms, as_columns, checked_scale, each_column
 from epsteps.problem.grid import wrapped
-from epsteps.problem.shapes import Ellipsoid, Spherical
+from epsteps.problem.shapes import Ellipsoid, Elongated, Spherical
 
 
 def rounded_gaussian(bits: Bits, sigmas: np.ndarray, widen: float = 1.0) -> np.ndarray:
@@ -251,5 +251,40 @@ def _ellipsoid(bits: Bits, shape: Ellipsoid, scales: np.ndarray) -> np.ndarray:
     return tilted(bits, own.reshape(scales.shape), common, scales.shape, weights)
 
 
+# What noise along an axis is grown by: it covers the rounding of its products, up to the longest axis.
+_GROWN = 1 + 2.0**-40
+
+
+def _elongated(bits: Bits, shape: Elongated, scales: np.ndarray) -> np.ndarray:
+    """Return noise of the covariance σ_i σ_j (I + a a')_ij, for a scale σ_i of each coordinate, and a little more.
+
+    Products with the axis are off by less than 2^-51 of themselves: they are those of another axis, â. By the
+    inequality of the means (1 + η)(I + â â') is no less than I + a a' where η is 2^-50 times its length, or more.
+    """
+    grown = as_columns(scales) * _GROWN
+    blocks = grown.reshape(shape.outputs, len(shape.axis), -1)
+    noise = [_along(bits, np.array(shape.axis), block) for block in blocks]
+    return np.concatenate(noise).reshape(scales.shape)
+
+
+def _along(bits: Bits, axis: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """Return the noise of one output, in columns."""
+    products = scales * axis[:, None]
+    common = np.max(np.abs(products), axis=0)
+    columns = [
+        tilted(bits, scales[:, [j]], common[j], (len(axis), 1), products[:, j] / common[j]) for j in range(len(common))
+    ]
+    return np.concatenate(columns, axis=1)
+
+
+def float_elongated(uniform: Uniforms, shape: Elongated, form: tuple[int, ...]) -> np.ndarray:
+    """Return Gaussian vectors with the covariance of the shape."""
+    *others, _, columns = form
+    z = float_gaussian(uniform, shape, (*others, shape.outputs, len(shape.axis), columns))
+    z += np.array(shape.axis)[:, None] * float_gaussian(uniform, shape, (*others, shape.outputs, 1, columns))
+    return z.reshape(form)
+
+
 SAMPLERS[Spherical] = Sampler(_spherical, float_gaussian)
 SAMPLERS[Ellipsoid] = Sampler(_ellipsoid, float_ellipsoid)
+SAMPLERS[Elongated] = Sampler(_elongated, float_elongated)

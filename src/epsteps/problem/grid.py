@@ -116,7 +116,7 @@ class Grid:
             shift = np.broadcast_to(shift.max(axis=0), shift.shape)
         coarse, growth = np.ldexp(unit, shift), 0.0
         if shift.any():
-            moved = _gauge(shape, np.where(shift > 0, coarse, 0.0)) if shape.stretches else shape.cube * coarse[0]
+            moved = _reach(shape, np.where(shift > 0, coarse, 0.0)) if shape.stretches else shape.cube * coarse[0]
             growth = moved / (2 * self.problem.gradient_size(bound, shape.norm))
         cells = Cells(shift, np.ldexp(step, shift), coarse, growth, _half(shift))
         if isinstance(scale, float) and isinstance(bound, float):
@@ -179,10 +179,10 @@ class Release:
         return (self.rounded(sums) + noise.astype(np.int64, copy=False)) * self.step
 
 
-def _gauge(shape: Shape, values: np.ndarray) -> np.ndarray:
-    """Return the gauge of each column, whatever its size: squares do not vanish or overflow."""
-    largest = np.maximum(np.max(values, axis=0), np.finfo(float).tiny)
-    return largest * shape.gauge(values / largest)
+def _reach(shape: Shape, sizes: np.ndarray) -> np.ndarray:
+    """Return what columns of entries of such sizes may gauge, whatever these are: squares do not vanish or overflow."""
+    largest = np.maximum(np.max(sizes, axis=0), np.finfo(float).tiny)
+    return largest * shape.reach(sizes / largest)
 
 
 def wrapped(integer: int) -> int:

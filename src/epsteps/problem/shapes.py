@@ -55,6 +55,10 @@ class Shape(ABC):
         """Return what of a vector, or of each column, lies in the space that the noise fills: here all of it."""
         return z
 
+    def reach(self, sizes: np.ndarray) -> np.ndarray:
+        """Return a bound on the gauge of any vector whose entries are no larger than these, or than each column's."""
+        return self.gauge(sizes)
+
     @property
     @abstractmethod
     def cube(self) -> float:
@@ -297,6 +301,98 @@ class Spherical(L2):
     def covariance(self) -> Covariance:
         """The identity."""
         return Covariance(np.ones(self.d))
+
+
+# The longest axis: the rounding of what noise along it is multiplied by is a share of 2^-51 of its length.
+LONGEST_AXIS = 2.0**10
+
+
+@dataclass(frozen=True)
+class Elongated(Shape):
+    """The norm √(z'Σ⁻¹z) of Σ = I + a a' for each output, in real units: Gaussian noise that is longer along an axis.
+
+    Noise along a direction in which the loss bends strongly does little harm, and records that have most of their
+    length in common are much shorter in this norm than in the Euclidean one.
+
+    >>> Elongated((3.0, 0.0)).gauge(np.array([1.0, 1.0])) ** 2
+    np.float64(1.1)
+    """
+
+    axis: tuple[float, ...]
+    outputs: int = 1
+    gaussian: ClassVar[bool] = True
+    rounded: ClassVar[bool] = True
+    norm: ClassVar[float | str] = 2
+
+    def __post_init__(self) -> None:
+        if not 0 < self.square <= LONGEST_AXIS**2:
+            raise ValueError(f"an axis has a positive length of at most {LONGEST_AXIS:g}, got {self.square**0.5:g}.")
+
+    @cached_property
+    def square(self) -> float:
+        """The squared length of the axis."""
+        return float(np.sum(np.square(self.axis)))
+
+    @property
+    def d(self) -> int:
+        """Number of coordinates."""
+        return self.outputs * len(self.axis)
+
+    def gauge(self, z: np.ndarray) -> np.ndarray:
+        """Return √(z'Σ⁻¹z) of a vector, or of each column (Sherman and Morrison)."""
+        blocks = z.reshape(self.outputs, len(self.axis), *z.shape[1:])
+        along = np.tensordot(blocks, np.array(self.axis), axes=(1, 0))
+        whole = np.sum(z**2, axis=0) - np.sum(along**2, axis=0) / (1 + self.square)
+        return np.sqrt(np.maximum(whole, 0.0))
+
+    def reach(self, sizes: np.ndarray) -> np.ndarray:
+        """Return the Euclidean norm, which is no smaller, whatever the signs of the entries are."""
+        return np.linalg.norm(sizes, axis=0)
+
+    @property
+    def cube(self) -> float:
+        """A bound on the gauge of a vector of the cube."""
+        return float(np.sqrt(self.d))
+
+    @cached_property
+    def covariance(self) -> "Covarying":
+        """That of the noise."""
+        return LongCovariance(np.array(self.axis), self.outputs)
+
+
+@dataclass(frozen=True, eq=False)
+class LongCovariance:
+    """Covariance I + a a' of each of several outputs by itself."""
+
+    axis: np.ndarray
+    outputs: int
+
+    @property
+    def variances(self) -> np.ndarray:
+        """Diagonal of the covariance."""
+        return np.tile(1 + self.axis**2, self.outputs)
+
+    @property
+    def matrix(self) -> np.ndarray:
+        """The covariance in full."""
+        return np.kron(np.eye(self.outputs), np.eye(len(self.axis)) + np.outer(self.axis, self.axis))
+
+    def trace(self, units: np.ndarray) -> float:
+        """Return the trace when coordinates are stretched by these units."""
+        return float(np.sum(self.variances * units**2))
+
+    def weighed(self, units: np.ndarray, spread: np.ndarray, mean: np.ndarray) -> float:
+        """Return tr(H⁻¹ Σ) of the stretched covariance, for H = diag(spread) + mean mean' (Sherman and Morrison)."""
+        tilt = mean / spread
+        return float(np.sum(self.variances * units**2 / spread) - self.along(units * tilt) / (1 + tilt @ mean))
+
+    def along(self, v: np.ndarray) -> float:
+        """Return v'Σv."""
+        return float(v @ v + np.sum((v.reshape(self.outputs, -1) @ self.axis) ** 2))
+
+    def root_trace(self, units: np.ndarray) -> float:
+        """Return a lower bound on tr Σ^(1/2): that of the identity, as roots of matrices are monotone."""
+        return float(np.sum(units))
 
 
 @dataclass(frozen=True)
@@ -706,6 +802,7 @@ RULES: dict[str, Rule] = {
     "blocks": Rule((Body,), lambda problem: problem.hull),
     "gaussian": Rule((Spherical,), lambda problem: Spherical(problem.dimension)),
     "ellipsoid": Rule((Ellipsoid,), _ellipsoid),
+    "elongated": Rule((Elongated,)),
     "wishart": Rule((Nuclear,)),
     "gaussian matrix": Rule((Frobenius,)),
 }

@@ -8,30 +8,34 @@ from functools import cached_property
 import numpy as np
 
 from epsteps.budgets import Budget, Rho, mechanisms
-from epsteps.methods.clipped.requests import CELLS, ClippedGradient, Histogram, Pulls, Reaches, Sizes
+from epsteps.methods.clipped.requests import CELLS, ClippedGradient, Histogram, Middle, Pulls, Reaches, Sizes
 from epsteps.methods.clipped.rules import BLENDED, BLENDS, MOMENTUM, Blend, Known, Pace, Rule
 from epsteps.plans import notation
 from epsteps.plans.plan import Charge, Conversation, Example, Plan, Published
-from epsteps.plans.requests import Gradient, Request
+from epsteps.plans.requests import Request
 from epsteps.plans.utility import Typical, Utility
 from epsteps.problem import limits, validate
 from epsteps.problem.problem import Problem, restated
 from epsteps.problem.rounding import down
+from epsteps.problem.sampling import FULL
 
 # There are so many steps, or more, up to so many times as many, while twice as many are expected to leave this share or
 # less.
 _FEWEST, _MOST_STEPS, _BETTER = 300, 4, 0.9
 # Of the budget's rho, a look at the sizes takes so much. The first one takes what makes its noise that share of the
 # records, within limits, and none is bought where it would be more than that.
-_LOOK, _WORTH, _LEAST, _MOST, _ENOUGH = 0.005, 60.0, 0.005, 0.03, 20.0
+_LOOK, _WORTH, _LEAST, _MOST, _ENOUGH = 0.005, 60.0, 0.005, 0.03, 12.0
 # Later looks take place after these shares of the steps, where n mu of each is at least so much.
 _PLACES, _ENOUGH_LATER = (0.05, 0.25, 0.55), 60.0
+# What the mean of the records takes of rho, which is bought where its noise, over the root of the columns' number, is
+# at most one over this of the longest record.
+_MIDDLE, _ENOUGH_COLUMNS = 0.02, 0.7
 # What a blend takes of rho, and a look at how far records reach of that.
 _BLEND, _BLEND_LOOK = 0.06, 0.1
 # What was measured over what is predicted, without a blend and with one: geometric means over twenty tables. Without a
 # blend more is left of the model 0's error, this share of its root: along some directions of real tables so few steps
 # hardly move.
-_GAINED, _UNMOVED = (0.85, 0.5), 0.12
+_GAINED, _UNMOVED = (0.75, 0.42), 0.02
 
 
 def _look_charge(what: str, price: float) -> Charge:
@@ -42,6 +46,8 @@ def _look_charge(what: str, price: float) -> Charge:
 class ClippedPlan(Plan):
     """Clipped descent, decided but for the clips: looks at the sizes of gradients, and steps that go by them.
 
+    First of all the mean of the records may be bought: along it noise is longer, and records are measured shorter.
+
     Formal guarantee: every look and every step is Gaussian noise whose rho is fixed beforehand. Given what was
     published before, its scale, and for a step its clip, are public numbers, and a replaced record moves what it
     protects by what that rho is for. So all together are √(2 rho)-Gaussian-DP for the sum of the rhos, however clips
@@ -51,36 +57,37 @@ class ClippedPlan(Plan):
     ----------
     problem, budget
         The public facts, and what may be spent.
-    iterations : int
-        Number of steps.
+    steps : tuple of float
+        The rho of each step.
     looks : tuple of int
         The steps before which sizes are looked at, increasing; the first is 0 if there are any.
     prices : tuple of float
         The rho of each look.
-    step : float
-        The rho of each step.
     pace : float
         The size of steps times their clip, where curvature allows as much.
     blend : tuple of float
         The rho of the look at how far records reach, and of each pull of the blend; empty without one.
+    middle : float
+        The rho of the mean of the records; 0 where it is not bought.
     """
 
-    reads = (ClippedGradient, Sizes, Reaches, Pulls)
+    reads = (Middle, ClippedGradient, Sizes, Reaches, Pulls)
     method = "clipped descent"
 
     problem: Problem
     budget: Budget
-    iterations: int
+    steps: tuple[float, ...]
     looks: tuple[int, ...]
     prices: tuple[float, ...]
-    step: float
     pace: float
     blend: tuple[float, ...] = ()
+    middle: float = 0.0
 
     def __post_init__(self) -> None:
-        validate.integer("iterations", self.iterations)
-        validate.positive("step", self.step)
+        validate.integer("the number of steps", self.iterations)
         validate.positive("pace", self.pace)
+        if self.middle:
+            validate.positive("middle", self.middle)
         require_clippable(self.problem)
         limits.require_path(self.problem, self.points)
         if len(self.prices) != len(self.looks):
@@ -91,7 +98,7 @@ class ClippedPlan(Plan):
             raise ValueError(f"looks are before one of {self.iterations} steps, got {self.looks}.")
         if len(self.blend) not in (0, 2):
             raise ValueError(f"a blend has a rho for its look and one for each pull, got {self.blend}.")
-        for name, prices in {"prices": self.prices, "blend": self.blend}.items():
+        for name, prices in {"steps": self.steps, "prices": self.prices, "blend": self.blend}.items():
             for price in prices:
                 validate.positive(name, price)
         require_gaussian(self.budget)
@@ -99,32 +106,41 @@ class ClippedPlan(Plan):
             example.request.require_drawable()  # pyright: ignore[reportAttributeAccessIssue]
         super().__post_init__()
 
+    @property
+    def iterations(self) -> int:
+        """Number of steps."""
+        return len(self.steps)
+
     @cached_property
     def rule(self) -> Rule:
         """What clips and steps follow from."""
-        return Rule(self.problem, math.sqrt(2 * self.step * self.iterations))
-
-    def _gradient(self, problem: Problem, x: np.ndarray) -> Gradient:
-        return ClippedGradient.at(problem, mechanisms.named("gaussian"), x, self.step)
+        return Rule(self.problem, math.sqrt(2 * math.fsum(self.steps)))
 
     def conversation(self) -> Conversation:
         """Publish x_0, ..., x_T, and the mean of the last of them, which is the model; and the sizes besides."""
-        rule, known, counts = self.rule, self.rule.unseen, []
+        rule, known, counts, extras = self.rule, self.rule.unseen, [], {}
+        axis: tuple[float, ...] = ()
+        if self.middle:
+            asked = Middle.of(self.problem, self.middle)
+            extras["middle"] = yield asked
+            axis = rule.axis(extras["middle"], asked.deviation)
         problem = restated(self.problem, clip=known.clip)
         x = np.zeros(self.problem.dimension)
         path, velocity = [x], np.zeros_like(x)
-        for t in range(self.iterations):
+        for t, cost in enumerate(self.steps):
             if t in self.looks:
-                look = Sizes.at(self.problem, x, rule.largest(known if counts else None), self.prices[len(counts)])
+                largest = rule.largest(known if counts else None)
+                look = Sizes.at(self.problem, x, largest, self.prices[len(counts)], axis)
                 counts.append((yield look))
                 known = rule.adapted(known, look, counts[-1]) if t else rule.seen(look, counts[-1])
                 problem = restated(self.problem, clip=known.clip)
-            gradient = yield self._gradient(problem, x)
+            gradient = yield ClippedGradient.near(problem, x, cost, axis)
             size = min(self.pace / known.clip, rule.longest_step(known))
-            velocity = MOMENTUM * velocity - size * rule.centred(gradient)
+            velocity = MOMENTUM * velocity - size * rule.levelled(rule.centred(gradient), axis)
             x = x + velocity
             path.append(x)
-        extras = {"sizes": np.array(counts)} if counts else {}
+        if counts:
+            extras["sizes"] = np.array(counts)
         model = np.mean(path[-self._predicted.last :], axis=0)
         if self.blend:
             model, extras["reaches"], extras["blended"] = yield from self._blended(model, path)
@@ -160,13 +176,17 @@ class ClippedPlan(Plan):
     @property
     def charges(self) -> list[Charge]:
         """What is released, in order; the noise of steps is that of the clip for records that fill their domain."""
-        gradient = self._gradient(restated(self.problem, clip=self.rule.unseen.clip), np.zeros(self.problem.dimension))
+        problem, origin = restated(self.problem, clip=self.rule.unseen.clip), np.zeros((self.problem.dimension, 1))
+        sensitivity = float(problem.sensitivity_at(origin, 2)[0])
+        scales = mechanisms.named("gaussian").scales(sensitivity / self.problem.n, np.array(self.steps), FULL).tolist()
         charges, prices = [], dict(zip(self.looks, self.prices, strict=True))
-        for t in range(self.iterations):
+        if self.middle:
+            deviation = Middle.of(self.problem, self.middle).deviation
+            charges.append(Charge("the mean of the records", Rho(self.middle), deviation, "gaussian"))
+        for t, (cost, scale) in enumerate(zip(self.steps, scales, strict=True)):
             if t in prices:
                 charges.append(_look_charge(f"sizes of gradients before step {t + 1}", prices[t]))
-            scale = float(gradient.scale) / self.problem.n
-            charges.append(Charge(f"clipped step {t + 1}", Rho(self.step), scale, "gaussian"))
+            charges.append(Charge(f"clipped step {t + 1}", Rho(cost), scale, "gaussian"))
         if self.blend:
             charges.append(_look_charge("how far records reach", self.blend[0]))
             scale = self._pull.scale
@@ -190,13 +210,15 @@ class ClippedPlan(Plan):
     def besides(self) -> dict[str, tuple[int, ...]]:
         """The shape of the noisy counts."""
         sizes = {"sizes": (len(self.looks), CELLS)} if self.looks else {}
+        sizes |= {"middle": (self.problem.width,)} if self.middle else {}
         return sizes | ({"reaches": (CELLS,), "blended": (BLENDS, self.problem.dimension)} if self.blend else {})
 
     @property
     def extent(self) -> str:
         """How much is released, in words."""
         blend = f" and {BLENDS} of a blend" if self.blend else ""
-        return f"{self.iterations} steps{blend} and {len(self.looks) + bool(self.blend)} look(s) at sizes"
+        middle = ", the mean of the records" if self.middle else ""
+        return f"{self.iterations} steps{blend}{middle} and {len(self.looks) + bool(self.blend)} look(s) at sizes"
 
     @property
     def title(self) -> str:
@@ -206,6 +228,8 @@ class ClippedPlan(Plan):
     @property
     def facts(self) -> dict[str, str]:
         """Lines of the plan's page."""
+        share = f"{self.middle / self.rho:.2%} of rho"
+        mean = {"Mean": f"of the records, for {share}: along it noise is longer"} if self.middle else {}
         looks = f"{len(self.looks)} time(s), for {math.fsum(self.prices) / self.rho:.2%} of rho"
         last, share = "the mean of the last ones", math.fsum(self.blend[:1] + self.blend[1:] * BLENDS) / self.rho
         blend = f"{last} and {len(BLENDED)} points of the path, {BLENDS} steps for {share:.2%} of rho: it is the model"
@@ -217,13 +241,14 @@ class ClippedPlan(Plan):
             "Sizes": f"of gradients are looked at {looks}; the clip is the one that loses least by what they show"
             if self.looks
             else "of gradients are not looked at: noise would drown them at this n and budget",
-            "Published": "every point, the sizes, and the model",
+            **mean,
+            "Published": f"every point, the sizes{', the mean of the records' if mean else ''}, and the model",
         }
 
     @property
     def rho(self) -> float:
         """The rho of all releases."""
-        return math.fsum([*self.prices, self.step * self.iterations, *self.blend[:1], *self.blend[1:] * BLENDS])
+        return math.fsum([self.middle, *self.prices, *self.steps, *self.blend[:1], *self.blend[1:] * BLENDS])
 
     def choices(self, extras: Mapping[str, np.ndarray]) -> dict[str, str]:
         """Return the clips of a run that published this, in words."""
@@ -244,11 +269,13 @@ class ClippedPlan(Plan):
     def table(self) -> tuple[list[str], list[list[str]]]:
         """List the looks, and the steps together; the noise of these is that of the first clip."""
         rows = []
+        if self.middle:
+            deviation = Middle.of(self.problem, self.middle).deviation
+            rows.append(self._row("the mean of the records", [self.middle], deviation))
         for t, price in zip(self.looks, self.prices, strict=True):
             rows.append(self._row(f"sizes before step {t + 1}", [price], Histogram.noise_for(price)))
-        steps = [self.step] * self.iterations
-        scale = next(charge.scale for charge in self.charges if charge.cost.amount == self.step)
-        rows.append(self._row(f"{self.iterations} clipped steps, each", steps, scale))
+        scale = next(charge.scale for charge in self.charges if charge.what == "clipped step 1")
+        rows.append(self._row(f"{self.iterations} clipped steps, the first", self.steps, scale))
         if self.blend:
             look, pull = self.blend
             rows.append(self._row("how far records reach", [look], Histogram.noise_for(look)))
@@ -260,11 +287,17 @@ class ClippedPlan(Plan):
         return [what, f"{prices[0]:.6g}", share, f"{scale:.6g}"]
 
     def examples(self) -> Sequence[Example]:
-        """Return a step, and a first and a later look, as for records that fill their domain."""
-        x, known = np.zeros(self.problem.dimension), self.rule.unseen
-        found = [Example(self._gradient(restated(self.problem, clip=known.clip), x), Rho(self.step))]
+        """Return steps without an axis and with one, the mean, and two looks, as for records that fill their domain."""
+        x, known, axis = np.zeros(self.problem.dimension), self.rule.unseen, ()
+        problem, found = restated(self.problem, clip=known.clip), []
+        found.append(Example(ClippedGradient.near(problem, x, self.steps[0]), Rho(self.steps[0])))
+        if self.middle:
+            middle = Middle.of(self.problem, self.middle)
+            found.append(Example(middle, Rho(self.middle)))
+            axis = self.rule.axis(self.problem.units[: self.problem.width] / 2, middle.deviation)
+            found.append(Example(ClippedGradient.near(problem, x, self.steps[0], axis), Rho(self.steps[0])))
         for number, price in enumerate(self.prices[:2]):
-            look = Sizes.at(self.problem, x, self.rule.largest(known if number else None), price)
+            look = Sizes.at(self.problem, x, self.rule.largest(known if number else None), price, axis)
             found.append(Example(look, Rho(price)))
         if self.blend:
             reach = Reaches.of(self.problem, self._pull.directions, self.blend[0])
@@ -300,21 +333,29 @@ def plan_clipped(problem: Problem, budget: Budget) -> ClippedPlan:
     require_clippable(problem)
     require_gaussian(budget)
     rho = down(budget.capacity(Rho), 1e-8)
-    shares = _shares_of_looks(problem.n * math.sqrt(2 * rho))
+    reach = problem.n * math.sqrt(2 * rho)
+    shares = _shares_of_looks(reach)
     prices = tuple(rho * share for share in shares)
+    is_known = bool(shares) and reach * math.sqrt(_MIDDLE) >= _ENOUGH_COLUMNS * math.sqrt(problem.width)
+    middle = _MIDDLE * rho if is_known else 0.0
     pulls = _BLEND * (1 - _BLEND_LOOK) / BLENDS
     blend = (_BLEND * _BLEND_LOOK * rho, pulls * rho) if Rule(problem, 1.0).is_blended else ()
-    left = rho - math.fsum([*prices, *blend[:1], *blend[1:] * BLENDS])
-    rule = Rule(problem, math.sqrt(2 * left))
+    left = rho - math.fsum([middle, *prices, *blend[:1], *blend[1:] * BLENDS])
+    pace = _pace(Rule(problem, math.sqrt(2 * left)))
+    looks = tuple(int(pace.iterations * place) for place in (0.0, *_PLACES)[: len(shares)])
+    steps = tuple((left * pace.shares(pace.best)).tolist())
+    return ClippedPlan(problem, budget, steps, looks, prices, pace.best * pace.rule.whole, blend, middle)
+
+
+def _pace(rule: Rule) -> Pace:
+    """Return how many steps are taken, and how long they are: more of them while that is expected to pay."""
     pace = Pace(rule, _FEWEST)
     for doublings in range(1, _MOST_STEPS.bit_length()):
         more = Pace(rule, _FEWEST * 2**doublings)
         if more.error(more.best) > _BETTER * pace.error(pace.best):
             break
         pace = more
-    looks = tuple(int(pace.iterations * place) for place in (0.0, *_PLACES)[: len(shares)])
-    step = left / pace.iterations
-    return ClippedPlan(problem, budget, pace.iterations, looks, prices, step, pace.best * rule.whole, blend)
+    return pace
 
 
 def _shares_of_looks(reach: float) -> tuple[float, ...]:

@@ -1,11 +1,13 @@
 """Requests of clipped descent: gradients and pulls of records that are clipped, and how many records have which size.
 
-A record's *pull* along public directions is what its loss changes by along each of them: a few numbers, of which noise
-hides less than of a whole gradient.
+Records may be measured in a norm that is shorter along an *axis* than elsewhere, and the noise of gradients is then
+longer along it (``shapes.Elongated``). A record's *pull* along public directions is what its loss changes by along each
+of them: a few numbers, of which noise hides less than of a whole gradient.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,9 +17,9 @@ from epsteps.budgets import Cost, Rho, mechanisms
 from epsteps.plans.requests import Draw, Gradient, Records, Sum
 from epsteps.problem import levels
 from epsteps.problem.grid import STEPS, Grid, Points, added
-from epsteps.problem.problem import Problem
+from epsteps.problem.problem import Problem, restated
 from epsteps.problem.rounding import down, up
-from epsteps.problem.shapes import L1
+from epsteps.problem.shapes import L1, Elongated, Shape
 
 if TYPE_CHECKING:
     from epsteps.noise import Source
@@ -28,23 +30,49 @@ CELLS, _PER_HALF = 28, 4
 _BITS, _SUM_BITS = 20, 52
 
 
+# Noise that is longer along an axis.
+ELONGATED = mechanisms.Gaussian("elongated")
+# What rounding may add to a record's product with an axis, over both lengths; and to a quotient of lengths.
+_ROUNDED = 2.0**-40
+
+
 @dataclass(frozen=True)
 class Lengths:
-    """L2 norms of records, rounded up: from exact sums of squares, so that every engine finds the same."""
+    """Norms of records, rounded up: from exact sums of squares, so that every engine finds the same.
+
+    The norm is that of L2, or with an ``axis`` a that of ``Elongated``: its square is |u|² - (a'u)²/(1 + |a|²).
+    """
 
     problem: Problem
+    axis: tuple[float, ...] = ()
 
     def of(self, chunk: Any) -> np.ndarray:
-        """Return the length of each record of a chunk, UNPROTECTED: above its norm, by less than 2^-16 of the longest.
+        """Return the length of each record of a chunk, UNPROTECTED: above its norm, by little of the longest.
 
         Entries are rounded to integers of one unit, which moves each by half of it at most, and so the norm by half of
         √width of them.
         """
-        return chunk.kept("lengths", lambda: self._of(chunk))
+        return chunk.kept(("lengths", self.axis), lambda: self._of(chunk))
 
     def _of(self, chunk: Any) -> np.ndarray:
         squares = chunk.row_sums(self._factors, self._most, 2)
-        return up((np.sqrt(squares) + math.sqrt(self.problem.width) / 2) * (self._units.max() / self._most))
+        whole = up((np.sqrt(squares) + math.sqrt(self.problem.width) / 2) * (self._units.max() / self._most))
+        return self._less_along(chunk, whole) if self.axis else whole
+
+    def _less_along(self, chunk: Any, whole: np.ndarray) -> np.ndarray:
+        """Return lengths in the norm of the axis for L2 norms of records, both rounded up.
+
+        Products with the axis on the grid are exact. That is the axis itself but for the rounding of its entries.
+        """
+        shape, points = Elongated(self.axis), self._points
+        products = np.abs(chunk.products(points.coefficients[: self.problem.width])[:, 0]) * points.step[0]
+        least = np.maximum(products - whole * (_ROUNDED * math.sqrt(shape.square)), 0.0)
+        squares = whole * whole * (1 + _ROUNDED) - least * least * ((1 - _ROUNDED) / (1 + shape.square))
+        return np.sqrt(np.maximum(squares, 0.0)) * (1 + _ROUNDED) + self._units.max() * _ROUNDED
+
+    @cached_property
+    def _points(self) -> Points:
+        return _on_grid(self.problem, self.axis)
 
     @cached_property
     def _most(self) -> int:
@@ -58,6 +86,20 @@ class Lengths:
     @cached_property
     def _factors(self) -> np.ndarray:
         return self._units / self._units.max() * (self._most / STEPS)
+
+
+def _on_grid(problem: Problem, axis: Sequence[float] | np.ndarray) -> Points:
+    """Return the point of the grid that is nearest to an axis, which stands for the first output's coefficients."""
+    x = np.zeros(problem.dimension)
+    x[: problem.width] = axis
+    return Grid(problem).points(x[:, None], 1.0)
+
+
+def axis_near(problem: Problem, axis: np.ndarray) -> tuple[float, ...]:
+    """Return the axis that products of integers belong to, near one that is public or was published; () for none."""
+    points = _on_grid(problem, axis)
+    coefficients = points.coefficients[: problem.width, 0]
+    return tuple((coefficients * (points.step[0] * STEPS) / problem.units[: problem.width]).tolist())
 
 
 def encode_products(points: Points, outputs: int, chunk: Any) -> np.ndarray:
@@ -82,9 +124,17 @@ class ClippedGradient(Gradient):
     Formal guarantee: that of ``Gradient``, with a sensitivity of twice the clip. Slopes of a record are integers, in
     steps of bound/2^20, whose L2 norm is at most clip/|u|, rounded down (``levels.of_records``), with a length |u| that
     is rounded up: so the record's gradient is no longer than the clip, exactly. Each slope follows from its own record.
+    With an ``axis``, public or made of what was published, lengths are those of the norm that the noise is shaped by.
     """
 
+    axis: tuple[float, ...] = ()
     has_slopes: ClassVar[bool] = False
+
+    @classmethod
+    def near(cls, problem: Problem, x: np.ndarray, cost: float, axis: tuple[float, ...] = ()) -> "ClippedGradient":
+        """Ask for the gradient at a public point for this cost, in the norm of an axis."""
+        made = cls.at(problem, mechanisms.named("gaussian"), x, cost)
+        return replace(made, mechanism=ELONGATED, axis=axis) if axis else made  # pyright: ignore[reportReturnType, reportCallIssue]
 
     def read(self, records: Records, draw: Draw) -> np.ndarray:
         """Return the sum of clipped gradients in integers, UNPROTECTED."""
@@ -94,14 +144,53 @@ class ClippedGradient(Gradient):
     def encode(self, chunk: Any) -> np.ndarray:
         """Return the sum over a chunk of records, UNPROTECTED."""
         loss, points = self.problem.loss, self._points
-        steepest = down(self.problem.clip / Lengths(self.problem).of(chunk))  # pyright: ignore[reportOptionalOperand]
         margins = encode_products(points, loss.outputs, chunk)[:, :, 0]
-        slopes = levels.of_records(loss, margins, chunk.targets, float(points.bound[0]), steepest)
+        slopes = levels.of_records(loss, margins, chunk.targets, float(points.bound[0]), self.steepest(chunk))
         return chunk.gather(slopes).T.reshape(-1, 1)
+
+    def steepest(self, chunk: Any) -> np.ndarray:
+        """Return the largest slopes that each record may have, together, UNPROTECTED: its clip over its length."""
+        return down(self.problem.clip / Lengths(self.problem, self.axis).of(chunk))  # pyright: ignore[reportOptionalOperand]
 
     @cached_property
     def _points(self) -> Points:
         return self._grid.points(self._columns, self.bound)
+
+    @cached_property
+    def _shape(self) -> Shape:
+        return Elongated(self.axis, self.problem.loss.outputs) if self.axis else self.mechanism.shape(self.problem)
+
+
+class Middle(ClippedGradient):
+    """The mean of the records, times ``bound``, in the place of the first output's gradient; 0 in that of the others.
+
+    Formal guarantee: that of ``ClippedGradient``, with the largest slope for the slope of every record: whatever a
+    record holds, what it adds is no longer than the clip.
+    """
+
+    @classmethod
+    def of(cls, problem: Problem, cost: float) -> "Middle":
+        """Ask for the mean of records, none of which is shortened, for this rho."""
+        x = np.zeros(problem.dimension)
+        clip = up(problem.record_size(2) * float(problem.slope_at(x[:, None])[0]) * (1 + 2.0**-12))
+        return cls.at(restated(problem, clip=clip), mechanisms.named("gaussian"), x, cost)  # pyright: ignore[reportReturnType]
+
+    @np.errstate(all="ignore")  # a warning would tell something about a record
+    def encode(self, chunk: Any) -> np.ndarray:
+        """Return the sum over a chunk of records, UNPROTECTED."""
+        slopes = np.zeros((len(chunk), self.problem.loss.outputs))
+        most = np.floor(np.minimum(self.steepest(chunk) / float(self._points.bound[0]), 1.0) * levels.STEPS)
+        slopes[:, 0] = np.nan_to_num(most)
+        return chunk.gather(slopes).T.reshape(-1, 1)
+
+    def publish(self, reading: np.ndarray, draw: Draw) -> np.ndarray:
+        """Return the noisy mean of the records."""
+        return super().publish(reading, draw)[: self.problem.width] / float(self._points.bound[0])
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of the noise on each entry."""
+        return float(np.max(self.scale)) / (self.problem.n * float(self._points.bound[0]))
 
 
 class Histogram(Sum):
@@ -186,24 +275,31 @@ class Sizes(Histogram):
         Where the first cell ends.
     scale : float
         Standard deviation of the noise on each count.
+    axis : tuple of float
+        That of the norm, if it has one.
     """
 
     problem: Problem
     x: np.ndarray
     largest: float
     scale: float
+    axis: tuple[float, ...] = ()
 
     @classmethod
-    def at(cls, problem: Problem, x: np.ndarray, largest: float, cost: float) -> "Sizes":
+    def at(cls, problem: Problem, x: np.ndarray, largest: float, cost: float, axis: tuple[float, ...] = ()) -> "Sizes":
         """Ask for the sizes at a public point, for this rho."""
-        return cls(problem, x, largest, cls.noise_for(cost))
+        return cls(problem, x, largest, cls.noise_for(cost), axis)
 
     def encode_sizes(self, chunk: Any) -> np.ndarray:
         """Return the size of each record's gradient, UNPROTECTED."""
         loss, points = self.problem.loss, self._points
         margins, bound = encode_products(points, loss.outputs, chunk)[:, :, 0], float(points.bound[0])
         slopes = levels.of_records(loss, margins, chunk.targets, bound)
-        return np.sqrt(np.sum(slopes * slopes, axis=1)) * (bound / levels.STEPS) * Lengths(self.problem).of(chunk)
+        return np.sqrt(np.sum(slopes * slopes, axis=1)) * (bound / levels.STEPS) * self._lengths.of(chunk)
+
+    @cached_property
+    def _lengths(self) -> Lengths:
+        return Lengths(self.problem, self.axis)
 
     @cached_property
     def _points(self) -> Points:

@@ -13,10 +13,11 @@ import numpy as np
 
 from epsteps.bounds.quadratics import impulse_response
 from epsteps.budgets import mechanisms
-from epsteps.methods.clipped.requests import Reaches, Sizes
+from epsteps.methods.clipped.requests import Reaches, Sizes, axis_near
 from epsteps.plans.utility import Typical
 from epsteps.problem.problem import Problem, extent_of
 from epsteps.problem.rounding import lowest_between
+from epsteps.problem.shapes import LONGEST_AXIS
 
 # The middle of a cell of sizes, over its end.
 _MIDDLE = 2.0**-0.125
@@ -27,6 +28,10 @@ _MARGIN, _TOP, _BOTTOM = 3.0, 0.08, 0.4
 # The first clip over the size of long records' gradients at 0, where no gradient should be turned; no later clip is
 # below this share of it, and none below the size that a share of the gradients is within.
 _WHOLE_CLIP, _LOWEST_CLIP = (1.15, 0.9), 0.2
+# No step gets less than this share of what steps get in the mean.
+_LEAST_SHARE = 0.05
+# The mean of the records is believed to be no longer than this share of the longest record.
+_LEAST_SPREAD = 1e-6
 # From so many directions for noise to go on, points are blended: what its own noise costs, in the few that it has, is
 # then little of what that of the steps does.
 _MANY = 150
@@ -34,6 +39,8 @@ _MANY = 150
 # gradient costs, in squares of its size, over what noise does, and how much shorter steps are than is best on a typical
 # problem, as of real tables more lies in directions of much curvature: without a blend, and with one.
 _FIRST_CLIP, _WITHIN, _TURNED, CAUTION = (1.0, 0.5), (0.6, 0.4), (0.1, 0.03), (0.7, 0.6)
+# From such a share of what the model 0 costs on, steps of a blend are longer, and from the next one on twice as long.
+_LOST, _HOPELESS = 0.5, 0.8
 # The share of clipped gradients that is left is not taken for less.
 _LEFT = 0.05
 # Steps are at most so many times 1/L; L follows the slopes, down to this share of what curvature allows.
@@ -154,6 +161,44 @@ class Rule:
         bent = 4 * loss.curvature * known.radius * known.mean / (1 if loss.outputs == 1 else 2)
         return _STEP / (min(max(bent, _FLATTEST * full), full) + self.problem.ridge)
 
+    def axis(self, mean: np.ndarray, deviation: float) -> tuple[float, ...]:
+        """Return the axis of the noise for this published mean of the records; () where none is worth it.
+
+        Along the mean every record has much of its length, and there the loss bends most, so that noise does little
+        harm. Of records with a mean of the squared length m² and a spread of v², noise of the variance 1 in d - 1
+        directions, and 1/t² in that one, costs least where t² is about v/(m √(d - 1)).
+        """
+        problem, directions = self.problem, max(len(mean) - 1, 1)
+        length = float(mean @ mean)
+        square = length - len(mean) * deviation**2
+        if not 0 < square < math.inf:
+            return ()
+        shorter = math.sqrt(self._spread(mean) / (square * directions))
+        longer = math.sqrt(max(1 / shorter - 1, 0.0))
+        if longer < 1 / LONGEST_AXIS:
+            return ()
+        return axis_near(problem, mean * (min(longer, LONGEST_AXIS / 2) / math.sqrt(length)))
+
+    def _spread(self, mean: np.ndarray) -> float:
+        """Return how far records spread around a mean at most: each column by its range."""
+        problem = self.problem
+        middle, variance = extent_of(problem).moments
+        centre, half = np.array(middle), np.sqrt(3 * variance)
+        for block in problem.record_body.blocks if problem.record_body else ():
+            if len(block) > 1:
+                centre[list(block)] = half[list(block)] = 0.5
+        spread = np.maximum(half**2 - (mean[: problem.d] - centre) ** 2, 0.0)
+        return max(float(np.sum(spread)), _LEAST_SPREAD * problem.record_size(2) ** 2)
+
+    @staticmethod
+    def levelled(gradient: np.ndarray, axis: tuple[float, ...]) -> np.ndarray:
+        """Return the step for a published gradient: as much shorter along an axis as its noise is longer there."""
+        if not axis:
+            return gradient
+        along = np.array(axis)
+        blocks = gradient.reshape(-1, len(along))
+        return (blocks - np.outer(blocks @ along / (1 + along @ along), along)).ravel()
+
     def centred(self, gradient: np.ndarray) -> np.ndarray:
         """Return a published gradient without the noise in directions that no gradient of the loss has."""
         if not self.problem.loss.is_balanced:
@@ -175,16 +220,26 @@ class Pace:
     @np.errstate(all="ignore")  # budgets may be tiny or huge
     def error(self, size: float) -> float:
         """Return what is left of the start, and what all steps' noise costs, for steps of this size."""
-        lam, gains, powers = self._entries
+        _, gains, _ = self._entries
+        left, influences = self._followed(size)
+        noise = self.rule.noise(self.rule.whole) ** 2 * size**2 / 2 * np.sum(influences**2 / _shared(influences))
+        return float(left**2 @ gains + noise)
+
+    def shares(self, size: float) -> np.ndarray:
+        """Return the share of the budget of each step: what its noise moves the model by, which costs least."""
+        return _shared(self._followed(size)[1])
+
+    @np.errstate(all="ignore")  # budgets may be tiny or huge
+    def _followed(self, size: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return the shares of the start that are left, and the root of what noise of each step costs the model."""
+        lam, _, powers = self._entries
         response = impulse_response(1 + MOMENTUM - size * lam, 0.0 * lam - MOMENTUM, self.iterations + 1)
         points = response[1:] - MOMENTUM * response[:-1]
         sums = np.cumsum(np.vstack([np.zeros_like(response[:1]), response[:-1]]), axis=0)[::-1]
         # The mean of what noise of each step moves the last points by: none of those before the step.
         last = self.last
         moved = (sums[:-1] - np.vstack([sums[last:-1], np.zeros((last, len(lam)))])) / last
-        per_step = self.rule.noise(self.rule.whole) ** 2 * self.iterations
-        noise = per_step * size**2 / 2 * np.sum(moved**2, axis=0) @ (lam * powers)
-        return float(points[-last:].mean(axis=0) ** 2 @ gains + noise)
+        return points[-last:].mean(axis=0), np.sqrt(moved[: self.iterations] ** 2 @ (lam * powers))
 
     @property
     def last(self) -> int:
@@ -200,11 +255,33 @@ class Pace:
 
     @cached_property
     def best(self) -> float:
-        """The size of steps: a little less than what is best on the typical problem, and no more than L allows."""
-        caution = CAUTION[self.rule.is_blended]
-        longest = self.rule.longest_step(self.rule.unseen) / caution
+        """The size of steps: a little less than what is best on the typical problem, and no more than L allows.
+
+        With a blend, which finds how far to go, there is little to be careful of where most of the model is expected to
+        be lost: steps are up to twice as long.
+        """
+        size = CAUTION[self.rule.is_blended] * self.typical
+        if not self.rule.is_blended:
+            return size
+        lost = self.error(size) / Typical(self.rule.problem).trivial
+        longer = 1 + float(np.clip((lost - _LOST) / (_HOPELESS - _LOST), 0.0, 1.0))
+        return min(longer * size, self.rule.longest_step(self.rule.unseen))
+
+    @cached_property
+    def typical(self) -> float:
+        """The size of steps that leaves least on the typical problem, up to a little more than L allows."""
+        longest = self.rule.longest_step(self.rule.unseen) / CAUTION[self.rule.is_blended]
         power = lowest_between(lambda power: self.error(longest * 2.0**power), -_SHORTEST, 0.0, 0.05)
-        return caution * longest * 2.0**power
+        return longest * 2.0**power
+
+
+def _shared(influences: np.ndarray) -> np.ndarray:
+    """Return shares in proportion to influences, none of them below what every step gets."""
+    mean = float(np.mean(influences))
+    if not 0 < mean < math.inf:
+        return np.full(len(influences), 1 / len(influences))
+    held = np.maximum(influences / mean, _LEAST_SHARE)
+    return held / np.sum(held)
 
 
 @dataclass(frozen=True)
