@@ -34,7 +34,7 @@ def test_a_final_model_is_chosen_among_all_that_publish_more():
     problem = es.Problem(es.SmoothedHinge(), es.Box(0, 1), ridge=1e-6, n=100_000, d=20)
     budget = es.Concentrated(0.1)
     chosen, minimum = es.plan(problem, budget, release="final"), es.plan(problem, budget, "objective")
-    assert chosen.method == "nesterov"
+    assert chosen.method == "clipped descent"
     assert chosen.utility.expected < minimum.utility.expected
 
 

@@ -33,8 +33,8 @@ def folder(tmp_path_factory):
         yield path
 
 
-def compare(expected, found):
-    differences = list(golden.differences(expected, found, exact=EXACT))
+def compare(expected, found, exact=EXACT):
+    differences = list(golden.differences(expected, found, exact=exact))
     assert not differences, "\n".join(differences[:5])
 
 
@@ -55,7 +55,9 @@ def test_a_path_is_the_same(name):
     question = QUESTIONS[name]
     if find_spec(NEEDED.get(question["source"], "numpy")) is None:
         pytest.skip(f"{question['source']} is not installed")
-    compare(PATHS[name], golden.path_answer(question))
+    # The digest of a machine's floats does not cover those of torch.
+    in_floats = question["source"] == "gpu" and question["run"].get("arithmetic") == "float"
+    compare(PATHS[name], golden.path_answer(question), exact=EXACT and not in_floats)
 
 
 @pytest.mark.parametrize("method", golden.METHODS)

@@ -23,6 +23,8 @@ from epsteps.noise import Source
 from epsteps.problem.sampling import Sampling
 
 ROUNDING = 1e-9
+# Numbers below this have few digits.
+SUBNORMAL = 1e-300
 
 
 def constant(alpha: float, beta: float, gamma: float, T: int) -> es.Steps:
@@ -81,8 +83,8 @@ def assert_bounded(bound: es.bounds.Bound, steps: es.Steps, spectrum, start, sca
     """At every horizon the bound is at least the exact error, from V_0 itself and from start_factor times E_0."""
     d = len(spectrum)
     exact = exact_errors(steps, spectrum, start, 2 * scales**2)
-    floor = 1e-13 * exact[0]
-    assert start_value <= bound.start_factor * exact[0] * (1 + ROUNDING)
+    floor = 1e-13 * exact[0] + SUBNORMAL
+    assert start_value <= bound.start_factor * exact[0] * (1 + ROUNDING) + SUBNORMAL
     for T in range(1, len(steps) + 1):
         short, power = bound.first(T), d * scales[:T] ** 2
         noise = float(short.weights @ power)
