@@ -53,6 +53,14 @@ def test_judges_are_not_to_be_had_between_releases(tmp_path: Path) -> None:
             list(standing.measure(options(tmp_path / "lines.jsonl", sets=sets)))
 
 
+def test_peers_of_judges_need_no_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standing, "JUDGED", tmp_path / "judged.jsonl")
+    for methods, found in ((["dp-gd"], FileNotFoundError), (["dp-gd", "final"], SystemExit)):
+        with pytest.raises(found):  # no package is there: the first of the tables is asked for
+            list(standing.measure(options(tmp_path / "lines.jsonl", sets=["judge"], budgets=["delta"], methods=methods)))
+    assert not standing.JUDGED.exists()
+
+
 def test_a_release_is_judged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(standing, "JUDGED", tmp_path / "judged.jsonl")
     monkeypatch.setattr(standing, "commit", lambda: "one")

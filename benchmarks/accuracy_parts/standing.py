@@ -162,16 +162,15 @@ def _key(line: dict[str, Any]) -> Key:
 
 def measure(options: Namespace) -> Iterator[str]:
     """Measure what the file lacks of what the options ask for, and yield a line of text about each cell."""
-    if "judge" in options.sets:
-        enter_judgement(options)
+    methods = options.methods or list(METHODS)
+    sources = Sources(options.data, options.packages, _judged(options, methods) if "judge" in options.sets else None)
     known = {_key(line) for line in read([options.out])}
-    sources = Sources(options.data, options.packages, options.release if "judge" in options.sets else None)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     for table in _chosen(options.sets):
         bench = Bench(table, sources)
         for epsilon in options.epsilon or EPSILONS[table.kind]:
             for budget in options.budgets:
-                for name in options.methods or METHODS:
+                for name in methods:
                     if table.kind not in METHODS[name].kinds or budget not in METHODS[name].budgets:
                         continue
                     lines = bench.lines(name, float(epsilon), budget, options, known)
@@ -189,6 +188,14 @@ def _chosen(words: Sequence[str]) -> list[Table]:
         raise SystemExit(f"no such table: {', '.join(unknown)}.")
     named = [tables()[word] for word in words if word in tables()]
     return [table for role in ("design", "judge") if role in words for table in of_role(role)] + named
+
+
+def _judged(options: Namespace, methods: Sequence[str]) -> str:
+    """Return for what judge tables are read: a release that is entered, or peers alone, which say nothing of ours."""
+    if not any(METHODS[name].is_ours for name in methods):
+        return PEERS
+    enter_judgement(options)
+    return options.release
 
 
 def enter_judgement(options: Namespace) -> None:
