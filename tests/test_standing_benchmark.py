@@ -57,7 +57,9 @@ def test_peers_of_judges_need_no_release(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(standing, "JUDGED", tmp_path / "judged.jsonl")
     for methods, found in ((["dp-gd"], FileNotFoundError), (["dp-gd", "final"], SystemExit)):
         with pytest.raises(found):  # no package is there: the first of the tables is asked for
-            list(standing.measure(options(tmp_path / "lines.jsonl", sets=["judge"], budgets=["delta"], methods=methods)))
+            list(
+                standing.measure(options(tmp_path / "lines.jsonl", sets=["judge"], budgets=["delta"], methods=methods))
+            )
     assert not standing.JUDGED.exists()
 
 
