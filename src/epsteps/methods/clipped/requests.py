@@ -220,9 +220,20 @@ class Histogram(Sum):
 
     def beyond(self, counts: np.ndarray, share: float) -> float:
         """Return the smallest end that no more than this share of the records seems to be beyond."""
-        above = np.append(0.0, np.cumsum(counts)[:-1]) / self.problem.n
+        above = np.append(0.0, np.cumsum(self.shares(counts))[:-1])
         first = np.flatnonzero(above > share)
         return float(self.ends[first[0] - 1 if len(first) else CELLS - 1])
+
+    def shares(self, counts: np.ndarray) -> np.ndarray:
+        """Return the likeliest shares of the records in the cells: they add up to 1, and none is negative.
+
+        They are those nearest to the noisy ones, which are lowered by one number and held at 0. Sums of noisy counts
+        over many empty cells would be far from 0, as their noise adds up.
+        """
+        noisy = counts / self.problem.n
+        largest = np.sort(noisy)[::-1]
+        lowered = (np.cumsum(largest) - 1) / np.arange(1, len(largest) + 1)
+        return np.maximum(noisy - lowered[np.flatnonzero(largest > lowered)[-1]], 0.0)
 
     @cached_property
     def costs(self) -> tuple[Cost, ...]:

@@ -130,7 +130,7 @@ class Rule:
 
     def adapted(self, known: Known, look: Sizes, counts: np.ndarray) -> Known:
         """Return what a later look says: the clip that loses least, for gradients of these sizes."""
-        ends, shares = look.ends, counts / self.problem.n
+        ends, shares = look.ends, look.shares(counts)
         middles = ends * _MIDDLE
         least, among = _LOWEST_CLIP * self._whole(known.radius * self.slope), _WITHIN[self.is_blended]
         within = np.cumsum(shares[::-1])[::-1]
