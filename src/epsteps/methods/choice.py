@@ -81,7 +81,7 @@ def plan(
         "statistics" (noisy sufficient statistics, for squared loss); "sequential" (two tilted minima, both published),
         "curvature" (a private second moment, then three gradients), "descent" (Nesterov's method with noise of the
         domain's shape, scaled at each point), "clipped" (steps with Gaussian noise and a clip that follows the sizes of
-        gradients, for classes); or "auto", the most accurate one for the release, which is meant where
+        gradients, for classes and squared loss); or "auto", the most accurate one for the release, which is meant where
         no method is named.
     release : "final" or "iterates", optional
         What is published: the last model alone, or every point that is released along the way. The less, the more
@@ -169,7 +169,8 @@ def _candidates(problem: Problem, release: str) -> list[str]:
     everything = ["curvature", "descent"] if is_modelled else ["descent"]
     if not loss.proved:
         return everything
-    if hasattr(loss.targets, "classes") and math.isfinite(loss.slope) and not is_clipped:
+    is_clippable = loss.has_statistics or (hasattr(loss.targets, "classes") and math.isfinite(loss.slope))
+    if is_clippable and not is_clipped:
         everything = [*everything, "clipped"]
     if is_clipped:  # there is no minimum, and what is declared for a final model alone is refused
         return ["objective"] if release == "final" else everything

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from epsteps.budgets import Budget, Rho, mechanisms
-from epsteps.methods.clipped.requests import CELLS, ClippedGradient, Histogram, Middle, Pulls, Reaches, Sizes
+from epsteps.methods.clipped.requests import CELLS, ClippedGradient, Histogram, Longest, Middle, Pulls, Reaches, Sizes
 from epsteps.methods.clipped.rules import BLENDED, BLENDS, MOMENTUM, Blend, Known, Pace, Rule
 from epsteps.plans import notation
 from epsteps.plans.plan import Charge, Conversation, Example, Plan, Published
@@ -25,8 +25,9 @@ _FEWEST, _MOST_STEPS, _BETTER = 300, 4, 0.9
 # Of the budget's rho, a look at the sizes takes so much. The first one takes what makes its noise that share of the
 # records, within limits, and none is bought where it would be more than that.
 _LOOK, _WORTH, _LEAST, _MOST, _ENOUGH = 0.005, 60.0, 0.005, 0.03, 12.0
-# Later looks take place after these shares of the steps, where n mu of each is at least so much.
-_PLACES, _ENOUGH_LATER = (0.05, 0.25, 0.55), 60.0
+# Later looks take place after these shares of the steps, where n mu of each is at least so much: for classes, and for
+# numbers, whose residuals shrink.
+_PLACES, _ENOUGH_LATER = (0.05, 0.25, 0.55), (60.0, 30.0)
 # What the mean of the records takes of rho, which is bought where its noise, over the root of the columns' number, is
 # at most one over this of the longest record.
 _MIDDLE, _ENOUGH_COLUMNS = 0.02, 0.7
@@ -36,6 +37,9 @@ _BLEND, _BLEND_LOOK = 0.06, 0.1
 # blend more is left of the model 0's error, this share of its root: along some directions of real tables so few steps
 # hardly move.
 _GAINED, _UNMOVED = (0.75, 0.42), 0.02
+# That of numbers, over seven tables, and below how many directions it is more, by the cube: there clips are wider than
+# they would have to be.
+_GAINED_NUMBERS, _FEW = 0.65, 4
 
 
 def _look_charge(what: str, price: float) -> Charge:
@@ -46,7 +50,8 @@ def _look_charge(what: str, price: float) -> Charge:
 class ClippedPlan(Plan):
     """Clipped descent, decided but for the clips: looks at the sizes of gradients, and steps that go by them.
 
-    First of all the mean of the records may be bought: along it noise is longer, and records are measured shorter.
+    First of all the mean of the records may be bought: along it noise is longer, and records are measured shorter. Of
+    numbers, a look at the records' lengths then says how long steps may be.
 
     Formal guarantee: every look and every step is Gaussian noise whose rho is fixed beforehand. Given what was
     published before, its scale, and for a step its clip, are public numbers, and a replaced record moves what it
@@ -69,9 +74,11 @@ class ClippedPlan(Plan):
         The rho of the look at how far records reach, and of each pull of the blend; empty without one.
     middle : float
         The rho of the mean of the records; 0 where it is not bought.
+    lengths : float
+        The rho of the look at the records' lengths; 0 where they are not looked at.
     """
 
-    reads = (Middle, ClippedGradient, Sizes, Reaches, Pulls)
+    reads = (Middle, ClippedGradient, Longest, Sizes, Reaches, Pulls)
     method = "clipped descent"
 
     problem: Problem
@@ -82,12 +89,14 @@ class ClippedPlan(Plan):
     pace: float
     blend: tuple[float, ...] = ()
     middle: float = 0.0
+    lengths: float = 0.0
 
     def __post_init__(self) -> None:
         validate.integer("the number of steps", self.iterations)
         validate.positive("pace", self.pace)
-        if self.middle:
-            validate.positive("middle", self.middle)
+        for name, price in {"middle": self.middle, "lengths": self.lengths}.items():
+            if price:
+                validate.positive(name, price)
         require_clippable(self.problem)
         limits.require_path(self.problem, self.points)
         if len(self.prices) != len(self.looks):
@@ -119,11 +128,7 @@ class ClippedPlan(Plan):
     def conversation(self) -> Conversation:
         """Publish x_0, ..., x_T, and the mean of the last of them, which is the model; and the sizes besides."""
         rule, known, counts, extras = self.rule, self.rule.unseen, [], {}
-        axis: tuple[float, ...] = ()
-        if self.middle:
-            asked = Middle.of(self.problem, self.middle)
-            extras["middle"] = yield asked
-            axis = rule.axis(extras["middle"], asked.deviation)
+        axis, bend = yield from self._measured(extras)
         problem = restated(self.problem, clip=known.clip)
         x = np.zeros(self.problem.dimension)
         path, velocity = [x], np.zeros_like(x)
@@ -132,7 +137,7 @@ class ClippedPlan(Plan):
                 largest = rule.largest(known if counts else None)
                 look = Sizes.at(self.problem, x, largest, self.prices[len(counts)], axis)
                 counts.append((yield look))
-                known = rule.adapted(known, look, counts[-1]) if t else rule.seen(look, counts[-1])
+                known = rule.adapted(known, look, counts[-1]) if t else rule.seen(look, counts[-1], bend)
                 problem = restated(self.problem, clip=known.clip)
             gradient = yield ClippedGradient.near(problem, x, cost, axis)
             size = min(self.pace / known.clip, rule.longest_step(known))
@@ -145,6 +150,25 @@ class ClippedPlan(Plan):
         if self.blend:
             model, extras["reaches"], extras["blended"] = yield from self._blended(model, path)
         return Published(np.array([*path, model]), extras)
+
+    def _measured(
+        self, extras: dict[str, np.ndarray]
+    ) -> Generator[Request, np.ndarray, tuple[tuple[float, ...], float]]:
+        """Ask for the mean and the lengths of the records, and return the axis, and what the loss bends by at most."""
+        axis: tuple[float, ...] = ()
+        if self.middle:
+            asked = Middle.of(self.problem, self.middle)
+            extras["middle"] = yield asked
+            axis = self.rule.axis(extras["middle"], asked.deviation)
+        if not self.lengths:
+            return axis, self.rule.unseen.bend
+        look = self._look_at_lengths(axis)
+        extras["lengths"] = yield look
+        return axis, self.rule.bent(look, extras["lengths"])
+
+    def _look_at_lengths(self, axis: tuple[float, ...] = ()) -> Longest:
+        origin = np.zeros(self.problem.dimension)
+        return Longest(self.problem, origin, self.rule.largest(None), Histogram.noise_for(self.lengths), axis)
 
     def _blended(
         self, model: np.ndarray, path: list[np.ndarray]
@@ -183,6 +207,8 @@ class ClippedPlan(Plan):
         if self.middle:
             deviation = Middle.of(self.problem, self.middle).deviation
             charges.append(Charge("the mean of the records", Rho(self.middle), deviation, "gaussian"))
+        if self.lengths:
+            charges.append(_look_charge("lengths of the records", self.lengths))
         for t, (cost, scale) in enumerate(zip(self.steps, scales, strict=True)):
             if t in prices:
                 charges.append(_look_charge(f"sizes of gradients before step {t + 1}", prices[t]))
@@ -211,6 +237,7 @@ class ClippedPlan(Plan):
         """The shape of the noisy counts."""
         sizes = {"sizes": (len(self.looks), CELLS)} if self.looks else {}
         sizes |= {"middle": (self.problem.width,)} if self.middle else {}
+        sizes |= {"lengths": (CELLS,)} if self.lengths else {}
         return sizes | ({"reaches": (CELLS,), "blended": (BLENDS, self.problem.dimension)} if self.blend else {})
 
     @property
@@ -218,7 +245,8 @@ class ClippedPlan(Plan):
         """How much is released, in words."""
         blend = f" and {BLENDS} of a blend" if self.blend else ""
         middle = ", the mean of the records" if self.middle else ""
-        return f"{self.iterations} steps{blend}{middle} and {len(self.looks) + bool(self.blend)} look(s) at sizes"
+        looks = len(self.looks) + bool(self.blend) + bool(self.lengths)
+        return f"{self.iterations} steps{blend}{middle} and {looks} look(s) at sizes"
 
     @property
     def title(self) -> str:
@@ -230,6 +258,8 @@ class ClippedPlan(Plan):
         """Lines of the plan's page."""
         share = f"{self.middle / self.rho:.2%} of rho"
         mean = {"Mean": f"of the records, for {share}: along it noise is longer"} if self.middle else {}
+        lengths = f"of the records are looked at once, for {self.lengths / self.rho:.2%} of rho: steps go by them"
+        lengths = {"Lengths": lengths} if self.lengths else {}
         looks = f"{len(self.looks)} time(s), for {math.fsum(self.prices) / self.rho:.2%} of rho"
         last, share = "the mean of the last ones", math.fsum(self.blend[:1] + self.blend[1:] * BLENDS) / self.rho
         blend = f"{last} and {len(BLENDED)} points of the path, {BLENDS} steps for {share:.2%} of rho: it is the model"
@@ -242,13 +272,15 @@ class ClippedPlan(Plan):
             if self.looks
             else "of gradients are not looked at: noise would drown them at this n and budget",
             **mean,
+            **lengths,
             "Published": f"every point, the sizes{', the mean of the records' if mean else ''}, and the model",
         }
 
     @property
     def rho(self) -> float:
         """The rho of all releases."""
-        return math.fsum([self.middle, *self.prices, *self.steps, *self.blend[:1], *self.blend[1:] * BLENDS])
+        before = [self.middle, self.lengths, *self.prices]
+        return math.fsum([*before, *self.steps, *self.blend[:1], *self.blend[1:] * BLENDS])
 
     def choices(self, extras: Mapping[str, np.ndarray]) -> dict[str, str]:
         """Return the clips of a run that published this, in words."""
@@ -263,7 +295,7 @@ class ClippedPlan(Plan):
         for number, (t, counts) in enumerate(zip(self.looks, extras.get("sizes", ()), strict=False)):
             largest = rule.largest(known if number else None)
             look = Sizes.at(self.problem, np.zeros(self.problem.dimension), largest, self.prices[number])
-            known = rule.adapted(known, look, counts) if number else rule.seen(look, counts)
+            known = rule.adapted(known, look, counts) if number else rule.seen(look, counts, rule.unseen.bend)
             yield t, known
 
     def table(self) -> tuple[list[str], list[list[str]]]:
@@ -272,6 +304,8 @@ class ClippedPlan(Plan):
         if self.middle:
             deviation = Middle.of(self.problem, self.middle).deviation
             rows.append(self._row("the mean of the records", [self.middle], deviation))
+        if self.lengths:
+            rows.append(self._row("lengths of the records", [self.lengths], Histogram.noise_for(self.lengths)))
         for t, price in zip(self.looks, self.prices, strict=True):
             rows.append(self._row(f"sizes before step {t + 1}", [price], Histogram.noise_for(price)))
         scale = next(charge.scale for charge in self.charges if charge.what == "clipped step 1")
@@ -296,6 +330,8 @@ class ClippedPlan(Plan):
             found.append(Example(middle, Rho(self.middle)))
             axis = self.rule.axis(self.problem.units[: self.problem.width] / 2, middle.deviation)
             found.append(Example(ClippedGradient.near(problem, x, self.steps[0], axis), Rho(self.steps[0])))
+        if self.lengths:
+            found.append(Example(self._look_at_lengths(axis), Rho(self.lengths)))
         for number, price in enumerate(self.prices[:2]):
             look = Sizes.at(self.problem, x, self.rule.largest(known if number else None), price, axis)
             found.append(Example(look, Rho(price)))
@@ -307,16 +343,20 @@ class ClippedPlan(Plan):
     def worth(self) -> Utility:
         """Return what the model is expected to be worth: by the steps' exact error on a typical problem."""
         size = min(self.pace / self.rule.whole, self.rule.longest_step(self.rule.unseen))
-        typical, expected = Typical(self.problem), _GAINED[bool(self.blend)] * self._predicted.error(size)
-        if not self.blend:
-            expected += _UNMOVED * math.sqrt(expected * typical.trivial)
+        typical, expected = Typical(self.problem), self._predicted.error(size)
+        if self.rule.has_numbers:
+            expected *= _GAINED_NUMBERS * (1 + (_FEW / self.rule.directions) ** 3)
+        else:
+            expected *= _GAINED[bool(self.blend)]
+            expected += 0.0 if self.blend else _UNMOVED * math.sqrt(expected * typical.trivial)
         return typical.utility(min(expected, typical.trivial), None)
 
 
 def require_clippable(problem: Problem) -> None:
-    """Raise unless there are classes, a loss with a largest slope, and no clip yet."""
-    if not hasattr(problem.loss.targets, "classes") or not math.isfinite(problem.loss.slope):
-        raise ValueError(f"clipped descent is for losses of classes, not for {type(problem.loss).__name__}.")
+    """Raise unless the loss is squared, or one of classes that has a largest slope, and there is no clip yet."""
+    loss = problem.loss
+    if not (loss.has_statistics or (hasattr(loss.targets, "classes") and math.isfinite(loss.slope))):
+        raise ValueError(f"clipped descent is for losses of classes and squared loss, not for {type(loss).__name__}.")
     if problem.clip is not None:
         raise ValueError(f"clipped descent chooses its clips: leave clip out, got {problem.clip!r}.")
 
@@ -334,17 +374,19 @@ def plan_clipped(problem: Problem, budget: Budget) -> ClippedPlan:
     require_gaussian(budget)
     rho = down(budget.capacity(Rho), 1e-8)
     reach = problem.n * math.sqrt(2 * rho)
-    shares = _shares_of_looks(reach)
+    has_numbers = Rule(problem, 1.0).has_numbers
+    shares = _shares_of_looks(reach, _ENOUGH_LATER[has_numbers])
     prices = tuple(rho * share for share in shares)
     is_known = bool(shares) and reach * math.sqrt(_MIDDLE) >= _ENOUGH_COLUMNS * math.sqrt(problem.width)
     middle = _MIDDLE * rho if is_known else 0.0
+    lengths = prices[0] if has_numbers and prices else 0.0
     pulls = _BLEND * (1 - _BLEND_LOOK) / BLENDS
     blend = (_BLEND * _BLEND_LOOK * rho, pulls * rho) if Rule(problem, 1.0).is_blended else ()
-    left = rho - math.fsum([middle, *prices, *blend[:1], *blend[1:] * BLENDS])
+    left = rho - math.fsum([middle, lengths, *prices, *blend[:1], *blend[1:] * BLENDS])
     pace = _pace(Rule(problem, math.sqrt(2 * left)))
     looks = tuple(int(pace.iterations * place) for place in (0.0, *_PLACES)[: len(shares)])
     steps = tuple((left * pace.shares(pace.best)).tolist())
-    return ClippedPlan(problem, budget, steps, looks, prices, pace.best * pace.rule.whole, blend, middle)
+    return ClippedPlan(problem, budget, steps, looks, prices, pace.best * pace.rule.whole, blend, middle, lengths)
 
 
 def _pace(rule: Rule) -> Pace:
@@ -358,12 +400,12 @@ def _pace(rule: Rule) -> Pace:
     return pace
 
 
-def _shares_of_looks(reach: float) -> tuple[float, ...]:
-    """Return the share of rho of each look, for this n mu: none where noise would drown it."""
+def _shares_of_looks(reach: float, enough: float) -> tuple[float, ...]:
+    """Return the share of rho of each look, for this n mu: none where noise would drown it; later ones if enough."""
     first = min(max((_WORTH / reach) ** 2, _LEAST), _MOST)
     if reach * math.sqrt(first) < _ENOUGH:
         return ()
-    return (first, *([_LOOK] * len(_PLACES) if reach * math.sqrt(_LOOK) >= _ENOUGH_LATER else []))
+    return (first, *([_LOOK] * len(_PLACES) if reach * math.sqrt(_LOOK) >= enough else []))
 
 
 def require_gaussian(budget: Budget) -> None:

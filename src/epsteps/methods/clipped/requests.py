@@ -317,6 +317,19 @@ class Sizes(Histogram):
         return _points(self.problem, self.x[:, None])
 
 
+class Longest(Sizes):
+    """How many records have which length: that of their gradients, were the slope of each the largest at the point."""
+
+    def encode_sizes(self, chunk: Any) -> np.ndarray:
+        """Return the length of each record times that slope, UNPROTECTED."""
+        return self.slope * self._lengths.of(chunk)
+
+    @property
+    def slope(self) -> float:
+        """The largest slope at the point."""
+        return float(self._points.bound[0])
+
+
 def _points(problem: Problem, x: np.ndarray) -> Points:
     """Return public points on the grid, with the largest slope at the first of them."""
     x = np.asarray(x, dtype=float)

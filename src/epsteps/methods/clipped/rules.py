@@ -7,13 +7,13 @@ import math
 from collections.abc import Generator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from epsteps.bounds.quadratics import impulse_response
 from epsteps.budgets import mechanisms
-from epsteps.methods.clipped.requests import Reaches, Sizes, axis_near
+from epsteps.methods.clipped.requests import Histogram, Longest, Reaches, Sizes, axis_near
 from epsteps.plans.utility import Typical
 from epsteps.problem.problem import Problem, extent_of
 from epsteps.problem.rounding import lowest_between
@@ -21,13 +21,10 @@ from epsteps.problem.shapes import LONGEST_AXIS
 
 # The middle of a cell of sizes, over its end.
 _MIDDLE = 2.0**-0.125
-# The momentum of steps; the share of them, the last ones, whose mean is the model, for one output and for several.
-MOMENTUM, _AVERAGED = 0.9, (0.5, 0.3)
+# The momentum of steps.
+MOMENTUM = 0.9
 # So many deviations of its noise the first look's quantile is from the top, within these shares.
 _MARGIN, _TOP, _BOTTOM = 3.0, 0.08, 0.4
-# The first clip over the size of long records' gradients at 0, where no gradient should be turned; no later clip is
-# below this share of it, and none below the size that a share of the gradients is within.
-_WHOLE_CLIP, _LOWEST_CLIP = (1.15, 0.9), 0.2
 # No step gets less than this share of what steps get in the mean.
 _LEAST_SHARE = 0.05
 # The mean of the records is believed to be no longer than this share of the longest record.
@@ -35,16 +32,12 @@ _LEAST_SPREAD = 1e-6
 # From so many directions for noise to go on, points are blended: what its own noise costs, in the few that it has, is
 # then little of what that of the steps does.
 _MANY = 150
-# What a blend makes up for: the first clip over a whole one, the share that later clips leave alone, what a turned
-# gradient costs, in squares of its size, over what noise does, and how much shorter steps are than is best on a typical
-# problem, as of real tables more lies in directions of much curvature: without a blend, and with one.
-_FIRST_CLIP, _WITHIN, _TURNED, CAUTION = (1.0, 0.5), (0.6, 0.4), (0.1, 0.03), (0.7, 0.6)
 # From such a share of what the model 0 costs on, steps of a blend are longer, and from the next one on twice as long.
 _LOST, _HOPELESS = 0.5, 0.8
 # The share of clipped gradients that is left is not taken for less.
 _LEFT = 0.05
-# Steps are at most so many times 1/L; L follows the slopes, down to this share of what curvature allows.
-_STEP, _FLATTEST = 1.5, 0.03
+# L follows the slopes, down to this share of what curvature allows.
+_FLATTEST = 0.03
 # Sizes of steps down to 2^-20 of the longest are looked at.
 _SHORTEST = 20.0
 # Besides the mean of the last points a blend is of those after these shares of the steps, in so many steps of its own,
@@ -58,17 +51,61 @@ _FARTHER, _FARTHER_NOISE, _PULL = 0.002, 4.5, 0.5
 _MOVED, _BEND, _MOST_BACK = 0.4, 0.05, 1e6
 
 
-def _either(kind: tuple[Any, Any], problem: Problem) -> Any:
-    """Return the constant for one output, or that for several."""
-    return kind[problem.loss.outputs > 1]
+class Manner(NamedTuple):
+    """What goes by the kind of targets.
+
+    whole
+        The clip that should turn no gradient, or is a good first one, over the size of long records' gradients at 0.
+    first, within, turned
+        The first clip over a whole one; the share of gradients that later clips leave alone; what a turned gradient
+        costs, in squares of its size, over what noise does.
+    lowest
+        No clip is below this share of a whole one.
+    top
+        Where the cells of later looks begin, over the size of long records' gradients at 0 times the largest slope,
+        which for numbers is that at 0.
+    caution
+        How much shorter steps are than is best on a typical problem, as of real tables more lies in directions of much
+        curvature.
+    step
+        Steps are at most so many times 1/L.
+    averaged
+        The share of the steps, the last ones, the mean of whose points is the model.
+    """
+
+    whole: float
+    first: float
+    within: float
+    turned: float
+    lowest: float
+    top: float
+    caution: float
+    step: float
+    averaged: float
+
+    @property
+    def blended(self) -> "Manner":
+        """The same where points are blended, which makes up for much."""
+        return self._replace(first=0.5, within=0.4, turned=0.03, caution=0.6)
+
+
+_TWO = Manner(whole=1.15, first=1.0, within=0.6, turned=0.1, lowest=0.2, top=1.0, caution=0.7, step=1.5, averaged=0.5)
+_SEVERAL = _TWO._replace(whole=0.9, averaged=0.3)
+# Residuals shrink as steps go on, and few of them are large: their clips are lower, from the first one on.
+_NUMBERS = _TWO._replace(whole=0.5, turned=0.002, lowest=0.02, top=2.0, caution=1.0)
 
 
 class Known(NamedTuple):
-    """What steps go by: the length of long records, the clip, and the mean size of gradients that are not clipped."""
+    """What steps go by: the length of long records, the clip, and the mean size of gradients that are not clipped.
+
+    Of numbers the first is the size of long records' gradients at 0 over the largest slope there, as most targets are
+    smaller than declared; and ``bend`` is what the mean loss bends by at most.
+    """
 
     radius: float
     clip: float
     mean: float
+    bend: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -94,23 +131,35 @@ class Rule:
         return problem.dimension - (problem.width if problem.loss.is_balanced else 0)
 
     @property
-    def is_blended(self) -> bool:
-        """Whether there are so many directions that a blend of points is worth its budget."""
-        return self.directions >= _MANY
+    def has_numbers(self) -> bool:
+        """Whether targets are numbers, whose slopes have no bound."""
+        return not math.isfinite(self.problem.loss.slope)
 
     @property
+    def is_blended(self) -> bool:
+        """Whether there are so many directions that a blend of points is worth its budget."""
+        return self.directions >= _MANY and not self.has_numbers
+
+    @cached_property
+    def manner(self) -> Manner:
+        """What goes by the kind of targets."""
+        manner = _NUMBERS if self.has_numbers else _SEVERAL if self.problem.loss.outputs > 1 else _TWO
+        return manner.blended if self.is_blended else manner
+
+    @cached_property
     def unseen(self) -> Known:
         """What is known where nothing was bought: records that fill their domain."""
         mean, variance = extent_of(self.problem).moments
         usual = math.sqrt(float(mean @ mean + np.sum(variance)) + self.problem.intercept)
-        return self.first(min(usual, self.problem.record_size(2)) * self.slope)
+        radius = min(usual, self.problem.record_size(2))
+        return self.first(radius * self.slope, self.problem.loss.curvature * radius**2)
 
-    def first(self, size: float) -> Known:
-        """Return what goes with a size that most gradients at 0 are within."""
-        return Known(size / self.slope, _FIRST_CLIP[self.is_blended] * self._whole(size), size)
+    def first(self, size: float, bend: float) -> Known:
+        """Return what goes with a size that most gradients at 0 are within, and a largest curvature."""
+        return Known(size / self.slope, self.manner.first * self._whole(size), size, bend)
 
     def _whole(self, size: float) -> float:
-        return _either(_WHOLE_CLIP, self.problem) * size
+        return self.manner.whole * size
 
     @property
     def whole(self) -> float:
@@ -121,18 +170,27 @@ class Rule:
         """Return where the cells of a look begin: at the longest gradient, at 0 or of long records."""
         if known is None:
             return self.problem.record_size(2) * self.slope
-        return known.radius * self.problem.loss.slope * self.problem.loss.joint_slope(2)
+        slope = self.slope if self.has_numbers else self.problem.loss.slope * self.problem.loss.joint_slope(2)
+        return min(self.manner.top * known.radius, self.problem.record_size(2)) * slope
 
-    def seen(self, look: Sizes, counts: np.ndarray) -> Known:
+    def bent(self, look: Longest, counts: np.ndarray) -> float:
+        """Return what the mean loss bends by at most, by how many records have which length."""
+        longest = np.minimum(look.ends, look.beyond(counts, self._top(look))) / look.slope
+        return self.problem.loss.curvature * float(look.shares(counts) @ longest**2)
+
+    def seen(self, look: Sizes, counts: np.ndarray, bend: float) -> Known:
         """Return what the first look says, at 0: the size of long records' gradients."""
-        top = min(max(_MARGIN * look.scale / self.problem.n, _TOP), _BOTTOM)
-        return self.first(look.beyond(counts, top))
+        return self.first(look.beyond(counts, self._top(look)), bend)
+
+    def _top(self, look: Histogram) -> float:
+        """Return the share of the records that may be beyond what counts as long."""
+        return min(max(_MARGIN * look.scale / self.problem.n, _TOP), _BOTTOM)
 
     def adapted(self, known: Known, look: Sizes, counts: np.ndarray) -> Known:
         """Return what a later look says: the clip that loses least, for gradients of these sizes."""
         ends, shares = look.ends, look.shares(counts)
         middles = ends * _MIDDLE
-        least, among = _LOWEST_CLIP * self._whole(known.radius * self.slope), _WITHIN[self.is_blended]
+        least, among = self.manner.lowest * self._whole(known.radius * self.slope), self.manner.within
         within = np.cumsum(shares[::-1])[::-1]
         allowed = int(np.argmin(np.append((within >= among) & (ends >= least), False)))
         losses = [self._lost(float(end), middles, shares) for end in ends[:allowed]]
@@ -149,17 +207,20 @@ class Rule:
         mean = max(float(shares @ middles), float(middles[-1]))
         share = float(np.clip(shares @ (left * middles) / mean, _LEFT, 1.0))
         turned = max(float(shares @ (np.abs(left / share - 1) * middles)), 0.0)
-        return _TURNED[self.is_blended] * turned**2 + self.directions * (self.noise(clip) / share) ** 2
+        return self.manner.turned * turned**2 + self.directions * (self.noise(clip) / share) ** 2
 
     def noise(self, clip: float) -> float:
         """Return the deviation of all steps' noise together, of a mean gradient's entry."""
         return 2 * clip / (self.problem.n * self.mu)
 
     def longest_step(self, known: Known) -> float:
-        """Return the size of steps that curvature allows, for slopes of this size."""
-        loss, full = self.problem.loss, self.problem.loss.curvature * known.radius**2
-        bent = 4 * loss.curvature * known.radius * known.mean / (1 if loss.outputs == 1 else 2)
-        return _STEP / (min(max(bent, _FLATTEST * full), full) + self.problem.ridge)
+        """Return the size of steps that curvature allows: of classes, for slopes of this size."""
+        loss, bend = self.problem.loss, known.bend
+        if not self.has_numbers:
+            full = loss.curvature * known.radius**2
+            bend = 4 * loss.curvature * known.radius * known.mean / (1 if loss.outputs == 1 else 2)
+            bend = min(max(bend, _FLATTEST * full), full)
+        return self.manner.step / (bend + self.problem.ridge)
 
     def axis(self, mean: np.ndarray, deviation: float) -> tuple[float, ...]:
         """Return the axis of the noise for this published mean of the records; () where none is worth it.
@@ -244,7 +305,7 @@ class Pace:
     @property
     def last(self) -> int:
         """How many points the mean is of."""
-        return max(round(_either(_AVERAGED, self.rule.problem) * self.iterations), 1)
+        return max(round(self.rule.manner.averaged * self.iterations), 1)
 
     @cached_property
     def _entries(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -260,7 +321,7 @@ class Pace:
         With a blend, which finds how far to go, there is little to be careful of where most of the model is expected to
         be lost: steps are up to twice as long.
         """
-        size = CAUTION[self.rule.is_blended] * self.typical
+        size = self.rule.manner.caution * self.typical
         if not self.rule.is_blended:
             return size
         lost = self.error(size) / Typical(self.rule.problem).trivial
@@ -270,7 +331,7 @@ class Pace:
     @cached_property
     def typical(self) -> float:
         """The size of steps that leaves least on the typical problem, up to a little more than L allows."""
-        longest = self.rule.longest_step(self.rule.unseen) / CAUTION[self.rule.is_blended]
+        longest = self.rule.longest_step(self.rule.unseen) / self.rule.manner.caution
         power = lowest_between(lambda power: self.error(longest * 2.0**power), -_SHORTEST, 0.0, 0.05)
         return longest * 2.0**power
 
