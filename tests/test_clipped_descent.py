@@ -448,14 +448,19 @@ def test_no_other_split_of_the_budget_costs_less(loss):
 
 @settings(max_examples=200, deadline=None)
 @given(
-    counts=st.lists(st.lists(st.floats(-1e9, 1e9), min_size=CELLS, max_size=CELLS), min_size=3, max_size=3),
+    counts=st.lists(st.lists(st.floats(-1e19, 1e19), min_size=CELLS, max_size=CELLS), min_size=3, max_size=3),
     place=st.integers(0, len(PROBLEMS) - 1),
 )
 def test_clips_and_steps_follow_from_any_counts(counts, place):
     problem = PROBLEMS[place]
     rule = ClippedPlan(problem, es.Concentrated(1.0), (0.05,) * 10, (), (), 0.05).rule
+    bend = rule.unseen.bend
+    if rule.has_numbers:
+        look = Longest.at(problem, np.zeros(problem.dimension), rule.largest(None), 0.01)
+        bend = rule.bent(look, np.array(counts[-1]))
+        assert 0 < bend <= problem.loss.curvature * problem.record_size(2) ** 2 * (1 + 1e-9)
     look = Sizes.at(problem, np.zeros(problem.dimension), rule.largest(None), 0.01)
-    known = rule.seen(look, np.array(counts[0]), rule.unseen.bend)
+    known = rule.seen(look, np.array(counts[0]), bend)
     least = 0.99 * rule.manner.lowest / rule.manner.first * known.clip
     for each in counts:
         assert 0 < known.radius <= problem.record_size(2) * (1 + 1e-12)

@@ -233,7 +233,7 @@ class Histogram(Sum):
         noisy = counts / self.problem.n
         largest = np.sort(noisy)[::-1]
         lowered = (np.cumsum(largest) - 1) / np.arange(1, len(largest) + 1)
-        return np.maximum(noisy - lowered[np.flatnonzero(largest > lowered)[-1]], 0.0)
+        return np.maximum(noisy - lowered[np.flatnonzero(largest >= lowered)[-1]], 0.0)
 
     @cached_property
     def costs(self) -> tuple[Cost, ...]:

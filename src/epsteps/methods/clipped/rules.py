@@ -175,8 +175,8 @@ class Rule:
 
     def bent(self, look: Longest, counts: np.ndarray) -> float:
         """Return what the mean loss bends by at most, by how many records have which length."""
-        longest = np.minimum(look.ends, look.beyond(counts, self._top(look))) / look.slope
-        return self.problem.loss.curvature * float(look.shares(counts) @ longest**2)
+        squares = (np.minimum(look.ends, look.beyond(counts, self._top(look))) / look.slope) ** 2
+        return self.problem.loss.curvature * float(np.clip(look.shares(counts) @ squares, squares[-1], squares[0]))
 
     def seen(self, look: Sizes, counts: np.ndarray, bend: float) -> Known:
         """Return what the first look says, at 0: the size of long records' gradients."""
