@@ -227,7 +227,13 @@ def pseudo_huber(margin: np.ndarray, target: np.ndarray, c: float, bound: np.nda
 def rounded(derivative: np.ndarray, bound: np.ndarray | float) -> np.ndarray:
     """Return any derivative in steps of bound/2^20; NaN becomes 0."""
     steps = np.floor(derivative * (STEPS / np.asarray(bound, dtype=float)) + 0.5)
-    return np.clip(np.nan_to_num(steps, nan=0.0), -float(STEPS), float(STEPS))
+    return _without_nan(np.clip(steps, -float(STEPS), float(STEPS)))
+
+
+def _without_nan(numbers: np.ndarray) -> np.ndarray:
+    """Return numbers of one's own with 0 in the place of NaN."""
+    np.copyto(numbers, 0.0, where=np.isnan(numbers))
+    return numbers
 
 
 def of_records(
@@ -245,7 +251,7 @@ def of_records(
         return slopes
     with np.errstate(all="ignore"):
         most = np.floor(along(steepest, margins) * (STEPS / bound) * INWARD)
-    return (_shortened if loss.outputs > 1 else _within)(slopes, np.nan_to_num(most, nan=0.0))
+    return (_shortened if loss.outputs > 1 else _within)(slopes, _without_nan(most))
 
 
 def _asked(loss: Any, margins: np.ndarray, targets: np.ndarray, bound: np.ndarray | float) -> np.ndarray:
