@@ -152,6 +152,22 @@ def line(method: str, epsilon: float, excess: float, commit: str = "c", budget: 
     return facts | {"method": method, "epsilon": epsilon, "budget": budget, "commit": commit, "excess": excess}
 
 
+LINES = standing.JUDGED.parent / "lines"
+PAGE = Path(__file__).parent.parent / "docs" / "accuracy.md"
+
+
+@pytest.mark.parametrize(("role", "results"), [("judge", "judge.md"), ("design", "standing.md")])
+def test_the_page_is_what_kept_lines_say(role: str, results: str) -> None:
+    """The tables on the page, and every cell beside it, follow from the lines of the release that was judged last."""
+    release = json.loads(standing.JUDGED.read_text().splitlines()[-1])
+    kept = [LINES / f"{release['release']}.jsonl.xz", LINES / "peers.jsonl.xz"]
+    assert {line["commit"] for line in standing.read(kept)} == {release["commit"], standing.PEERS}
+    asked = Namespace(lines=kept, commit=None, role=role, against=LINES / "f4cb354c2.jsonl.xz", against_commit=None)
+    text = verdicts.page(asked)
+    assert (standing.JUDGED.parent / results).read_text() == text + "\n"
+    assert text.split("**Every cell**")[0].rstrip() in PAGE.read_text()
+
+
 def test_the_report_counts_ratios_and_steps_up(tmp_path: Path) -> None:
     runs = [(0.1, 2.0), (0.1, 2.2), (1.0, 0.1), (1.0, 0.1), (2.0, 0.4), (2.0, 0.4)]
     lines = [line("final", epsilon, excess) | {"seed": seed} for seed, (epsilon, excess) in enumerate(runs)]

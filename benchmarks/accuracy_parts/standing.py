@@ -6,6 +6,7 @@ the last one that changed the library; peers do not depend on it and have a vers
 
 import datetime
 import json
+import lzma
 import subprocess
 import time
 import traceback
@@ -151,9 +152,13 @@ def commit() -> str:
 
 
 def read(paths: Sequence[Path]) -> list[dict[str, Any]]:
-    """Return all lines of files, the last of those that are the same run."""
-    lines = [json.loads(line) for path in paths if path.exists() for line in path.read_text().splitlines()]
+    """Return all lines of files, the last of those that are the same run; of files that end in .xz, too."""
+    lines = [json.loads(line) for path in paths if path.exists() for line in _text(path).splitlines()]
     return list({_key(line): line for line in lines}.values())
+
+
+def _text(path: Path) -> str:
+    return lzma.decompress(path.read_bytes()).decode() if path.suffix == ".xz" else path.read_text()
 
 
 def _key(line: dict[str, Any]) -> Key:

@@ -191,11 +191,16 @@ def _earlier(results: Results, earlier: Results) -> list[str]:
     lines = [f"**Against the default of {earlier.commit}.** Asked: geometric mean at most 0.7, no cell above 1.1.", ""]
     lines += COLUMNS
     for method in ("final", "iterates"):
+        every = []
         for budget in standing.BUDGETS:
             found = ratios(results.of(method, budget), earlier.of(method, budget).get)
-            lines.append(summary(f"{method}, {budget}", found))
+            lines += [summary(f"{method}, {budget}", found)] if found else []
+            every += found
             if above := [str(ratio) for ratio in found if ratio.value > 1.1]:
                 lines.append(f"| above 1.1 | {len(above)} | {'; '.join(above)} | | | |")
+        surely = [str(ratio) for ratio in every if ratio.value * (1 - 2 * ratio.error) > 1.1]
+        lines += [summary(f"{method}, all", every)] if every else []
+        lines += [f"| above 1.1 by two standard errors | {len(surely)} | {'; '.join(surely)} | | | |"] if surely else []
     return lines
 
 
