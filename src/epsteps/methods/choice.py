@@ -10,7 +10,7 @@ from epsteps.bounds.steps import Method, nesterov
 from epsteps.budgets import Approximate, Budget, Concentrated, Epsilon, Pure, mechanisms
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.methods import options as options_module
-from epsteps.methods.adaptive import AdaptivePlan, plan_adaptive, plan_regression
+from epsteps.methods.adaptive import AdaptivePlan, plan_adaptive
 from epsteps.methods.clipped import plan_clipped
 from epsteps.methods.curvature.plan import plan_curvature
 from epsteps.methods.intervals.plan import plan_intervals
@@ -18,6 +18,7 @@ from epsteps.methods.objective import ObjectivePlan, is_expected, plan_objective
 from epsteps.methods.options import METHODS, PlanOptions, StepsOptions
 from epsteps.methods.options import RELEASES as RELEASES
 from epsteps.methods.output import plan_output
+from epsteps.methods.regression import plan_regression
 from epsteps.methods.statistics import plan_statistics
 from epsteps.methods.steps import StepsPlan, is_beyond, plan_steps, typical_error
 from epsteps.plans.plan import Plan
