@@ -770,11 +770,17 @@ def looks_without_noise(patch):
     patch.setattr(Sizes, "publish", lambda self, reading, draw: reading.astype(float))
 
 
-def looks_with_half_their_noise(patch):
+def half_of_its_noise(patch, kind):
+    """Patch a kind of histogram."""
+
     def draw(self, source):
         return {"noise": source.integers(GAUSSIAN, self.scale / 2, (CELLS,))}
 
-    patch.setattr(Sizes, "draw", draw)
+    patch.setattr(kind, "draw", draw, raising=False)
+
+
+def looks_with_half_their_noise(patch):
+    half_of_its_noise(patch, Sizes)
 
 
 def looks_not_charged(patch):
@@ -823,10 +829,7 @@ def lengths_not_charged(patch):
 
 
 def lengths_with_half_their_noise(patch):
-    def draw(self, source):
-        return {"noise": source.integers(GAUSSIAN, self.scale / 2, (CELLS,))}
-
-    patch.setattr(Longest, "draw", draw, raising=False)
+    half_of_its_noise(patch, Longest)
 
 
 def lengths_along_another_axis(patch):

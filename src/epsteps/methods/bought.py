@@ -180,8 +180,28 @@ def scores(counts: np.ndarray, target: int, least: int = 0) -> np.ndarray:
     return -np.maximum(np.maximum(below - target, target - within), 0)
 
 
+class InOneUnit:
+    """What norms of records are told by: entries as integers of one unit, so that sums of their squares are exact."""
+
+    problem: Problem
+
+    @cached_property
+    def _most(self) -> int:
+        """The largest entry in the norm's unit: sums of as many squares as a record has entries stay exact."""
+        return 2 ** min(_BITS, (_SUM_BITS - self.problem.width.bit_length()) // 2)
+
+    @property
+    def _units(self) -> np.ndarray:
+        return self.problem.units[: self.problem.width]
+
+    @cached_property
+    def _factors(self) -> np.ndarray:
+        """What the records' integers are multiplied by before they are rounded: all then have one unit."""
+        return self._units / self._units.max() * (self._most / STEPS)
+
+
 @dataclass(frozen=True, eq=False)
-class Radius(Quantile):
+class Radius(InOneUnit, Quantile):
     """A radius that about this share of the records' norms lies within: a ``Quantile``, epsilon-DP as proved there.
 
     Radii are largest/2^(j/8), j = 0, ..., 48.
@@ -227,20 +247,6 @@ class Radius(Quantile):
         """Return each record's cell, UNPROTECTED: its norm is a sum of integers, exact, and compared with integers."""
         powers = chunk.row_sums(self._factors, self._most, self.norm)
         return CELLS - 1 - np.searchsorted(self._ends, powers, side="left")
-
-    @cached_property
-    def _most(self) -> int:
-        """The largest entry in the norm's unit: sums of as many squares as a record has entries stay exact."""
-        return 2 ** min(_BITS, (_SUM_BITS - self.problem.width.bit_length()) // 2)
-
-    @property
-    def _units(self) -> np.ndarray:
-        return self.problem.units[: self.problem.width]
-
-    @cached_property
-    def _factors(self) -> np.ndarray:
-        """What the records' integers are multiplied by before they are rounded: all then have one unit."""
-        return self._units / self._units.max() * (self._most / STEPS)
 
     @cached_property
     def _ends(self) -> np.ndarray:

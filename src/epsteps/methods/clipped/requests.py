@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from epsteps.budgets import Cost, Rho, mechanisms
+from epsteps.methods.bought import InOneUnit
 from epsteps.plans.requests import Draw, Gradient, Records, Sum
 from epsteps.problem import levels
 from epsteps.problem.grid import STEPS, Grid, Points, added
@@ -26,10 +27,6 @@ if TYPE_CHECKING:
 
 # Sizes end at the largest over 2^(j/4), for so many j.
 CELLS, _PER_HALF = 28, 4
-# Bits of a record's entry in the unit of its length, at most; and of the sum of their squares, which a double holds.
-_BITS, _SUM_BITS = 20, 52
-
-
 # Noise that is longer along an axis.
 ELONGATED = mechanisms.Gaussian("elongated")
 # What rounding may add to a record's product with an axis, over both lengths; and to a quotient of lengths.
@@ -37,7 +34,7 @@ _ROUNDED = 2.0**-40
 
 
 @dataclass(frozen=True)
-class Lengths:
+class Lengths(InOneUnit):
     """Norms of records, rounded up: from exact sums of squares, so that every engine finds the same.
 
     The norm is that of L2, or with an ``axis`` a that of ``Elongated``: its square is |u|² - (a'u)²/(1 + |a|²).
@@ -73,19 +70,6 @@ class Lengths:
     @cached_property
     def _points(self) -> Points:
         return _on_grid(self.problem, self.axis)
-
-    @cached_property
-    def _most(self) -> int:
-        """The largest entry in the norm's unit: sums of as many squares as a record has entries stay exact."""
-        return 2 ** min(_BITS, (_SUM_BITS - self.problem.width.bit_length()) // 2)
-
-    @property
-    def _units(self) -> np.ndarray:
-        return self.problem.units[: self.problem.width]
-
-    @cached_property
-    def _factors(self) -> np.ndarray:
-        return self._units / self._units.max() * (self._most / STEPS)
 
 
 def _on_grid(problem: Problem, axis: Sequence[float] | np.ndarray) -> Points:
