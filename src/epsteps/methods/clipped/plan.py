@@ -260,6 +260,7 @@ class ClippedPlan(Plan):
         mean = {"Mean": f"of the records, for {share}: along it noise is longer"} if self.middle else {}
         lengths = f"of the records are looked at once, for {self.lengths / self.rho:.2%} of rho: steps go by them"
         lengths = {"Lengths": lengths} if self.lengths else {}
+        said = ["the mean of the records"] * bool(mean) + ["noisy counts of their lengths"] * bool(lengths)
         looks = f"{len(self.looks)} time(s), for {math.fsum(self.prices) / self.rho:.2%} of rho"
         last, share = "the mean of the last ones", math.fsum(self.blend[:1] + self.blend[1:] * BLENDS) / self.rho
         blend = f"{last} and {len(BLENDED)} points of the path, {BLENDS} steps for {share:.2%} of rho: it is the model"
@@ -273,7 +274,7 @@ class ClippedPlan(Plan):
             else "of gradients are not looked at: noise would drown them at this n and budget",
             **mean,
             **lengths,
-            "Published": f"every point, the sizes{', the mean of the records' if mean else ''}, and the model",
+            "Published": ", ".join(["every point", "the sizes", *said, "and the model"]),
         }
 
     @property
