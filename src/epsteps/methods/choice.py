@@ -11,7 +11,7 @@ from epsteps.budgets import Approximate, Budget, Concentrated, Epsilon, Pure, me
 from epsteps.budgets.mechanisms import Mechanism
 from epsteps.methods import options as options_module
 from epsteps.methods.adaptive import AdaptivePlan, plan_adaptive
-from epsteps.methods.clipped import plan_clipped
+from epsteps.methods.clipped import is_clippable, plan_clipped
 from epsteps.methods.curvature.plan import plan_curvature
 from epsteps.methods.intervals.plan import plan_intervals
 from epsteps.methods.objective import ObjectivePlan, is_expected, plan_objective, stand_ins
@@ -170,8 +170,7 @@ def _candidates(problem: Problem, release: str) -> list[str]:
     everything = ["curvature", "descent"] if is_modelled else ["descent"]
     if not loss.proved:
         return everything
-    is_clippable = loss.has_statistics or (hasattr(loss.targets, "classes") and math.isfinite(loss.slope))
-    if is_clippable and not is_clipped:
+    if is_clippable(loss) and not is_clipped:
         everything = [*everything, "clipped"]
     if is_clipped:  # there is no minimum, and what is declared for a final model alone is refused
         return ["objective"] if release == "final" else everything

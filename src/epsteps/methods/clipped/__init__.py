@@ -18,6 +18,6 @@ little of the budget *blends* them at last: the model is where the loss is least
 pulls that records have there.
 """
 
-from epsteps.methods.clipped.plan import ClippedPlan, plan_clipped
+from epsteps.methods.clipped.plan import ClippedPlan, is_clippable, plan_clipped
 
-__all__ = ["ClippedPlan", "plan_clipped"]
+__all__ = ["ClippedPlan", "is_clippable", "plan_clipped"]

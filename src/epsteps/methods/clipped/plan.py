@@ -15,6 +15,7 @@ from epsteps.plans.plan import Charge, Conversation, Example, Plan, Published
 from epsteps.plans.requests import Request
 from epsteps.plans.utility import Typical, Utility
 from epsteps.problem import limits, validate
+from epsteps.problem.losses import Loss
 from epsteps.problem.problem import Problem, restated
 from epsteps.problem.rounding import down
 from epsteps.problem.sampling import FULL
@@ -353,11 +354,16 @@ class ClippedPlan(Plan):
         return typical.utility(min(expected, typical.trivial), None)
 
 
+def is_clippable(loss: Loss) -> bool:
+    """Whether clipped descent covers a loss: squared loss, or one of classes that has a largest slope."""
+    return loss.has_statistics or (hasattr(loss.targets, "classes") and math.isfinite(loss.slope))
+
+
 def require_clippable(problem: Problem) -> None:
-    """Raise unless the loss is squared, or one of classes that has a largest slope, and there is no clip yet."""
-    loss = problem.loss
-    if not (loss.has_statistics or (hasattr(loss.targets, "classes") and math.isfinite(loss.slope))):
-        raise ValueError(f"clipped descent is for losses of classes and squared loss, not for {type(loss).__name__}.")
+    """Raise unless clipped descent covers the loss, and there is no clip yet."""
+    if not is_clippable(problem.loss):
+        name = type(problem.loss).__name__
+        raise ValueError(f"clipped descent is for losses of classes and squared loss, not for {name}.")
     if problem.clip is not None:
         raise ValueError(f"clipped descent chooses its clips: leave clip out, got {problem.clip!r}.")
 
