@@ -32,6 +32,8 @@ SCALAR = [
     Squared(bound=1.5),
     PseudoHuber(bound=2.0, c=0.7),
     PseudoHuber(bound=1.0, c=5.0),
+    PseudoHuber(bound=2.0, c=0.7, power=4),
+    PseudoHuber(bound=1.0, c=3.0, power=8),
 ]
 BOUNDED = [loss for loss in SCALAR if math.isfinite(loss.slope)]
 MARGINS = np.concatenate([np.linspace(-40, 40, 4001), [-1e6, 1e6]])
@@ -185,7 +187,7 @@ def exact_slope(loss, margin, target):
     """Return the derivative with fifty digits."""
     m, y = Decimal(margin), Decimal(target)
     if isinstance(loss, PseudoHuber):
-        return (m - y) / (1 + ((m - y) / Decimal(loss.c)) ** 2).sqrt()
+        return (m - y) / (1 + ((m - y) / Decimal(loss.c)) ** loss.power) ** (1 / Decimal(loss.power))
     if isinstance(loss, HalfExponential):
         return -y * min(-y * m, Decimal(0)).exp()
     t = (1 - y * m) / Decimal(loss.width) if isinstance(loss, SmoothedHinge) else -y * m

@@ -17,6 +17,7 @@ from scipy.special import expit, logsumexp
 from epsteps.budgets import gaussian_delta, gaussian_mu
 from epsteps.budgets.corners import GAUSSIAN, Corners, _delta_up, composed
 from epsteps.methods import minima
+from epsteps.problem.losses import POWERS
 from epsteps.problem.saturations import Capped, CappedSoftmax, Exponential, Flat, PseudoHuber, Sigmoid, Softmax
 
 SATURATIONS = [
@@ -25,7 +26,7 @@ SATURATIONS = [
     Capped(0.7),
     Capped(0.35),
     Exponential(),
-    PseudoHuber(),
+    *map(PseudoHuber, POWERS),
     Flat(1, 0.5),
     Flat(2),
     Softmax(2),
@@ -34,8 +35,12 @@ SATURATIONS = [
 NAMES = [str(saturation) for saturation in SATURATIONS]
 LOGISTIC = (lambda margin: -expit(-margin), lambda margin: expit(margin) * expit(-margin))
 HALF_EXPONENTIAL = (lambda m: -np.exp(-np.maximum(m, 0)), lambda m: np.exp(-np.maximum(m, 0)) * (m > 0))
-PSEUDO_HUBER = (lambda r: r / np.sqrt(1 + r * r), lambda r: (1 + r * r) ** -1.5)
 HUBER = (lambda r: np.clip(r, -1, 1), lambda r: 1.0 * (np.abs(r) < 1))
+
+
+def pseudo_huber(p):
+    """Return the slope and the curvature of pseudo-Huber loss of this power."""
+    return lambda r: r / (1 + np.abs(r) ** p) ** (1 / p), lambda r: (1 + np.abs(r) ** p) ** (-1 - 1 / p)
 
 
 def capped(c):
@@ -90,7 +95,7 @@ def test_no_pair_of_logistic_neighbours_in_two_dimensions_exceeds_the_claim(nois
     starts = rng.normal(size=(800, 5)) * [1, 2, 2, 3, 2]
     claim = minima.total_epsilon(noise, kappa, Sigmoid())
     found = strongest(ratio, starts, 1200)
-    assert 0.99 * claim < found <= claim * (1 + 1e-9)
+    assert 0.98 * claim < found <= claim * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(("noise", "kappa"), [(1.0, 0.5), (0.1, 2.0), (3.0, 40.0)])
@@ -106,19 +111,24 @@ def test_no_pair_of_logistic_neighbours_in_one_dimension_exceeds_the_claim(noise
 
 
 @pytest.mark.parametrize("d", [1, 2])
-@pytest.mark.parametrize(("noise", "kappa"), [(1.0, 0.3), (1.0, 0.4), (1.0, 1.0), (0.1, 2.0), (5.0, 20.0)])
-def test_pseudo_huber_neighbours_reach_the_claim_and_no_more(d, noise, kappa):
+@pytest.mark.parametrize(
+    ("power", "noise", "kappa"),
+    [(2, 1.0, 0.3), (2, 1.0, 0.4), (2, 1.0, 1.0), (2, 0.1, 2.0), (2, 5.0, 20.0), (4, 1.0, 0.2), (4, 1.0, 1.0)]
+    + [(8, 1.0, 0.05), (8, 1.0, 0.12), (8, 1.0, 1.0), (8, 0.2, 2.0)],
+)
+def test_pseudo_huber_neighbours_reach_the_claim_and_no_more(d, power, noise, kappa):
     """Targets are free, so that both records may have any slope: one feature is enough for the worst pair."""
     rng = np.random.default_rng(2)
-    claim = minima.total_epsilon(noise, kappa, PseudoHuber())
+    claim = minima.total_epsilon(noise, kappa, PseudoHuber(power))
 
     def ratio(p):
         pair = np.stack([p[:d], p[d : 2 * d]])
         pair /= np.maximum(np.linalg.norm(pair, axis=1, keepdims=True), 1.0)
-        return log_ratio(PSEUDO_HUBER, kappa, noise, np.zeros(d), pair, 5 * p[2 * d : 2 * d + 2], 10 * p[2 * d + 2 :])
+        offsets, common = 5 * p[2 * d : 2 * d + 2], 10 * p[2 * d + 2 :]
+        return log_ratio(pseudo_huber(power), kappa, noise, np.zeros(d), pair, offsets, common)
 
     found = strongest(ratio, rng.normal(size=(400, 3 * d + 2)) * 3, 800)
-    assert 0.99 * claim < found <= claim * (1 + 1e-9)
+    assert 0.98 * claim < found <= claim * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(
@@ -239,7 +249,7 @@ def test_a_tilted_minimum_is_not_a_gaussian_mechanism_yet_within_its_claim():
     ("loss", "slope", "saturation"),
     [
         (HUBER, 1.0, Flat(2)),
-        (PSEUDO_HUBER, 1.0, PseudoHuber()),
+        *((pseudo_huber(power), 1.0, PseudoHuber(power)) for power in POWERS),
         (capped(0.35), 0.35, Capped(0.35)),
         (HALF_EXPONENTIAL, 1.0, Exponential()),
     ],
@@ -328,6 +338,8 @@ def test_largest_charges_are_those_of_a_fine_grid(pull, kappa):
         Capped(0.4): 0.4 * a * (1 - 0.4 * a),
         Exponential(): a,
         PseudoHuber(): (1 - a**2) ** 1.5,
+        PseudoHuber(4): (1 - a**4) ** 1.25,
+        PseudoHuber(8): (1 - a**8) ** 1.125,
         Flat(1, 0.3): 0.3 + 0 * a,
     }
     for saturation, curve in curves.items():
@@ -344,7 +356,7 @@ def test_charges_of_many_weights_are_those_of_each(saturation):
         np.testing.assert_allclose(saturation.charges(kappa, a), each, rtol=1e-12, atol=1e-15)
 
 
-@pytest.mark.parametrize("saturation", [PseudoHuber(), Flat(2, 0.7), Sigmoid(), Exponential()])
+@pytest.mark.parametrize("saturation", [*map(PseudoHuber, POWERS), Flat(2, 0.7), Sigmoid(), Exponential()])
 def test_no_charge_is_above_the_largest(saturation):
     """Where the largest is that of a grid, so is this: a quick answer, at pulls around those that need no summit."""
     for kappa in (1e-3, 0.2, 0.5, 2.0, 50.0):
@@ -357,21 +369,24 @@ def test_no_charge_is_above_the_largest(saturation):
 @pytest.mark.parametrize("kappa", [1e10, 1e25, 1e60])
 def test_huge_weights_of_a_record_are_charged(pull, kappa):
     """Near a = 1 no float tells a from 1, and the charge of pseudo-Huber loss still has its summit there."""
-    c = np.exp(np.linspace(-np.log(kappa) / 2, 0, 100_001))
-    expected = np.max(np.log1p(kappa * c**3) + pull * np.sqrt((1 - c) * (1 + c)))
-    assert expected * (1 - 1e-12) <= PseudoHuber().largest(kappa, pull) <= expected * (1 + 1e-6)
+    for p in POWERS:
+        c = np.exp(np.linspace(-np.log(kappa) / 2, 0, 100_001))
+        expected = np.max(np.log1p(kappa * c ** (p + 1)) + pull * (-np.expm1(p * np.log(c))) ** (1 / p))
+        assert expected * (1 - 1e-12) <= PseudoHuber(p).largest(kappa, pull) <= expected * (1 + 1e-6)
     for saturation in (Sigmoid(), Capped(0.3), Exponential(), Softmax(3)):
         charges = [saturation._charge(kappa, a)[0] + pull * a for a in np.linspace(0, 1, 1001)]
         assert saturation.largest(kappa, pull) >= max(charges) * (1 - 1e-12)
 
 
 @pytest.mark.parametrize("kappa", [1e-3, 0.4, 30.0, 1e6])
-def test_the_roof_of_pseudo_huber_touches_its_charge(kappa):
-    """Its third corner is theta (1 - |a|) at a = 0; at a large epsilon and mu that list is the better one."""
-    corners = minima.best_corners(PseudoHuber(), kappa, 1.0, 1e6)
+@pytest.mark.parametrize("p", POWERS)
+def test_the_roof_of_pseudo_huber_touches_its_charge(kappa, p):
+    """The third corner of the first list is theta (1 - |a|) at a = 0."""
+    corners, _ = PseudoHuber(p)._lists(kappa)
     theta = max(corners.shifts)
     t = np.geomspace(1e-9, 1, 400_001)
-    gaps = theta * t - np.log1p(kappa * (t * (2 - t)) ** 1.5)
+    with np.errstate(divide="ignore"):
+        gaps = theta * t - np.log1p(kappa * (-np.expm1(p * np.log1p(-t))) ** (1 + 1 / p))
     assert len(corners.ratios) == 3
     assert 0 <= gaps.min() <= 1e-8 * theta
 
@@ -444,7 +459,7 @@ def test_a_mu_that_is_beyond_is_not_allowed(saturation):
 
 
 def test_what_no_noise_protects_is_refused():
-    for saturation in (Sigmoid(), Capped(0.5), Exponential(), PseudoHuber(), Flat(2), Softmax(4)):
+    for saturation in (Sigmoid(), Capped(0.5), Exponential(), *map(PseudoHuber, POWERS), Flat(2), Softmax(4)):
         assert minima.calibrated(0.5, 1e-5, 50.0, saturation) is None
         assert minima.calibrated(0.5, 1e-5, 0.01, saturation).mu > 0
     with pytest.raises(ValueError, match="ridge must be positive"):
@@ -455,7 +470,7 @@ def test_what_no_noise_protects_is_refused():
 
 def test_what_is_remembered_is_what_would_be_computed():
     """Answers are kept by their arguments: no saturation is taken for another one."""
-    kinds = [Sigmoid(), Sigmoid(0.5), Exponential(), PseudoHuber(), Flat(1), Flat(2), Softmax(3), Softmax(4)]
+    kinds = [Sigmoid(), Sigmoid(0.5), Exponential(), *map(PseudoHuber, POWERS), Flat(1), Flat(2), Softmax(3), Softmax(4)]
     kinds += [Capped(0.5), Capped(0.1), CappedSoftmax(3, 0.5), CappedSoftmax(3, 0.1), CappedSoftmax(4, 0.5)]
     assert len(set(kinds)) == len(kinds)
     questions = [(minima.total_epsilon, (0.8, 0.7)), (minima.noise_epsilon, (1.0, 0.7)), (minima.kappa_limit, (1.0,))]
@@ -596,19 +611,20 @@ def test_output_noise_of_a_wrong_radius_is_seen():
 
 
 @pytest.mark.parametrize("kappa", [1e-3, 0.4, 30.0, 1e6])
-def test_the_roof_of_pseudo_huber_is_not_below_its_summit_in_fifty_digits(kappa):
+@pytest.mark.parametrize("p", POWERS)
+def test_the_roof_of_pseudo_huber_is_not_below_its_summit_in_fifty_digits(kappa, p):
     mpmath = pytest.importorskip("mpmath")
     with mpmath.workdps(50):
 
         def ratio(t):
-            return mpmath.log1p(mpmath.mpf(kappa) * (t * (2 - t)) ** mpmath.mpf(1.5)) / t
+            return mpmath.log1p(mpmath.mpf(kappa) * (1 - (1 - t) ** p) ** (1 + mpmath.mpf(1) / p)) / t
 
         nearest = max(np.geomspace(1e-6, 1, 4001), key=lambda t: ratio(mpmath.mpf(float(t))))
         low, high = mpmath.mpf(float(nearest)) * 0.99, min(mpmath.mpf(float(nearest)) * 1.01, mpmath.mpf(1))
         for _ in range(120):  # the ratio has one summit, so that thirds without it are left out
             third = (high - low) / 3
             low, high = (low + third, high) if ratio(low + third) < ratio(high - third) else (low, high - third)
-        assert mpmath.mpf(PseudoHuber()._roof(kappa)) >= ratio((low + high) / 2)
+        assert mpmath.mpf(PseudoHuber(p)._roof(kappa)) >= ratio((low + high) / 2)
 
 
 @pytest.mark.parametrize("d", [1, 2, 7, 30])

@@ -67,6 +67,7 @@
 | class part of gradients taken to have norm 1         | replay_classes: a release moves too far     |
 | balanced noise halved twice                          | balanced_noise_has_its_size                 |
 | pseudo-Huber taken to saturate as the logistic       | minima_cost_no_less_than_their_densities_show |
+| a sharp pseudo-Huber loss taken to saturate as usual | minima_cost_no_less_than_their_densities_show |
 | a capped slope taken to saturate as a sigmoid        | minima_cost_no_less_than_their_densities_show |
 | a capped slope's Jacobian free on its line           | minima_cost_no_less_than_their_densities_show |
 | units of the tilt ignored                            | tilts_have_their_declared_size, replay_minima |
@@ -1574,6 +1575,11 @@ BUGS = {
         other_saturation(PseudoHuber, saturations.Sigmoid()),
         laws.minima_cost_no_less_than_their_densities_show,
         "log-ratio .* at a cost of",
+    ),
+    "a sharp pseudo-Huber loss taken to saturate as the usual one": (
+        other_saturation(PseudoHuber, saturations.PseudoHuber(2)),
+        laws.minima_cost_no_less_than_their_densities_show,
+        "huber-.*-4 over .* log-ratio .* at a cost of",
     ),
     "a capped slope taken to saturate as a sigmoid": (
         other_saturation(es.CappedLogistic, saturations.Sigmoid()),

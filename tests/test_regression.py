@@ -1,14 +1,16 @@
 """Least squares by a loss with a bounded slope: where slopes are held, and what that is expected to cost."""
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
 
 import epsteps as es
 from epsteps.estimators import PrivateRidge
+from epsteps.methods.objective import unknown_bias
 from epsteps.plans.utility import Typical, clip_bias, held_bias
+from epsteps.problem.losses import POWERS
 
 PROBLEMS = {
     "box": es.Problem(es.Squared(1.0), es.Box(0, 1), ridge=0.002, n=5000, d=10, intercept=True),
@@ -47,19 +49,20 @@ def test_no_other_share_of_the_bound_is_expected_to_do_better(budget):
     for epsilon in (0.1, 1.0, 10.0):
         chosen = es.plan(problem, budget(epsilon), "objective")
         typical = Typical(problem)
-        for held in (0.05, 0.2, 0.8, 3.2):
-            loss = es.PseudoHuber(1.0, c=held)
+        for held, turn in product((0.05, 0.2, 0.8, 3.2), POWERS):
+            loss = es.PseudoHuber(1.0, c=held, power=turn)
             other = es.plan(replace(problem, loss=loss), budget(epsilon), "objective")
             pull, bend = other.ridge / loss.typical_curvature, loss.typical_curvature
             power = typical.gradient_power(other.noise) * (other.scales[0] / problem.n / bend) ** 2
-            cost = typical.bias(pull) + typical.noise(power, pull) + held_bias(1.0, held) * typical.kept(pull)
+            lost = unknown_bias(1.0, held, turn)
+            cost = typical.bias(pull) + typical.noise(power, pull) + lost * typical.kept(pull)
             # Ridges of the two are not the same grid: one step of it.
             assert chosen.utility.expected <= 1.02 * cost
 
 
 def test_statistics_are_chosen_only_where_they_are_expected_to_do_better():
     methods = set()
-    for n in (500, 10_000, 10**8):
+    for n in (500, 10_000, 10**10):
         problem = replace(PROBLEMS["box"], n=n)
         auto, adaptive, objective, statistics = (
             es.plan(problem, es.Pure(1.0), method).utility.expected
@@ -77,7 +80,7 @@ def test_what_a_plan_says_is_about_the_declared_loss():
         plan = es.plan(problem, es.Pure(1e4), "objective")
         assert plan.instead_of == "Squared"
         assert plan.utility.trivial == Typical(problem).trivial
-        assert plan.utility.expected >= held_bias(bound, plan.problem.loss.c) > 0
+        assert plan.utility.expected >= unknown_bias(bound, plan.problem.loss.c, plan.problem.loss.power) > 0
         small = es.plan(replace(problem, loss=es.Squared(1.0)), es.Pure(1e4), "objective")
         assert plan.utility.expected == pytest.approx(bound**2 * small.utility.expected, rel=1e-6)
         assert plan.utility.bound is None
@@ -92,6 +95,19 @@ def test_held_slopes_cost_less_the_later_they_are_held():
     assert held_bias(2.0, 1e6) < 1e-20
     # Far out the loss is off by the fourth power of a residual, and its slope by the third.
     assert costs[-1] / costs[-2] == pytest.approx((shares[-2] / shares[-1]) ** 4, rel=0.01)
+    sharper = np.array([[held_bias(2.0, 2.0 * share, power) for share in shares] for power in POWERS])
+    assert np.all(np.diff(sharper, axis=1) < 0)
+    assert np.all(np.diff(sharper[:, shares >= 1], axis=0) < 0)
+
+
+@pytest.mark.parametrize("d", [1, 2])
+def test_few_columns_have_predictions_of_every_method(d):
+    """One column without an intercept is all there is of the records' mean: nothing is divided by what is left."""
+    for domain, method in product((es.Box(0, 1), es.Box(-1, 1)), ("adaptive", "objective", "statistics", "auto")):
+        problem = es.Problem(es.Squared(1.0), domain, ridge=0.001, n=10_000, d=d)
+        made = es.plan(problem, es.Pure(1.0), method, **({"release": "final"} if method == "auto" else {}))
+        assert 0 < made.utility.expected < made.utility.trivial
+        assert made.method != "sufficient statistics" or method == "statistics"
 
 
 def test_clipped_steps_are_expected_to_lose_what_their_share_costs():

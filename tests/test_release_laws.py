@@ -59,13 +59,13 @@ SMOOTH = {
         for width in (0.1, 0.5, 2.0)
     },
     **{
-        f"huber-{c}": (
-            PseudoHuber(3.0, c),
-            lambda m, y, c=c: (m - y) / np.sqrt(1 + ((m - y) / c) ** 2),
-            lambda m, y, c=c: (1 + ((m - y) / c) ** 2) ** -1.5,
+        f"huber-{c}-{p}": (
+            PseudoHuber(3.0, c, p),
+            lambda m, y, c=c, p=p: (m - y) / (1 + np.abs((m - y) / c) ** p) ** (1 / p),
+            lambda m, y, c=c, p=p: (1 + np.abs((m - y) / c) ** p) ** (-1 - 1 / p),
             (-3.0, -1.0, 0.0, 1.0, 3.0),
         )
-        for c in (0.3, 2.0)
+        for c, p in ((0.3, 2), (2.0, 2), (0.3, 4), (0.3, 8), (2.0, 8))
     },
 }
 # Domains of one column: its ends.

@@ -143,19 +143,19 @@ def _chosen(problem: Problem, budget: Budget, release: str, options: dict[str, A
     refusals: list[ValueError] = []
     for name in names:
         try:
-            if plans and not options and name in _WORSE and _WORSE[name](problem, budget, _least(plans)):
+            if plans and not options and name in _WORSE and _WORSE[name](problem, budget, min(map(_expected, plans))):
                 continue
             plans.append(_PLANNERS[name](problem, budget, **options))
         except ValueError as refusal:  # of one method: the others may still cover the problem
             refusals.append(refusal)
     if not plans:
         raise refusals[0]
-    return min(plans, key=lambda made: made.utility.expected or 0.0)
+    return min(plans, key=_expected)
 
 
-def _least(plans: Sequence[Plan]) -> float:
-    """Return the smallest excess that any of these plans is expected to have."""
-    return min(plan.utility.expected or 0.0 for plan in plans)
+def _expected(plan: Plan) -> float:
+    """Return the excess that a plan is expected to have; infinity where none is predicted."""
+    return math.inf if plan.utility.expected is None else plan.utility.expected
 
 
 def _candidates(problem: Problem, release: str) -> list[str]:

@@ -37,7 +37,7 @@ from epsteps.plans.notation import problem_fact
 from epsteps.plans.plan import Aim, Charge, Conversation, OverspentError, Plan, Published
 from epsteps.plans.utility import Parts, Typical, Utility, held_bias, least_of, ridge_bias, ridges
 from epsteps.problem import limits, validate
-from epsteps.problem.losses import Loss, Squared
+from epsteps.problem.losses import POWERS, Loss, Squared
 from epsteps.problem.memory import PROBLEMS, remembered
 from epsteps.problem.problem import Problem, restated
 from epsteps.problem.rounding import down, up
@@ -414,7 +414,7 @@ class Sought:
             return [cls(each, Typical(each)) for each in stated]
         bound = problem.loss.targets.largest
         typical = Typical(restated(problem, loss=Squared(bound)))
-        return [cls(each, typical, held_bias(bound, each.loss.slope)) for each in stated]
+        return [cls(each, typical, unknown_bias(bound, each.loss.slope, each.loss.power)) for each in stated]
 
     def minimised(self, ridge: float) -> Minimised:
         """Return what is minimised with this ridge."""
@@ -464,6 +464,11 @@ class Sought:
 
     def _power(self, noise: Mechanism) -> np.ndarray:
         return self.power * self.typical.gradient_power(noise) / (self.problem.n * self.bend) ** 2
+
+
+def unknown_bias(bound: float, slope: float, power: int) -> float:
+    """Return what holding slopes is expected to cost where residuals are as likely small as large."""
+    return math.fsum(held_bias(size * bound, slope, power) for size in UNKNOWN) / len(UNKNOWN)
 
 
 @np.errstate(all="ignore")  # budgets may be tiny or huge
@@ -537,6 +542,9 @@ _SOLUTION_SIZE = 10.0
 _GROWTHS = (1.0, 1 + 1e-6, 1 + 1e-5, 1 + 1e-4, 1 + 1e-3)
 # Shares of slopes at which the Jacobian of a pure tilt is charged where its cost is bounded from below.
 _CHARGED = (0.0, 0.5, 0.8)
+# Residuals where nothing is known of them, over those that predictions for targets of a bound are right for: a sharp
+# loss that is held too low costs much.
+UNKNOWN = (0.5, 1.5)
 # Shares of the targets' bound from which on pseudo-Huber loss, in the place of squared loss, grows slowly.
 HELD_SHARES = (0.05, 0.07, 0.1, 0.14, 0.2, 0.28, 0.4, 0.56, 0.8, 1.1, 1.6, 2.2, 3.2, 4.5, 6.4, 9.0, 12.8)
 
@@ -599,7 +607,7 @@ def _improving(
 
 def stand_ins(problem: Problem) -> tuple[list[Loss], str]:
     """Return losses that can be minimised, and the name of the problem's own where they take its place, if they do."""
-    losses = list(dict.fromkeys(problem.loss.stand_in(share) for share in HELD_SHARES))
+    losses = list(dict.fromkeys(problem.loss.stand_in(share, power) for power in POWERS for share in HELD_SHARES))
     return losses, "" if problem.loss in losses else type(problem.loss).__name__
 
 

@@ -4,13 +4,15 @@ In the place of squared loss, whose slope has no bound, pseudo-Huber loss is min
 absolute around residuals of a size c, its largest slope. Noise grows with c, and what is lost by the other loss falls
 with it: both go by c over the size of the residuals, which may be far below the declared range of the targets. So the
 size of the targets is bought, a first model for a few percent of epsilon, and the size of the residuals around it;
-where a first model would be noise, the size of the targets has to do.
+where a first model would be noise, the size of the targets has to do. Where the size of residuals is known, the loss
+may turn sharply, and c be little above them.
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -34,13 +36,14 @@ from epsteps.methods.objective import HELD_SHARES, Sought, is_expected
 from epsteps.plans.plan import Charge, Conversation, Example, Published
 from epsteps.plans.utility import Typical, held_bias
 from epsteps.problem import limits
-from epsteps.problem.losses import PseudoHuber, Squared
+from epsteps.problem.losses import POWERS, PseudoHuber, Squared
 from epsteps.problem.problem import Problem, restated
 from epsteps.problem.rounding import down, up
 
-# A first model costs this share of epsilon, and is bought where its error is expected to be at most the second share of
-# the model 0's: residuals around a worse one say more of its noise than of the records.
-_FIRST, _GOOD = 0.04, 0.07
+# A first model costs the first of these shares of epsilon at which its error is expected to be at most the second share
+# of the model 0's, and is not bought where none is: residuals around a worse one say more of its noise than of the
+# records. Without them, slopes may be held too low by far (30 times the error on one of seven tables).
+_FIRST = ((0.04, 0.02), (0.1, 0.07))
 # What a size is worth, in n epsilon, and below which it is not believed; at least and at most this share of epsilon.
 _WORTH, _ENOUGH, _LEAST, _MOST = 100.0, 60.0, 0.0025, 0.02
 # The share of the records that a size should hold, where noise allows as much: from 0.9 on, sizes of real residuals are
@@ -58,7 +61,7 @@ _POWER = 0.7
 # What weights are guessed to cost, in squares of a residual and of the share of the records that count less.
 _WEIGHTED_RESIDUAL = 1.2e-3
 # What bought residuals gain beyond what is predicted for usual ones: measured over predicted on seven tables.
-_GAINED_RESIDUALS = 0.55
+_GAINED_RESIDUALS = 0.7
 
 
 class Known(NamedTuple):
@@ -78,7 +81,7 @@ class Held(Sought):
     @cached_property
     def bend(self) -> float:
         """How much the loss bends where residuals are of this size."""
-        return PseudoHuber(self.bound, c=self.problem.loss.slope).typical_curvature
+        return replace(self.problem.loss, bound=self.bound).typical_curvature
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -141,6 +144,14 @@ class RegressionPlan(AdaptivePlan):
         """Return the plan of the minimum with the smallest predicted error, by the radii and sizes that were bought."""
         return best_of(list(self._offers(self._known(radii, sizes), self._left)), self._left) or self._declared
 
+    @cached_property
+    def guessed(self) -> Chosen:
+        """What is chosen for records of a usual length, and residuals of a usual size, where these are bought."""
+        known = self._known(self._usual_radii, ())
+        if self.first:
+            known = known._replace(targets=self._bound, residuals=_RESIDUALS * self._bound)
+        return best_of(list(self._offers(known, self._left)), self._left) or self._declared
+
     def _known(self, radii: Sequence[float], sizes: Sequence[float]) -> Known:
         """Return what bought numbers say: targets fill a range evenly, and residuals are normal."""
         found = Known(dict(zip(self.norms, radii, strict=True)))
@@ -193,12 +204,13 @@ class RegressionPlan(AdaptivePlan):
         noises = self._noises(known.radii, budget)
         lightened = 1 - quantile(self.problem.n, self.price) if self.norms else 0.0
         weighted = _WEIGHTED_RESIDUAL * (lightened * _RESIDUALS * bound) ** 2
-        power = 1.0 if known.targets is None else _POWER
-        for share in HELD_SHARES:
-            stated = restated(self.problem, loss=PseudoHuber(self._bound, c=share * bound))
-            lost = held_bias(bound, share * bound)
+        costlier = 1.0 if known.targets is None else _POWER
+        powers = POWERS if known.residuals is not None else POWERS[:1]  # where c is far too low, none should be sharp
+        for power, share in product(powers, HELD_SHARES):
+            stated = restated(self.problem, loss=PseudoHuber(self._bound, share * bound, power))
+            lost = held_bias(bound, share * bound, power)
             for noise, weighting in noises:
-                sought = Held(stated, typical, lost, weighting=weighting, power=power, bound=bound)
+                sought = Held(stated, typical, lost, weighting=weighting, power=costlier, bound=bound)
                 yield Choice(noise, sought, weighted if weighting else 0.0)
 
     def conversation(self) -> Conversation:
@@ -296,16 +308,18 @@ def plan_regression(problem: Problem, budget: Budget) -> RegressionPlan:
     limits.require_solvable(problem)
     capacity = budget.amount if budget.delta else budget.capacity(Epsilon)
     norms, each = affordable(problem.n, capacity, ((1, 2), (1,)))
-    sizes, size = _sizes(problem, capacity)
-    first = _FIRST * capacity if sizes == 2 else 0.0
+    sizes, size, first = _sizes(problem, capacity)
     rest = down(capacity - up(each * len(norms) + size * sizes + first), 1e-9)
     return RegressionPlan(problem, budget, norms, each, rest, sizes, size, first)
 
 
-def _sizes(problem: Problem, epsilon: float) -> tuple[int, float]:
-    """Return how many sizes are bought, and the price of each."""
+def _sizes(problem: Problem, epsilon: float) -> tuple[int, float, float]:
+    """Return how many sizes are bought, the price of each, and that of the first model."""
     size = min(max(_WORTH / problem.n, _LEAST * epsilon), _MOST * epsilon)
     if problem.n * size < _ENOUGH:
-        return 0, 0.0
-    good = is_expected(problem, Pure(_FIRST * epsilon), _GOOD * Typical(problem).trivial)
-    return (2 if good else 1), size
+        return 0, 0.0, 0.0
+    trivial = Typical(problem).trivial
+    for share, good in _FIRST:
+        if is_expected(problem, Pure(share * epsilon), good * trivial):
+            return 2, size, share * epsilon
+    return 1, size, 0.0

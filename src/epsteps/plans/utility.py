@@ -38,6 +38,9 @@ _GAIN, _MEAN_SHARE, _GAIN_POWER = 0.5, 0.2, 0.8
 # ones it is up to seven times more or less, as residuals are wider or more skewed. Clipping changes only the
 # residuals beyond the clip, where the loss changes all of them: it costs this share of that.
 _HELD_BIAS, _HELD_TURN, _CLIPPED = 3e-3, 0.3, 0.1
+# Of sharper losses it is less by 1 + (share/_SHARPER_TURN)^k, with this k for a power: no geometric mean, which is far
+# below this for large shares, but what chose slopes best on seven tables, some of which have long tails.
+_SHARPER_TURN, _SHARPER = 0.4, {4: 3, 8: 4}
 # What a published model's length, over that of a typical one, says of what a larger ridge costs, and of what noise
 # costs: these powers of it, by the tables that are named in benchmarks/truth_parts/tables.py. Beyond a few
 # times more or less it says nothing more.
@@ -249,7 +252,8 @@ class Typical:
     def mean(self, values: np.ndarray) -> np.ndarray:
         """Return the mean of coordinates' values along each entry."""
         ones = self.power(np.ones_like(values), lambda vector: float(vector @ vector))
-        return self.power(values, lambda vector: float(values @ vector**2)) / ones
+        sums = self.power(values, lambda vector: float(values @ vector**2))
+        return np.divide(sums, ones, out=np.zeros_like(sums), where=ones > 0)  # one column is its mean's direction
 
     def gradient_power(self, noise: Mechanism) -> np.ndarray:
         """Return the power along each entry of noise of scale 1 on a gradient."""
@@ -499,9 +503,14 @@ def _apart(vector: np.ndarray, outputs: int) -> np.ndarray:
     return np.concatenate([vector, -vector, np.zeros((outputs - 2) * len(vector))]) / math.sqrt(2)
 
 
-def held_bias(bound: float, slope: float) -> float:
-    """Return what holding the slopes of squared loss within this one is expected to cost, for targets of this bound."""
-    return _HELD_BIAS * bound**2 / (1 + slope / (_HELD_TURN * bound)) ** 4
+def held_bias(bound: float, slope: float, power: int = 2) -> float:
+    """Return what holding the slopes of squared loss within this one is expected to cost, for targets of this bound.
+
+    The loss in its place is pseudo-Huber of this power.
+    """
+    share = slope / bound
+    sharper = 1 + (share / _SHARPER_TURN) ** _SHARPER[power] if power > 2 else 1.0
+    return _HELD_BIAS * bound**2 / (1 + share / _HELD_TURN) ** 4 / sharper
 
 
 def clip_bias(bound: float, slope: float) -> float:

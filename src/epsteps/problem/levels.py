@@ -198,11 +198,10 @@ def sigmoid_bend(margin: np.ndarray) -> np.ndarray:
 
 
 @np.errstate(all="ignore")
-def pseudo_huber_bend(margin: np.ndarray, target: np.ndarray, c: float) -> np.ndarray:
-    """Return (1 + (r/c)²)^(-3/2), r = m - y, as a share; computed in float64."""
-    ratio = np.clip((margin - target) / c, -_LARGEST_RATIO, _LARGEST_RATIO)
-    square = 1.0 + ratio * ratio
-    return share(1.0 / (square * np.sqrt(square)))
+def pseudo_huber_bend(margin: np.ndarray, target: np.ndarray, c: float, power: int) -> np.ndarray:
+    """Return (1 + |r/c|^p)^(-1 - 1/p), r = m - y, as a share; computed in float64."""
+    raised, root = _raised(np.clip((margin - target) / c, -_LARGEST_RATIO, _LARGEST_RATIO), power)
+    return share(1.0 / (raised * root))
 
 
 @np.errstate(all="ignore")
@@ -217,10 +216,26 @@ def residual(margin: np.ndarray, target: np.ndarray, bound: np.ndarray | float) 
 
 
 @np.errstate(all="ignore")
-def pseudo_huber(margin: np.ndarray, target: np.ndarray, c: float, bound: np.ndarray | float) -> np.ndarray:
-    """Return r/sqrt(1 + (r/c)²), r = m - y, in steps of bound/2^20, computed in float64."""
+def pseudo_huber(
+    margin: np.ndarray, target: np.ndarray, c: float, power: int, bound: np.ndarray | float
+) -> np.ndarray:
+    """Return r/(1 + |r/c|^p)^(1/p), r = m - y, in steps of bound/2^20, computed in float64; p is a power of two."""
     ratio = np.clip((margin - target) / c, -_LARGEST_RATIO, _LARGEST_RATIO)
-    return rounded(c * (ratio / np.sqrt(1.0 + ratio * ratio)), bound)
+    _, root = _raised(ratio, power)
+    return rounded(c * (ratio / root), bound)
+
+
+def _raised(ratio: np.ndarray, power: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return 1 + |t|^p and its p-th root for a power of two: by squares and square roots, which IEEE 754 defines."""
+    doublings = power.bit_length() - 1
+    raised = ratio
+    for _ in range(doublings):
+        raised = raised * raised
+    raised = 1.0 + raised
+    root = raised
+    for _ in range(doublings):
+        root = np.sqrt(root)
+    return raised, root
 
 
 @np.errstate(all="ignore")

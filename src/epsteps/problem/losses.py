@@ -24,6 +24,12 @@ from epsteps.problem.validate import Kinds
 SIZES = (1e-30, 1e30)
 # A slope's bound is rounded up by this much: a few units in the last place.
 SLOPE_SHARE = 2.0**-50
+# How sharply pseudo-Huber loss may turn: powers of two, as squares and square roots are the same on every machine.
+POWERS = (2, 4, 8)
+# Residuals are held here, in units of c, where a loss is computed that is a line long before.
+_LARGEST_RATIO = 1e6
+# Typical residuals over the targets' bound: normal ones, of which so many are as likely.
+_RESIDUALS = 0.2 * scipy.special.ndtri((np.arange(16) + 16.5) / 32)
 
 
 class Targets(Protocol):
@@ -311,10 +317,11 @@ class Loss(ABC):
         """The loss without its cap, where slopes can be held record by record; None where there is no such loss."""
         return None
 
-    def stand_in(self, share: float) -> "Loss":
+    def stand_in(self, share: float, power: int = 2) -> "Loss":
         """Return a loss with a bounded slope to take the place of this one: itself, if it has a largest slope.
 
-        ``share`` is the share of the targets' bound from which on residuals count less than in this loss.
+        ``share`` is the share of the targets' bound from which on residuals count less than in this loss, and ``power``
+        how sharply that begins.
         """
         return self
 
@@ -727,9 +734,9 @@ class Squared(Loss, name="Squared", kernel="squared", proved=True):
         """The derivative is the margin minus the target: the model is exact."""
         return Surrogate(1.0)
 
-    def stand_in(self, share: float) -> "PseudoHuber":
+    def stand_in(self, share: float, power: int = 2) -> "PseudoHuber":
         """Return pseudo-Huber loss, nearly the same where residuals are small against this share of the bound."""
-        return PseudoHuber(self.bound, c=share * self.bound)
+        return PseudoHuber(self.bound, share * self.bound, power)
 
     def slope_at(self, reach: np.ndarray) -> np.ndarray:
         """Return reach + bound, the largest residual."""
@@ -754,10 +761,12 @@ class Squared(Loss, name="Squared", kernel="squared", proved=True):
 
 @dataclass(frozen=True)
 class PseudoHuber(Loss, name="PseudoHuber", proved=True):
-    """Pseudo-Huber loss ``c² (sqrt(1 + (r/c)²) - 1)`` of the residual r = m - y, for targets in [-bound, bound].
+    """Pseudo-Huber loss of the residual r = m - y, for targets in [-bound, bound]: of slope r/(1 + |r/c|^p)^(1/p).
 
-    Squared where residuals are small against c, absolute where they are large (Charbonnier et al. 1997), so that its
-    slope has a bound over all margins: c.
+    Squared where residuals are small against c, absolute where they are large, so that its slope has a bound over all
+    margins: c. With the power p = 2 it is ``c² (sqrt(1 + (r/c)²) - 1)`` (Charbonnier et al. 1997). The larger the
+    power, the sharper it turns, and the nearer it is to Huber's loss (1964), which is squared up to c: its slope falls
+    short of a residual below c by a share of about (r/c)^p/p.
 
     Parameters
     ----------
@@ -765,6 +774,8 @@ class PseudoHuber(Loss, name="PseudoHuber", proved=True):
         Targets are declared to lie in [-bound, bound].
     c : float
         The residual around which the loss turns from squared to absolute, and the largest slope.
+    power : 2, 4 or 8
+        How sharply it turns.
 
     >>> loss = PseudoHuber(bound=5.0, c=0.1)
     >>> loss.slope, loss.curvature
@@ -773,10 +784,13 @@ class PseudoHuber(Loss, name="PseudoHuber", proved=True):
 
     bound: float = 1.0
     c: float = 1.0
+    power: int = 2
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bound", validate.size("bound", self.bound, *SIZES))
         object.__setattr__(self, "c", validate.size("c", self.c, *SIZES))
+        if validate.integer("power", self.power) not in POWERS:
+            raise ValueError(f"power must be one of {', '.join(map(str, POWERS))}, got {self.power!r}.")
 
     @property
     def targets(self) -> Range:
@@ -795,23 +809,23 @@ class PseudoHuber(Loss, name="PseudoHuber", proved=True):
 
     @property
     def value_at_zero(self) -> float:
-        """Return the loss of the residual ``bound``."""
-        return self.bound * (self.bound / (1 + math.hypot(1, self.bound / self.c)))
+        """Return the loss of the residual ``bound``, rounded up."""
+        return up(float(self._value(np.array(self.bound))), 1e-13)
 
     @property
     def typical_curvature(self) -> float:
-        """Return the mean over small, middle and large residuals: such shares of the bound are those of real tables."""
-        return self._mean_curvature(self.bound, self.c)
+        """Return the mean over residuals whose deviation is a fifth of the bound, as in real tables."""
+        return self._mean_curvature(self.bound, self.c, self.power)
 
     @staticmethod
     @remembered(NUMBERS)
-    def _mean_curvature(bound: float, c: float) -> float:
-        return float(np.mean(np.hypot(1, np.array([0.03, 0.12, 0.35]) * bound / c) ** -3.0))
+    def _mean_curvature(bound: float, c: float, power: int) -> float:
+        return float(np.mean(_turned(_RESIDUALS * bound / c, power) ** (-1.0 - power)))
 
     @property
     def typical_value(self) -> float:
         """Return the mean loss at 0 of targets that are spread evenly over their range."""
-        return float(self.total(np.zeros(32), self.bound * (np.arange(32) + 0.5) / 32)) / 32
+        return float(np.mean(self._value(self.bound * (np.arange(32) + 0.5) / 32)))
 
     @property
     def typical_dispersion(self) -> float:
@@ -821,33 +835,62 @@ class PseudoHuber(Loss, name="PseudoHuber", proved=True):
     @property
     def saturation(self) -> Saturation:
         """Its own: slopes have both signs."""
-        return saturations.PseudoHuber()
+        return saturations.PseudoHuber(self.power)
 
     def slope_at(self, reach: np.ndarray) -> np.ndarray:
         """Return the slope of the largest residual, reach + bound."""
-        return np.minimum(up(self.c / np.hypot(1, self.c / (reach + self.bound)), SLOPE_SHARE), self.c)
+        return np.minimum(up(self.c / _turned(self.c / (reach + self.bound), self.power), SLOPE_SHARE), self.c)
 
     def total(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """Return the sum of the losses, written as r²/(1 + sqrt(1 + (r/c)²)): no difference of nearly equal numbers."""
-        size = np.abs(margin - target)
-        return (size * (size / (1 + np.hypot(1, size / self.c)))).sum(axis=0)
+        """Return the sum of the losses."""
+        return self._value(np.abs(margin - target)).sum(axis=0)
+
+    def _value(self, size: np.ndarray) -> np.ndarray:
+        """Return the loss of residuals of this size.
+
+        It is r²/2 F(1/p, 2/p; 1 + 2/p; -|r/c|^p), with Gauss's hypergeometric function, as an integral of the slope; for
+        p = 2 that is r²/(1 + sqrt(1 + (r/c)²)): no difference of nearly equal numbers.
+        """
+        if self.power == 2:
+            return size * (size / (1 + np.hypot(1, size / self.c)))
+        part = 1 / self.power
+        # Of ratios beyond floats' range the loss is a line, but for a constant.
+        ratio = np.minimum(size / self.c, _LARGEST_RATIO)
+        shape = scipy.special.hyp2f1(part, 2 * part, 1 + 2 * part, -(ratio**self.power))
+        beyond = size - ratio * self.c
+        return ratio * self.c * (ratio * self.c / 2) * shape + beyond * self.c
 
     def derivative(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """Return r/sqrt(1 + (r/c)²), never more than c."""
+        """Return r/(1 + |r/c|^p)^(1/p), never more than c."""
         ratio = (margin - target) / self.c
-        return self.c * (ratio / np.hypot(1, ratio))
+        return self.c * (ratio / _turned(ratio, self.power))
 
     def second(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """Return (1 + (r/c)²)^(-3/2)."""
-        return np.hypot(1, (margin - target) / self.c) ** -3
+        """Return (1 + |r/c|^p)^(-1 - 1/p)."""
+        return _turned((margin - target) / self.c, self.power) ** (-1 - self.power)
 
     def levels(self, margin: np.ndarray, target: np.ndarray, bound: np.ndarray | float) -> np.ndarray:
         """Return the derivative as integers, the same on every machine."""
-        return levels.pseudo_huber(margin, target, self.c, bound)
+        return levels.pseudo_huber(margin, target, self.c, self.power, bound)
 
     def bend_shares(self, margin: np.ndarray, target: np.ndarray) -> np.ndarray:
         """Return the second derivative, whose largest is 1: the same on every machine."""
-        return levels.pseudo_huber_bend(margin, target, self.c)
+        return levels.pseudo_huber_bend(margin, target, self.c, self.power)
+
+
+def _turned(ratio: np.ndarray, power: int) -> np.ndarray:
+    """Return (1 + |t|^p)^(1/p) for a power of two, without overflow: the larger of 1 and |t|, times a root of 1 to 2."""
+    if power == 2:
+        return np.hypot(1, ratio)
+    size = np.abs(ratio)
+    largest = np.maximum(size, 1)
+    smaller = np.minimum(size, 1) / largest
+    for _ in range(power.bit_length() - 1):
+        smaller = smaller * smaller
+    root = 1 + smaller
+    for _ in range(power.bit_length() - 1):
+        root = np.sqrt(root)
+    return largest * root
 
 
 @dataclass(frozen=True)

@@ -150,36 +150,48 @@ class Exponential(Concave):
 
 @dataclass(frozen=True)
 class PseudoHuber:
-    """Pseudo-Huber loss c² (√(1 + (r/c)²) - 1), with slopes a c of both signs: J(a) = ln(1 + kappa (1 - a²)^(3/2))."""
+    """Pseudo-Huber loss, with slopes a c of both signs, a = t/(1 + t^p)^(1/p) for a residual of t c and a power p.
+
+    J(a) = ln(1 + kappa (1 - a^p)^(1 + 1/p)), as 1 - a^p = 1/(1 + t^p). At the largest slope there is no curvature left.
+    """
+
+    power: int = 2
 
     def charges(self, kappa: np.ndarray, a: float) -> np.ndarray:
         """Return J(a) for each kappa."""
-        return np.log1p(kappa * (1 - a * a) ** 1.5)
+        return np.log1p(kappa * (1 - a**self.power) ** (1 + 1 / self.power))
 
     def largest(self, kappa: float, pull: float) -> float:
         """Return the maximum of J(a) + pull a.
 
-        -J' rises from 0 at a = 0 and falls back to 0 at a = 1, with one summit: where c = √(1 - a²) solves
-        2c² - 1 + kappa c³ (2 - c²) = 0. So the maximum is at a = 1 or where -J' first reaches the pull. All of it is
-        computed in ln c: where kappa is huge, the summit is so near a = 1 that no float a tells it from 1.
+        -J' rises from 0 at a = 0 and falls back to 0 at a = 1, with one summit: where c, c^p = 1 - a^p, solves
+        p c^p - 1 + kappa c^(p + 1) (p - c^p) = 0. So the maximum is at a = 1 or where -J' first reaches the pull. All
+        of it is computed in ln c: where kappa is huge, the summit is so near a = 1 that no float a tells it from 1.
 
-        Without a pull the maximum is J(0). And -J' = 3 kappa a c/(1 + kappa c³) is below 3/2 kappa, as a c <= 1/2, and
-        below (2 kappa)^(2/3), as c/(1 + kappa c³) is largest where kappa c³ = 1/2: a pull above either needs no summit.
+        Without a pull the maximum is J(0). And -J' = (p + 1) kappa a^(p - 1) c/(1 + kappa c^(p + 1)) is below
+        (p + 1) kappa (1 - 1/p)^(1 - 1/p) p^(-1/p), as a^(p - 1) c is largest where c^p = 1/p, and below
+        (p kappa)^(p/(p + 1)), as c/(1 + kappa c^(p + 1)) is largest where p kappa c^(p + 1) = 1: a pull above either
+        needs no summit.
         """
+        p = self.power
         if pull == 0:
             return up(math.log1p(kappa), 1e-13)
-        if up(min(1.5 * kappa, (2 * kappa) ** (2 / 3)), 1e-9) <= pull:
+        steepest = (p + 1) * kappa * (1 - 1 / p) ** (1 - 1 / p) * p ** (-1 / p)
+        if up(min(steepest, (p * kappa) ** (p / (p + 1))), 1e-9) <= pull:
             return pull
+
+        def share(log_c: float) -> float:
+            return (-math.expm1(p * log_c)) ** (1 / p)
 
         def descent(log_c: float) -> float:
             c = math.exp(log_c)
-            return 3 * kappa * math.sqrt((1 - c) * (1 + c)) * c / (1 + kappa * c**3)
+            return (p + 1) * kappa * share(log_c) ** (p - 1) * c / (1 + kappa * c ** (p + 1))
 
         summit = self._summit(kappa)
         if up(descent(summit)) <= pull:
             return pull
-        c = math.exp(_root(lambda log_c: descent(log_c) - pull, summit, 0.0))
-        inside = math.log1p(kappa * c**3) + pull * math.sqrt((1 - c) * (1 + c))
+        log_c = _root(lambda log_c: descent(log_c) - pull, summit, 0.0)
+        inside = math.log1p(kappa * math.exp((p + 1) * log_c)) + pull * share(log_c)
         return max(pull, up(inside, 1e-13))
 
     def corners(self, kappa: float, delta: Delta) -> CornerList:
@@ -194,38 +206,41 @@ class PseudoHuber:
         roof = CornerList((2, 2, 2), (1.0, math.sqrt(0.5), 0.5), (0.0, 0.0, self._roof(kappa)))
         return roof, _two_sided(math.log1p(kappa))
 
-    @staticmethod
-    @lru_cache(maxsize=256)  # noise is calibrated by many pulls at one kappa
-    def _summit(kappa: float) -> float:
+    @lru_cache(maxsize=256)  # noqa: B019 - noise is calibrated by many pulls at one kappa; there are few powers
+    def _summit(self, kappa: float) -> float:
         """Return ln c where -J' is largest."""
+        p = self.power
 
         def rising(log_c: float) -> float:
             c = math.exp(log_c)
-            return 2 * c * c - 1 + kappa * c**3 * (2 - c * c)
+            return p * c**p - 1 + kappa * c ** (p + 1) * (p - c**p)
 
-        # There kappa c³ is at most 1/32 and c at most 1/2, so that the polynomial is negative.
-        low = math.log(min(0.5 * (4 * kappa) ** (-1 / 3), 0.5))
+        # There kappa c^(p + 1) is at most 1/(8 2^(p - 1)) and p c^p at most 1/2, so that the polynomial is negative.
+        low = math.log(min(0.5 * (4 * kappa) ** (-1 / (p + 1)), 0.5))
         return _root(rising, low, 0.0)
 
-    @staticmethod
-    @lru_cache(maxsize=256)
-    def _roof(kappa: float) -> float:
+    @lru_cache(maxsize=256)  # noqa: B019
+    def _roof(self, kappa: float) -> float:
         """Return theta = max over a of J(a)/(1 - a), rounded up.
 
-        In t = 1 - a, the elasticity of J(t) is a product of decreasing functions, above 1 near t = 0 and 0 at t = 1: so
+        In t = 1 - a, the elasticity of J(t) is a product of decreasing functions, 1 + 1/p at t = 0 and 0 at t = 1: so
         J/t has one summit, where the elasticity is 1.
         """
+        p = self.power
 
-        def bend(t: float) -> float:
-            return kappa * (t * (2 - t)) ** 1.5
+        def left(t: float) -> float:  # 1 - a^p
+            return -math.expm1(p * math.log1p(-t)) if t < 1 else 1.0
 
         def rising(log_t: float) -> float:
             t = math.exp(log_t)
-            return 3 * (1 - t) / (2 - t) * bend(t) / (1 + bend(t)) - math.log1p(bend(t))
+            bend = kappa * left(t) ** (1 + 1 / p)
+            elasticity = (p + 1) * t * (1 - t) ** (p - 1) / left(t)
+            return elasticity * bend / (1 + bend) - math.log1p(bend)
 
-        low = min(0.5 * (1e-3 / kappa) ** (2 / 3), 1e-3)
+        # There kappa (1 - a^p)^(1 + 1/p) is at most 1e-3, as 1 - a^p is at most p t.
+        low = min((1e-3 / kappa) ** (p / (p + 1)) / p, 1e-3)
         t = math.exp(_root(rising, math.log(low), 0.0))
-        return up(math.log1p(bend(t)) / t)
+        return up(math.log1p(kappa * left(t) ** (1 + 1 / p)) / t)
 
 
 @dataclass(frozen=True)
