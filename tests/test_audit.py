@@ -142,6 +142,7 @@ SHAPES = {
     "hull, sampled": (problem_of(ball=es.Box(0, 1)), {"mechanism": "hull", "batch": 2000}),
     "hull, squared": (problem_of(es.Squared(2.0), es.Box(0, 1)), {"mechanism": "hull"}),
     "hull, pseudo-Huber": (problem_of(PseudoHuber(2.0, 0.3), es.Box(0, 1)), {"mechanism": "hull"}),
+    "hull, sharp pseudo-Huber": (problem_of(PseudoHuber(2.0, 0.3, 8), es.Box(0, 1)), {"mechanism": "hull"}),
     "linf, softmax": (problem_of(Softmax(), d=2), {"mechanism": "linf"}),
     "hull, state": (problem_of(ball=es.Box(0, 1)), {"mechanism": "hull", "sensitivity": "state"}),
     "ellipsoid": (problem_of(ball=es.Box(0, 1)), {"mechanism": "ellipsoid"}),

@@ -26,6 +26,7 @@ def rows():
         es.Softmax((0, 1, 2)),
         es.Squared(1.0),
         es.PseudoHuber(c=0.3, bound=1.0),
+        es.PseudoHuber(c=0.3, bound=1.0, power=8),
     ],
 )
 def test_the_exact_minimum_has_no_gradient(loss):

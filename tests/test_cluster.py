@@ -201,6 +201,7 @@ SIZES = (1, 7001, 2, 4099, 8900, 8)
 LOSSES = {
     "logistic": es.Logistic(),
     "pseudo-Huber": es.PseudoHuber(bound=1.5),
+    "sharp pseudo-Huber": es.PseudoHuber(bound=1.5, power=8),
     "capped": es.CappedLogistic(cap=0.3),
     "hinge": es.SmoothedHinge(),
     "softmax": Softmax((-1, 0, 1)),

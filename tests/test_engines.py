@@ -116,6 +116,7 @@ def test_a_kernel_is_declared_and_not_inherited():
         es.HalfExponential(),
         es.SmoothedHinge(),
         es.PseudoHuber(),
+        es.PseudoHuber(power=8),
         es.Softmax(),
         Gentle(),
     ):

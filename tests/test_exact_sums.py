@@ -19,8 +19,9 @@ from epsteps.problem.shapes import L1, L2
 from epsteps.testing import replay
 
 LOSSES = [es.Logistic(), es.Squared(bound=1.5), PseudoHuber(bound=1.5, c=0.6), SmoothedHinge(width=0.2)]
-LOSSES += [es.CappedLogistic(cap=0.3), es.HalfExponential()]
+LOSSES += [es.CappedLogistic(cap=0.3), es.HalfExponential(), PseudoHuber(bound=1.5, c=0.6, power=4)]
 NAMES = ["logistic", "squared", "pseudo-Huber", "smoothed hinge", "capped logistic", "half exponential"]
+NAMES += ["sharp pseudo-Huber"]
 BALLS = [es.Ball(0.7, norm=np.inf), es.Ball(2.5, norm=2), es.Ball(1, norm=1)]
 
 

@@ -35,6 +35,7 @@ RELEASES = {
     es.HalfExponential(): MINIMA | {"descent"},
     es.SmoothedHinge(width=0.3): MINIMA | {"descent"},
     es.PseudoHuber(1.5, c=0.2): MINIMA | {"descent"},
+    es.PseudoHuber(1.5, c=0.2, power=8): MINIMA | {"descent"},
     es.Softmax(("a", "b", "c")): MINIMA | {"descent"},
     es.Squared(1.5): {"adaptive", "objective", "sequential", "statistics", "curvature", "descent"},
 }

@@ -41,7 +41,7 @@ def columns(kind, n, d, rng):
 
 COLUMNS = ("even", "alike", "constant", "units", "heavy tails", "zeros", "one record", "low rank", "holes", "corners")
 TARGETS = ("separable", "one class", "random", "no numbers")
-LOSSES = (es.Logistic(), es.Softmax((0, 1, 2)), es.Squared(1.0), es.PseudoHuber(1.0))
+LOSSES = (es.Logistic(), es.Softmax((0, 1, 2)), es.Squared(1.0), es.PseudoHuber(1.0, 0.1, 8))
 BUDGETS = (es.Pure, lambda epsilon: es.Approximate(epsilon, 1e-6), lambda epsilon: es.Concentrated(epsilon**2 / 8))
 
 

@@ -26,7 +26,13 @@ from epsteps.plans.plan import OverspentError
 from epsteps.problem.losses import PseudoHuber, SmoothedHinge
 from epsteps.testing import replay
 
-LOSSES = (es.Logistic(), PseudoHuber(0.7, 0.4), SmoothedHinge(width=0.3), es.CappedLogistic(cap=0.3))
+LOSSES = (
+    es.Logistic(),
+    PseudoHuber(0.7, 0.4),
+    PseudoHuber(0.7, 0.4, 8),
+    SmoothedHinge(width=0.3),
+    es.CappedLogistic(cap=0.3),
+)
 KINDS = [pair for pairs in DOMAINS.values() for pair in pairs]
 KINDS += [(es.Box(0, 1, one_hot=[(0, 3)]), 3), (es.Box(0, 1, one_hot=[(0, 1)]), 1), (es.Box(-2, 2), 2)]
 # Numbers that may be missing, beside a category and alone.

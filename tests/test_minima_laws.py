@@ -113,8 +113,10 @@ def test_no_pair_of_logistic_neighbours_in_one_dimension_exceeds_the_claim(noise
 @pytest.mark.parametrize("d", [1, 2])
 @pytest.mark.parametrize(
     ("power", "noise", "kappa"),
-    [(2, 1.0, 0.3), (2, 1.0, 0.4), (2, 1.0, 1.0), (2, 0.1, 2.0), (2, 5.0, 20.0), (4, 1.0, 0.2), (4, 1.0, 1.0)]
-    + [(8, 1.0, 0.05), (8, 1.0, 0.12), (8, 1.0, 1.0), (8, 0.2, 2.0)],
+    [
+        *((2, 1.0, 0.3), (2, 1.0, 0.4), (2, 1.0, 1.0), (2, 0.1, 2.0), (2, 5.0, 20.0)),
+        *((4, 1.0, 0.2), (4, 1.0, 1.0), (8, 1.0, 0.05), (8, 1.0, 0.12), (8, 1.0, 1.0), (8, 0.2, 2.0)),
+    ],
 )
 def test_pseudo_huber_neighbours_reach_the_claim_and_no_more(d, power, noise, kappa):
     """Targets are free, so that both records may have any slope: one feature is enough for the worst pair."""
@@ -470,7 +472,16 @@ def test_what_no_noise_protects_is_refused():
 
 def test_what_is_remembered_is_what_would_be_computed():
     """Answers are kept by their arguments: no saturation is taken for another one."""
-    kinds = [Sigmoid(), Sigmoid(0.5), Exponential(), *map(PseudoHuber, POWERS), Flat(1), Flat(2), Softmax(3), Softmax(4)]
+    kinds = [
+        Sigmoid(),
+        Sigmoid(0.5),
+        Exponential(),
+        *map(PseudoHuber, POWERS),
+        Flat(1),
+        Flat(2),
+        Softmax(3),
+        Softmax(4),
+    ]
     kinds += [Capped(0.5), Capped(0.1), CappedSoftmax(3, 0.5), CappedSoftmax(3, 0.1), CappedSoftmax(4, 0.5)]
     assert len(set(kinds)) == len(kinds)
     questions = [(minima.total_epsilon, (0.8, 0.7)), (minima.noise_epsilon, (1.0, 0.7)), (minima.kappa_limit, (1.0,))]

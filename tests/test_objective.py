@@ -122,6 +122,7 @@ LOSSES = (
     es.HalfExponential(),
     es.SmoothedHinge(width=0.3),
     es.PseudoHuber(bound=0.8, c=0.4),
+    es.PseudoHuber(bound=0.8, c=0.4, power=8),
     es.Softmax(classes=(-1, 0, 1)),
 )
 

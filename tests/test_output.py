@@ -22,6 +22,7 @@ LOSSES = {
     "capped": es.CappedLogistic(),
     "hinge": es.SmoothedHinge(width=0.3),
     "pseudo-huber": es.PseudoHuber(bound=2.0, c=0.5),
+    "sharp pseudo-huber": es.PseudoHuber(bound=2.0, c=0.5, power=8),
     "softmax": es.Softmax(classes=(0, 1, 2)),
 }
 

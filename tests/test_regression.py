@@ -54,7 +54,7 @@ def test_no_other_share_of_the_bound_is_expected_to_do_better(budget):
             other = es.plan(replace(problem, loss=loss), budget(epsilon), "objective")
             pull, bend = other.ridge / loss.typical_curvature, loss.typical_curvature
             power = typical.gradient_power(other.noise) * (other.scales[0] / problem.n / bend) ** 2
-            lost = unknown_bias(1.0, held, turn)
+            lost = unknown_bias(1.0, loss)
             cost = typical.bias(pull) + typical.noise(power, pull) + lost * typical.kept(pull)
             # Ridges of the two are not the same grid: one step of it.
             assert chosen.utility.expected <= 1.02 * cost
@@ -80,7 +80,7 @@ def test_what_a_plan_says_is_about_the_declared_loss():
         plan = es.plan(problem, es.Pure(1e4), "objective")
         assert plan.instead_of == "Squared"
         assert plan.utility.trivial == Typical(problem).trivial
-        assert plan.utility.expected >= unknown_bias(bound, plan.problem.loss.c, plan.problem.loss.power) > 0
+        assert plan.utility.expected >= unknown_bias(bound, plan.problem.loss) > 0
         small = es.plan(replace(problem, loss=es.Squared(1.0)), es.Pure(1e4), "objective")
         assert plan.utility.expected == pytest.approx(bound**2 * small.utility.expected, rel=1e-6)
         assert plan.utility.bound is None

@@ -30,9 +30,10 @@ LOSSES = (
     es.HalfExponential(),
     es.SmoothedHinge(width=0.02),
     es.PseudoHuber(bound=1.0, c=0.05),
+    es.PseudoHuber(bound=1.0, c=0.1, power=8),
     es.Softmax(classes=(-1, 0, 1)),
 )
-each_loss = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
+each_loss = pytest.mark.parametrize("loss", LOSSES, ids=repr)
 long_doubles = pytest.mark.skipif(
     np.finfo(np.longdouble).eps > LONG, reason="the long doubles of this machine are doubles"
 )
@@ -54,7 +55,7 @@ def exact_slopes(loss, margins, target):
     (margin,), target = margins, decimal(target)
     if isinstance(loss, es.PseudoHuber):
         ratio = (margin - target) / decimal(loss.c)
-        return [decimal(loss.c) * ratio / (1 + ratio * ratio).sqrt()]
+        return [decimal(loss.c) * ratio / (1 + ratio**loss.power) ** (1 / Decimal(loss.power))]
     if isinstance(loss, es.HalfExponential):
         return [-target * (-min(max(target * margin, Decimal(0)), Decimal(10**6))).exp()]
     width, centre = (decimal(loss.width), 1) if isinstance(loss, es.SmoothedHinge) else (1, 0)

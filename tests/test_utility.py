@@ -549,8 +549,8 @@ def test_a_verdict_and_a_proof_are_required_too():
 def test_what_cannot_be_reached_is_said():
     with pytest.raises(es.UnreachableError, match="nothing is proved of curvature first"):
         es.required_epsilon(QUESTION, error=0.05, proved=True, method="curvature")
-    with pytest.raises(es.UnreachableError, match="no epsilon is expected to reach an error of 1e-12"):
-        es.required_epsilon(replace(QUESTION, loss=es.Squared()), error=1e-12, method="objective")
+    with pytest.raises(es.UnreachableError, match="no epsilon is expected to reach an error of 1e-18"):
+        es.required_epsilon(replace(QUESTION, loss=es.Squared()), error=1e-18, method="objective")
     for wrong in ({}, {"error": 0.1, "verdict": "useful"}, {"verdict": "noise"}, {"verdict": "useful", "proved": True}):
         with pytest.raises(ValueError, match=r"error|verdict"):
             es.required_epsilon(QUESTION, release="final", **wrong)

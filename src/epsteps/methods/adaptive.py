@@ -38,7 +38,16 @@ from epsteps.problem.weighting import Weighting
 # Caps on slopes that are chosen among; what each is guessed to cost, by fifteen tables; and by how much noise that is
 # smaller by the cap costs more than its square, as there is less curvature. Below 1/2 all of the loss is a line near
 # the model 0, where a large ridge keeps it.
-CAPS = {1.0: (0.0, 1.0), 0.85: (4e-5, 1.02), 0.7: (8e-4, 1.1), 0.5: (0.01, 1.4)}
+CAPS = {
+    1.0: (0.0, 1.0),
+    0.95: (1e-6, 1.0),
+    0.9: (1.2e-5, 1.01),
+    0.85: (5e-5, 1.02),
+    0.8: (2e-4, 1.05),
+    0.7: (1e-3, 1.1),
+    0.6: (4e-3, 1.25),
+    0.5: (0.012, 1.4),
+}
 # The same for several classes, by four tables: more records are far from their class, of which there are many.
 CAPS_OF_CLASSES = {1.0: (0.0, 1.0), 0.85: (2e-4, 1.05), 0.7: (2.5e-3, 1.2), 0.5: (0.025, 1.6)}
 # A lower cap, for one output and for several, where each record has its own: records that are short, as near the model

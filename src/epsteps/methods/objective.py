@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 from numpy.random import Generator
@@ -37,7 +37,7 @@ from epsteps.plans.notation import problem_fact
 from epsteps.plans.plan import Aim, Charge, Conversation, OverspentError, Plan, Published
 from epsteps.plans.utility import Parts, Typical, Utility, held_bias, least_of, ridge_bias, ridges
 from epsteps.problem import limits, validate
-from epsteps.problem.losses import POWERS, Loss, Squared
+from epsteps.problem.losses import POWERS, Loss, PseudoHuber, Squared
 from epsteps.problem.memory import PROBLEMS, remembered
 from epsteps.problem.problem import Problem, restated
 from epsteps.problem.rounding import down, up
@@ -414,7 +414,7 @@ class Sought:
             return [cls(each, Typical(each)) for each in stated]
         bound = problem.loss.targets.largest
         typical = Typical(restated(problem, loss=Squared(bound)))
-        return [cls(each, typical, unknown_bias(bound, each.loss.slope, each.loss.power)) for each in stated]
+        return [cls(each, typical, unknown_bias(bound, cast(PseudoHuber, each.loss))) for each in stated]
 
     def minimised(self, ridge: float) -> Minimised:
         """Return what is minimised with this ridge."""
@@ -466,9 +466,9 @@ class Sought:
         return self.power * self.typical.gradient_power(noise) / (self.problem.n * self.bend) ** 2
 
 
-def unknown_bias(bound: float, slope: float, power: int) -> float:
+def unknown_bias(bound: float, loss: PseudoHuber) -> float:
     """Return what holding slopes is expected to cost where residuals are as likely small as large."""
-    return math.fsum(held_bias(size * bound, slope, power) for size in UNKNOWN) / len(UNKNOWN)
+    return math.fsum(held_bias(size * bound, loss.c, loss.power) for size in UNKNOWN) / len(UNKNOWN)
 
 
 @np.errstate(all="ignore")  # budgets may be tiny or huge

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from scipy.special import ndtri
@@ -81,7 +81,7 @@ class Held(Sought):
     @cached_property
     def bend(self) -> float:
         """How much the loss bends where residuals are of this size."""
-        return replace(self.problem.loss, bound=self.bound).typical_curvature
+        return replace(cast(PseudoHuber, self.problem.loss), bound=self.bound).typical_curvature
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -303,7 +303,7 @@ def plan_regression(problem: Problem, budget: Budget) -> RegressionPlan:
     >>> problem = es.Problem(es.Squared(1.0), es.Box(0, 1), ridge=0.002, n=50_000, d=20)
     >>> plan = plan_regression(problem, es.Pure(2.0))
     >>> plan.norms, plan.sizes, plan.size_price, plan.first, round(plan.rest, 4)
-    ((1, 2), 2, 0.005, 0.08, 1.89)
+    ((1, 2), 2, 0.005, 0.2, 1.77)
     """
     limits.require_solvable(problem)
     capacity = budget.amount if budget.delta else budget.capacity(Epsilon)

@@ -216,9 +216,7 @@ def residual(margin: np.ndarray, target: np.ndarray, bound: np.ndarray | float) 
 
 
 @np.errstate(all="ignore")
-def pseudo_huber(
-    margin: np.ndarray, target: np.ndarray, c: float, power: int, bound: np.ndarray | float
-) -> np.ndarray:
+def pseudo_huber(margin: np.ndarray, target: np.ndarray, c: float, power: int, bound: np.ndarray | float) -> np.ndarray:
     """Return r/(1 + |r/c|^p)^(1/p), r = m - y, in steps of bound/2^20, computed in float64; p is a power of two."""
     ratio = np.clip((margin - target) / c, -_LARGEST_RATIO, _LARGEST_RATIO)
     _, root = _raised(ratio, power)

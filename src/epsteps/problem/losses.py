@@ -848,8 +848,8 @@ class PseudoHuber(Loss, name="PseudoHuber", proved=True):
     def _value(self, size: np.ndarray) -> np.ndarray:
         """Return the loss of residuals of this size.
 
-        It is r²/2 F(1/p, 2/p; 1 + 2/p; -|r/c|^p), with Gauss's hypergeometric function, as an integral of the slope; for
-        p = 2 that is r²/(1 + sqrt(1 + (r/c)²)): no difference of nearly equal numbers.
+        It is r²/2 F(1/p, 2/p; 1 + 2/p; -|r/c|^p), with Gauss's hypergeometric function, as an integral of the slope;
+        for p = 2 that is r²/(1 + sqrt(1 + (r/c)²)): no difference of nearly equal numbers.
         """
         if self.power == 2:
             return size * (size / (1 + np.hypot(1, size / self.c)))
@@ -879,7 +879,7 @@ class PseudoHuber(Loss, name="PseudoHuber", proved=True):
 
 
 def _turned(ratio: np.ndarray, power: int) -> np.ndarray:
-    """Return (1 + |t|^p)^(1/p) for a power of two, without overflow: the larger of 1 and |t|, times a root of 1 to 2."""
+    """Return (1 + |t|^p)^(1/p) for a power of two: the larger of 1 and |t|, times a root of 1 to 2."""
     if power == 2:
         return np.hypot(1, ratio)
     size = np.abs(ratio)
