@@ -35,7 +35,7 @@ from epsteps.methods.minimum import Minimum
 from epsteps.methods.objective import HELD_SHARES, Sought, is_expected
 from epsteps.plans.plan import Charge, Conversation, Example, Published
 from epsteps.plans.utility import Typical, held_bias
-from epsteps.problem import limits, validate
+from epsteps.problem import limits
 from epsteps.problem.losses import POWERS, PseudoHuber, Squared
 from epsteps.problem.problem import Problem, restated
 from epsteps.problem.rounding import down, up
@@ -44,10 +44,10 @@ from epsteps.problem.rounding import down, up
 # of the model 0's, and is not bought where none is: residuals around a worse one say more of its noise than of the
 # records. Without them, slopes may be held too low by far (30 times the error on one of seven tables).
 _FIRST = ((0.04, 0.02), (0.1, 0.07))
-# What a size is worth, in n epsilon, and below which it is not believed; at least and at most this share of epsilon:
-# of a size by which a first model alone goes, and of one that says how far tails reach, by which slopes are held.
-_ENOUGH, _LEAST = 60.0, 0.0025
-_ROUGH, _TAIL = (100.0, 0.02), (533.0, 0.05)
+# What a size is worth, in n epsilon, at least and at most this share of epsilon. None is believed where this share of
+# epsilon is not worth so much n epsilon.
+_WORTH, _LEAST, _MOST = 533.0, 0.0025, 0.05
+_BELIEVED, _ENOUGH = 0.02, 60.0
 # Sizes are so many scales of their noise from the top, within these shares. Normal residuals would be as large at any
 # of them; of real ones the farthest say what is lost where slopes are held.
 _MARGIN, _HIGHEST, _LOWEST = 16.0, 0.97, 0.6
@@ -97,44 +97,45 @@ class RegressionPlan(AdaptivePlan):
     ----------
     problem, budget, norms, price, rest
         As for ``AdaptivePlan``.
-    size_prices : tuple of at most two floats
-        Epsilon of each size that is bought: that of the targets, and that of the residuals around a first model.
+    sizes : 0, 1 or 2
+        How many sizes are bought: none, that of the targets, or that of the residuals too.
+    size_price : float
+        Epsilon of each size; 0 where none is bought.
     first : float
         Epsilon of the first model; 0 where none is bought.
     """
 
     reads = (Minimum, Radius, Spread)
 
-    size_prices: tuple[float, ...] = ()
+    sizes: int = 0
+    size_price: float = 0.0
     first: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.first:
+        if self.sizes == 2:
             self._first_declared  # noqa: B018 - it raises where nothing can be released
 
     def _require_priced(self) -> None:
         """Raise unless what is bought has a price, and nothing else has one."""
-        if len(self.size_prices) > 2 or (len(self.size_prices) == 2) is not (self.first > 0):
-            raise ValueError(f"a first model is bought with two sizes, got {self.size_prices!r} with {self.first!r}.")
-        for price in self.size_prices:
-            validate.positive("size_prices", price)
+        if self.sizes not in (0, 1, 2) or (self.sizes == 2) is not (self.first > 0):
+            raise ValueError(f"a first model is bought with two sizes, got {self.sizes!r} with {self.first!r}.")
+        if bool(self.sizes) is not (self.size_price > 0):
+            raise ValueError(f"sizes have a price each, got {self.sizes} at {self.size_price!r}.")
         super()._require_priced()
 
     @cached_property
-    def _shares(self) -> list[float]:
-        """The shares of targets and residuals that their sizes should hold."""
-        return [min(max(1 - _MARGIN / (self.problem.n * price), _LOWEST), _HIGHEST) for price in self.size_prices]
+    def _share(self) -> float:
+        """The share of the residuals that a size should hold."""
+        return min(max(1 - _MARGIN / (self.problem.n * self.size_price), _LOWEST), _HIGHEST)
 
-    def _spread(self, place: int, x: np.ndarray | None = None) -> Spread:
-        """Return the request of the first or the second size, of residuals at x."""
-        point = np.zeros(self.problem.dimension) if x is None else x
-        return Spread(self.problem, point, self.size_prices[place], self._shares[place])
+    def _spread(self, x: np.ndarray) -> Spread:
+        return Spread(self.problem, x, self.size_price, self._share)
 
     @property
     def purchases(self) -> tuple[Quantile, ...]:
         """The quantiles that are bought, the residuals' as at the point 0."""
-        return (*self._radii, *map(self._spread, range(len(self.size_prices))))
+        return (*self._radii, *(self._spread(np.zeros(self.problem.dimension)) for _ in range(self.sizes)))
 
     @property
     def prices(self) -> list[float]:
@@ -157,9 +158,9 @@ class RegressionPlan(AdaptivePlan):
         """Return what bought numbers say: targets fill a range evenly, and residuals are normal."""
         found = Known(dict(zip(self.norms, radii, strict=True)))
         if len(sizes) > 0:
-            found = found._replace(targets=min(_MIDDLE * sizes[0] / self._shares[0], self._bound))
+            found = found._replace(targets=min(_MIDDLE * sizes[0] / self._share, self._bound))
         if len(sizes) > 1:
-            measured = (_MIDDLE * sizes[1] / float(ndtri((1 + self._shares[1]) / 2))) ** 2
+            measured = (_MIDDLE * sizes[1] / float(ndtri((1 + self._share) / 2))) ** 2
             error = 2 * self._first(radii, sizes[:1]).expected  # what the first model's own errors add to the square
             found = found._replace(residuals=math.sqrt(max(measured - error, measured / 2)))
         return found
@@ -219,11 +220,11 @@ class RegressionPlan(AdaptivePlan):
         radii, sizes, extras = [], [], {}
         for request in self._radii:
             radii += (yield request).tolist()
-        if self.size_prices:
-            sizes += (yield self._spread(0)).tolist()
+        if self.sizes:
+            sizes += (yield self._spread(np.zeros(self.problem.dimension))).tolist()
         if self.first:
             x = yield self._first(radii, sizes).plan.minima[0]
-            sizes += (yield self._spread(1, x)).tolist()
+            sizes += (yield self._spread(x)).tolist()
             extras["first"] = x
         bought = {"radii": np.array(radii), "sizes": np.array(sizes)}
         x = yield self._certified(self.chosen(radii, sizes).plan)
@@ -259,7 +260,7 @@ class RegressionPlan(AdaptivePlan):
     @property
     def besides(self) -> dict[str, tuple[int, ...]]:
         """The shapes of what is bought, and of the first model."""
-        sizes = {"sizes": (len(self.size_prices),)} if self.size_prices else {}
+        sizes = {"sizes": (self.sizes,)} if self.sizes else {}
         first = {"first": (self.problem.dimension,)} if self.first else {}
         return super().besides | sizes | first
 
@@ -268,7 +269,7 @@ class RegressionPlan(AdaptivePlan):
         """What is bought, in words."""
         sizes = ("", "the size of the targets", "the size of the targets, a first model and the size of its residuals")
         radii = [super().bought] if self.norms else []
-        return ", ".join([*radii, sizes[len(self.size_prices)]] if self.size_prices else radii)
+        return ", ".join([*radii, sizes[self.sizes]] if self.sizes else radii)
 
     @property
     def gained(self) -> float:
@@ -280,9 +281,8 @@ class RegressionPlan(AdaptivePlan):
 
     def _bought(self, extras: Mapping[str, np.ndarray]) -> list[str]:
         """Return what was bought in a run that published this, in words."""
-        whose = ("targets", "residuals of a first model")[: len(self.size_prices)]
-        sizes = zip(self._shares, whose, extras.get("sizes", ()), strict=True)
-        said = [f"a size that {share:.0%} of the {name} lie within: {size:.3g}" for share, name, size in sizes]
+        sizes = zip(("targets", "residuals of a first model")[: self.sizes], extras.get("sizes", ()), strict=True)
+        said = [f"a size that {self._share:.0%} of the {whose} lie within: {size:.3g}" for whose, size in sizes]
         return [*super()._bought(extras), *said]
 
 
@@ -304,24 +304,24 @@ def plan_regression(problem: Problem, budget: Budget) -> RegressionPlan:
     >>> import epsteps as es
     >>> problem = es.Problem(es.Squared(1.0), es.Box(0, 1), ridge=0.002, n=50_000, d=20)
     >>> plan = plan_regression(problem, es.Pure(2.0))
-    >>> plan.norms, plan.size_prices, plan.first, round(plan.rest, 4)
-    ((1, 2), (0.005, 0.01066), 0.2, 1.7643)
+    >>> plan.norms, plan.sizes, plan.size_price, plan.first, round(plan.rest, 4)
+    ((1, 2), 2, 0.01066, 0.2, 1.7587)
     """
     limits.require_solvable(problem)
     capacity = budget.amount if budget.delta else budget.capacity(Epsilon)
     norms, each = affordable(problem.n, capacity, ((1, 2), (1,)))
-    sizes, first = _sizes(problem, capacity)
-    rest = down(capacity - up(each * len(norms) + math.fsum(sizes) + first), 1e-9)
-    return RegressionPlan(problem, budget, norms, each, rest, sizes, first)
+    sizes, size, first = _sizes(problem, capacity)
+    rest = down(capacity - up(each * len(norms) + size * sizes + first), 1e-9)
+    return RegressionPlan(problem, budget, norms, each, rest, sizes, size, first)
 
 
-def _sizes(problem: Problem, epsilon: float) -> tuple[tuple[float, ...], float]:
-    """Return the price of each size that is bought, and that of the first model."""
-    rough, tail = (min(max(worth / problem.n, _LEAST * epsilon), most * epsilon) for worth, most in (_ROUGH, _TAIL))
-    if problem.n * rough < _ENOUGH:
-        return (), 0.0
+def _sizes(problem: Problem, epsilon: float) -> tuple[int, float, float]:
+    """Return how many sizes are bought, the price of each, and that of the first model."""
+    if problem.n * epsilon * _BELIEVED < _ENOUGH:
+        return 0, 0.0, 0.0
+    size = min(max(_WORTH / problem.n, _LEAST * epsilon), _MOST * epsilon)
     trivial = Typical(problem).trivial
     for share, good in _FIRST:
         if is_expected(problem, Pure(share * epsilon), good * trivial):
-            return (rough, tail), share * epsilon
-    return (tail,), 0.0
+            return 2, size, share * epsilon
+    return 1, size, 0.0
