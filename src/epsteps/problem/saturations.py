@@ -215,7 +215,7 @@ class PseudoHuber:
             c = math.exp(log_c)
             return p * c**p - 1 + kappa * c ** (p + 1) * (p - c**p)
 
-        # There kappa c^(p + 1) is at most 1/(8 2^(p - 1)) and p c^p at most 1/2, so that the polynomial is negative.
+        # There kappa c^(p + 1) is at most 1/(4 2^(p + 1)) and p c^p at most 1/2, so that the polynomial is negative.
         low = math.log(min(0.5 * (4 * kappa) ** (-1 / (p + 1)), 0.5))
         return _root(rising, low, 0.0)
 
