@@ -49,6 +49,7 @@ def _as_declared_and_changed(kind: type) -> Iterator[Any]:
     yield usual
     values = {field.name: getattr(usual, field.name) for field in dataclasses.fields(kind)}
     numbers = {name: 0.3 * value for name, value in values.items() if isinstance(value, float)}
+    numbers |= {name: 4 * value for name, value in values.items() if type(value) is int}
     if numbers:
         yield kind(**numbers)
 

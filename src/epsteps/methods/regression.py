@@ -36,7 +36,7 @@ from epsteps.methods.objective import HELD_SHARES, Sought, is_expected
 from epsteps.plans.plan import Charge, Conversation, Example, Published
 from epsteps.plans.utility import Typical, held_bias
 from epsteps.problem import limits
-from epsteps.problem.losses import POWERS, PseudoHuber, Squared
+from epsteps.problem.losses import POWERS, TYPICAL_RESIDUAL, PseudoHuber, Squared
 from epsteps.problem.problem import Problem, restated
 from epsteps.problem.rounding import down, up
 
@@ -53,8 +53,6 @@ _BELIEVED, _ENOUGH = 0.02, 60.0
 _MARGIN, _HIGHEST, _LOWEST = 16.0, 0.97, 0.6
 # The middle of a cell, over its end.
 _MIDDLE = 2.0**-0.125
-# Predictions for targets of a bound are right if residuals deviate by a fifth of it.
-_RESIDUALS = 0.2
 # Residuals over the half of the range that targets fill, where these alone are known: the median of seven tables.
 _UNEXPLAINED = 0.36
 # What noise costs over what the typical problem has it, where something is known of the targets: 0.2 to 0.9 on four
@@ -151,7 +149,7 @@ class RegressionPlan(AdaptivePlan):
         """What is chosen for records of a usual length, and residuals of a usual size, where these are bought."""
         known = self._known(self._usual_radii, ())
         if self.first:
-            known = known._replace(targets=self._bound, residuals=_RESIDUALS * self._bound)
+            known = known._replace(targets=self._bound, residuals=TYPICAL_RESIDUAL * self._bound)
         return best_of(list(self._offers(known, self._left)), self._left) or self._declared
 
     def _known(self, radii: Sequence[float], sizes: Sequence[float]) -> Known:
@@ -205,7 +203,7 @@ class RegressionPlan(AdaptivePlan):
         typical = Seen(restated(self.problem, loss=Squared(gain)), length_by(known.radii, self.problem))
         noises = self._noises(known.radii, budget)
         lightened = 1 - quantile(self.problem.n, self.price) if self.norms else 0.0
-        weighted = _WEIGHTED_RESIDUAL * (lightened * _RESIDUALS * bound) ** 2
+        weighted = _WEIGHTED_RESIDUAL * (lightened * TYPICAL_RESIDUAL * bound) ** 2
         costlier = 1.0 if known.targets is None else _POWER
         powers = POWERS if known.residuals is not None else POWERS[:1]  # where c is far too low, none should be sharp
         for power, share in product(powers, HELD_SHARES):
@@ -291,9 +289,9 @@ def _effective(known: Known, bound: float) -> tuple[float, float]:
     if known.targets is None:
         return bound, bound
     if known.residuals is None:
-        return min(_UNEXPLAINED / _RESIDUALS * known.targets, bound), known.targets
+        return min(_UNEXPLAINED / TYPICAL_RESIDUAL * known.targets, bound), known.targets
     # Targets whose tails reach far have more to gain than their size says: no less than what residuals are worth.
-    return known.residuals / _RESIDUALS, max(known.targets, math.sqrt(3) * known.residuals)
+    return known.residuals / TYPICAL_RESIDUAL, max(known.targets, math.sqrt(3) * known.residuals)
 
 
 def plan_regression(problem: Problem, budget: Budget) -> RegressionPlan:

@@ -28,8 +28,10 @@ SLOPE_SHARE = 2.0**-50
 POWERS = (2, 4, 8)
 # Residuals are held here, in units of c, where a loss is computed that is a line long before.
 _LARGEST_RATIO = 1e6
-# Typical residuals over the targets' bound: normal ones, of which so many are as likely.
-_RESIDUALS = 0.2 * scipy.special.ndtri((np.arange(16) + 16.5) / 32)
+# The deviation of typical residuals over the targets' bound, for which predictions are right; and sizes of normal ones
+# that are as likely as each other.
+TYPICAL_RESIDUAL = 0.2
+_RESIDUALS = TYPICAL_RESIDUAL * scipy.special.ndtri((np.arange(16) + 16.5) / 32)
 
 
 class Targets(Protocol):
@@ -854,7 +856,7 @@ class PseudoHuber(Loss, name="PseudoHuber", proved=True):
         if self.power == 2:
             return size * (size / (1 + np.hypot(1, size / self.c)))
         part = 1 / self.power
-        # Of ratios beyond floats' range the loss is a line, but for a constant.
+        # So far out the loss is a line, but for a constant.
         ratio = np.minimum(size / self.c, _LARGEST_RATIO)
         shape = scipy.special.hyp2f1(part, 2 * part, 1 + 2 * part, -(ratio**self.power))
         beyond = size - ratio * self.c
