@@ -15,6 +15,7 @@ from epsteps.methods import adaptive
 from epsteps.methods.adaptive import CertifiedMinimum
 from epsteps.methods.bought import Radius
 from epsteps.plans.plan import OverspentError
+from epsteps.plans.utility import RIDGE_STEP
 
 BUDGETS = {"pure": es.Pure(1.0), "approximate": es.Approximate(1.0, 1e-6), "concentrated": es.Concentrated(0.1)}
 LOSSES = {"logistic": es.Logistic(), "softmax": es.Softmax(), "huber": es.PseudoHuber(), "hinge": es.SmoothedHinge()}
@@ -96,6 +97,26 @@ def test_short_records_need_less_noise(budget):
             assert all(each.weighting is not None for each in chosen)
             assert all(each.weighting.radius < 0.2 * problem.record_size(each.weighting.norm) for each in chosen)
     assert errors["adaptive"] < 0.5 * errors["objective"]
+
+
+def test_of_classes_the_next_larger_ridge_is_taken_where_it_is_predicted_to_cost_hardly_more():
+    """The plan is that with the least predicted error, or with a ridge one step larger, at most 1.1 times that."""
+    larger = 0
+    for (name, loss), n, epsilon, short in itertools.product(LOSSES.items(), (1_000, 30_000), (0.2, 2.0), (0.1, 0.8)):
+        plan = es.plan(problem_of(loss, n=n), es.Pure(epsilon), "adaptive")
+        radii = [short * plan.problem.record_size(norm) for norm in plan.norms]
+        chosen = plan.chosen(radii)
+        least = adaptive.best_of(list(plan._choices(dict(zip(plan.norms, radii, strict=True)))), plan._left)
+        assert chosen.expected == least.expected
+        if chosen.plan.ridge != pytest.approx(least.plan.ridge, rel=1e-9):
+            larger += 1
+            assert name != "huber"
+            assert chosen.plan.ridge == pytest.approx(RIDGE_STEP * least.plan.ridge, rel=1e-9)
+            predicted = chosen.choice.sought.predicted(chosen.plan) + chosen.choice.bias
+            assert least.expected < predicted <= 1.1 * least.expected
+            assert chosen.plan.noise == least.plan.noise
+            assert chosen.plan.problem.loss == least.plan.problem.loss
+    assert larger > 4
 
 
 def test_nothing_is_bought_that_noise_would_drown():

@@ -393,6 +393,8 @@ class Sought:
         What long records count.
     power : float
         What noise costs more than the typical problem has it.
+    firm : float
+        The least ridge that may be chosen.
     """
 
     problem: Problem
@@ -400,6 +402,7 @@ class Sought:
     lost: float = 0.0
     weighting: Weighting | None = None
     power: float = 1.0
+    firm: float = 0.0
 
     @classmethod
     def of(cls, problem: Problem, instead_of: str) -> "Sought":
@@ -435,7 +438,7 @@ class Sought:
     def ridges(self) -> np.ndarray:
         """The ridges to choose among: they pull every loss by the same steps, and depend on no budget and no n."""
         pulls = ridges(self.typical.problem)
-        return np.unique(np.maximum(self.bend * pulls, pulls[0]))
+        return np.unique(np.maximum(self.bend * pulls, max(pulls[0], self.firm)))
 
     def predicted(self, plan: ObjectivePlan) -> float:
         """Return what a plan's tilts and its larger ridge are predicted to cost."""
