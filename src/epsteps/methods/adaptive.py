@@ -67,6 +67,10 @@ _HELD, _HELD_OUTSIDE, _SHORTENED = 0.25, 1.6, 2e-4
 _BELIEVED, _SHORTEST = 0.6, 0.5
 # The radius, over the longest record's length, that is assumed before one is bought.
 _GUESSED_RADIUS = 0.7
+# A radius below this share of the longest record's length is put there by noise, where all records are longer, with a
+# chance of exp(-n price share/2) for each cell: it is wrong with so many times that chance, if records of two tables in
+# five are so short, in any of 40 cells. Slopes that are held by a wrong one cost so many times what the model 0 does.
+_SHORT, _DOUBT, _WRONG = 0.5, 60.0, 5.0
 # What bought radii gain beyond what is predicted for records of that length, which are shorter in some tables: the
 # geometric mean of measured over predicted gains on fifteen tables.
 _GAINED = 0.8
@@ -134,6 +138,16 @@ class WeightedPlan(ObjectivePlan):
         if self.weighting is None:
             return super().changes
         return [*super().changes, _long_records(self.weighting)]
+
+
+def consistent(radii: dict[int, float], problem: Problem) -> dict[int, float]:
+    """Return radii of which neither contradicts the other, as norms do not: |u|_2 <= |u|_1 <= √width |u|_2.
+
+    The shorter of two that do was put where no record is, by noise: it is made longer.
+    """
+    if len(radii) < 2:
+        return radii
+    return {1: max(radii[1], radii[2]), 2: max(radii[2], radii[1] / math.sqrt(problem.width))}
 
 
 def length_by(radii: dict[int, float], problem: Problem) -> float | None:
@@ -322,7 +336,7 @@ class AdaptivePlan(Plan):
         that fill their domain, without a cap, was made beforehand: there is always one. Of classes its ridge may be a
         step larger.
         """
-        bought = dict(zip(self.norms, radii, strict=True))
+        bought = consistent(dict(zip(self.norms, radii, strict=True)), self.problem)
         return _firmer(best_of(list(self._choices(bought)), self._left) or self._declared, self._left)
 
     @cached_property
@@ -362,12 +376,21 @@ class AdaptivePlan(Plan):
             outside, longest = 1 - quantile(self.problem.n, self.price), self.problem.record_size(norm)
             offers = [(within, _SHORTENED * (outside * longest / within) ** 2)]
             offers += [(min(2 * within, longest), 0.0)] if within < longest else []
+        doubt = self._doubt * sought.typical.trivial if within < _SHORT * self.problem.record_size(norm) else 0.0
         for radius, shortened in offers:
             loss = self.problem.loss.capped(cap * min(within / radius, 1.0))
             if loss is not None:
                 held = Weighting(norm, radius, held=True)
                 choice = replace(sought, problem=restated(self.problem, loss=loss), weighting=held)
-                yield Choice(noise, choice, (_HELD + _HELD_OUTSIDE * outside) * bias + shortened)
+                yield Choice(noise, choice, (_HELD + _HELD_OUTSIDE * outside) * bias + shortened + doubt)
+
+    @property
+    def _doubt(self) -> float:
+        """What a short radius is expected to cost because noise may have put it there, over what the model 0 costs."""
+        if not self.norms:
+            return 0.0
+        share = quantile(self.problem.n, self.price)
+        return _WRONG * min(_DOUBT * math.exp(-self.problem.n * self.price * share / 2), 1.0)
 
     @property
     def _usual_length(self) -> float:

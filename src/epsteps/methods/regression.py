@@ -27,6 +27,7 @@ from epsteps.methods.adaptive import (
     WeightedPlan,
     affordable,
     best_of,
+    consistent,
     length_by,
     only,
 )
@@ -154,7 +155,7 @@ class RegressionPlan(AdaptivePlan):
 
     def _known(self, radii: Sequence[float], sizes: Sequence[float]) -> Known:
         """Return what bought numbers say: targets fill a range evenly, and residuals are normal."""
-        found = Known(dict(zip(self.norms, radii, strict=True)))
+        found = Known(consistent(dict(zip(self.norms, radii, strict=True)), self.problem))
         if len(sizes) > 0:
             found = found._replace(targets=min(_MIDDLE * sizes[0] / self._share, self._bound))
         if len(sizes) > 1:
