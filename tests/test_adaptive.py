@@ -133,6 +133,21 @@ def test_of_two_radii_that_contradict_each_other_the_shorter_is_made_longer():
     assert adaptive.consistent({1: 0.1}, problem) == {1: 0.1}
 
 
+@pytest.mark.parametrize("domain", [es.Box(0, 1), es.Box(-1, 3), es.Ball(0.7, norm=1), es.Ball(3.0, norm=2)], ids=repr)
+@pytest.mark.parametrize("d", [*range(1, 12), 50, 300])
+def test_a_radius_that_is_mended_is_no_longer_than_the_longest_record(domain, d):
+    """By rounding it would be, now and then, and a fit would fail after its charge."""
+    problem = problem_of(d=d, domain=domain)
+    longest = {norm: problem.record_size(norm) for norm in (1, 2)}
+    for short, long in ((1, 2), (2, 1)):
+        mended = adaptive.consistent({short: longest[short] / 64, long: longest[long]}, problem)
+        assert all(mended[norm] <= longest[norm] for norm in (1, 2))
+        plan = es.plan(problem, es.Pure(1.0), "adaptive")
+        if d < 12 and plan.norms == (1, 2):
+            bought = {short: longest[short] / 64, long: longest[long]}
+            assert plan.chosen([bought[1], bought[2]]).plan.spent <= plan.rest
+
+
 @pytest.mark.parametrize(("n", "norms"), [(7_000, (1, 2)), (4_500, (1,))])
 def test_a_radius_that_noise_put_where_no_record_is_leaves_a_model_that_is_better_than_none(n, norms):
     """With little of the budget that happens once in a hundred fits; slopes held there made models far worse than 0."""

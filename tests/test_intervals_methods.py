@@ -267,16 +267,19 @@ def test_an_adaptive_plan_covers_the_minimum_of_what_it_chose(epsilon):
     assert all(row.coverage >= LEAST for row in found.rows.get("population", ()))
 
 
-@pytest.mark.parametrize(("loss", "held"), [(es.SmoothedHinge(), False), (es.Logistic(), True)])
-def test_the_target_of_an_adaptive_plan_is_weighted_and_named(loss, held):
+@pytest.mark.parametrize(
+    ("loss", "longer", "ridge", "epsilon", "held"),
+    [(es.SmoothedHinge(), 1, 0.05, 0.7, False), (es.Logistic(), 4, 0.005, 1.0, True)],
+)
+def test_the_target_of_an_adaptive_plan_is_weighted_and_named(loss, longer, ridge, epsilon, held):
     """With hardly any noise its intervals cover the minimum of what it chose, and not that of the declared sum.
 
     It chooses weights for long records, or slopes that are held record by record.
     """
-    problem = es.Problem(loss, es.Box(-1, 1), ridge=0.05, n=5000, d=6)
-    plan = es.plan(problem, es.Pure(0.7), "adaptive")
+    problem = es.Problem(loss, es.Box(-1, 1), ridge=ridge, n=5000, d=6)
+    plan = es.plan(problem, es.Pure(epsilon), "adaptive")
     X, y = short(np.random.default_rng(4), 5000)
-    rows = es.Rows(problem, X, y)
+    rows = es.Rows(problem, np.clip(longer * X, -1, 1), y)
     made = es.run(plan, rows, seed=2)
     chosen, aim = plan.decided(made.extras), plan.aim(made.extras)
     assert aim.weighting is not None
@@ -294,7 +297,7 @@ def test_the_target_of_an_adaptive_plan_is_weighted_and_named(loss, held):
     # In half-widths, which are of noise on the output alone: each is exceeded in one case of twenty.
     apart = [np.max(np.abs(exact.coef - each) / (exact.high - exact.coef)) for each in (weighted, declared)]
     assert apart[0] < 4
-    assert apart[1] > 40, apart
+    assert apart[1] > 30, apart
 
 
 def test_slopes_that_are_capped_have_no_interval_for_the_population():

@@ -143,11 +143,12 @@ class WeightedPlan(ObjectivePlan):
 def consistent(radii: dict[int, float], problem: Problem) -> dict[int, float]:
     """Return radii of which neither contradicts the other, as norms do not: |u|_2 <= |u|_1 <= √width |u|_2.
 
-    The shorter of two that do was put where no record is, by noise: it is made longer.
+    The shorter of two that do was put where no record is, by noise: it is made longer, and no longer than records are.
     """
     if len(radii) < 2:
         return radii
-    return {1: max(radii[1], radii[2]), 2: max(radii[2], radii[1] / math.sqrt(problem.width))}
+    mended = {1: max(radii[1], radii[2]), 2: max(radii[2], radii[1] / math.sqrt(problem.width))}
+    return {norm: min(radius, problem.record_size(norm)) for norm, radius in mended.items()}
 
 
 def length_by(radii: dict[int, float], problem: Problem) -> float | None:
