@@ -64,7 +64,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--packages", type=Path, required=True)
-    parser.add_argument("--epsilon", type=float, nargs="+", default=[0.5, 1.0, 2.0, 8.0])
+    parser.add_argument("--epsilon", type=float, nargs="+", default=[0.1, 0.2, 0.5, 1.0, 2.0, 8.0])
     parser.add_argument("--runs", type=int, default=40)
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     options = parser.parse_args()

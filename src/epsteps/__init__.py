@@ -155,7 +155,7 @@ __all__ = [
     "run",
     "unprotected_scores",
 ]
-__version__ = "0.4.4"
+__version__ = "0.5.0"
 
 # Names whose rooms are quick to import, or stand at the end of a long way that few go: these are imported one by one.
 _ALONE = {

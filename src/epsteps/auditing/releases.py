@@ -25,7 +25,7 @@ from epsteps.data import encoding
 from epsteps.data.chunks import Chunk
 from epsteps.data.rows import Rows
 from epsteps.methods import OutputPlan
-from epsteps.methods.bought import CELLS, Quantile, Spread
+from epsteps.methods.bought import CELLS, Cover, Quantile, Spread
 from epsteps.methods.clipped.requests import ClippedGradient
 from epsteps.methods.curvature import MATRIX_STEPS
 from epsteps.methods.curvature.sums import CONSTANT_STEPS, ColumnMeans, SecondMoment
@@ -413,34 +413,50 @@ def _(request: Minimum, claimed: Cost, plan: Plan) -> Part:
 
 @part_of.register
 def _(request: Quantile, claimed: Cost, plan: Plan) -> Part:
-    """Return the purchase of a size: of many records some move from the longest cell to the shortest.
+    """Return the choice of a cell: of many records some move from the first cell to the last.
 
-    As many others lie in the cell next to the longest, and the rest such that the quantile is between: the longest cell
-    loses what all the shorter ones win.
+    The others are such that the first cell then loses what all the later ones win.
     """
     features, targets, cells = _of_many_sizes(request)
-    longest, shortest = np.argmin(cells), np.argmax(cells)
-    next_to = np.argmin(np.where(cells > cells[longest], cells, cells.max()))
     rare = min(request.share, 1 - request.share)
     moved = int(np.clip(round(_RADIUS_DISTANCE / claimed.amount), 1, rare * _RADIUS_RECORDS))
     few = replace(request.problem, n=math.ceil(moved / rare) + 2)
     asked = request.among(few)
-    others = [next_to] * moved + [shortest] * (asked.target - moved)
-    others += [longest] * (few.n - moved - len(others))
+    others = _beside(asked, cells, moved)
 
     def read(of_moved: np.intp) -> np.ndarray:
         rows = [of_moved] * moved + others
         return asked.read(Reader(Rows(few, features[rows], targets[rows], engine="numpy")), {})
 
-    readings = read(longest), read(shortest)
+    readings = read(np.argmin(cells)), read(np.argmax(cells))
 
     def draw(which: int, source: Source) -> np.ndarray:
         size = asked.publish(readings[which], asked.draw(source))
         return np.flatnonzero(asked.ends == size)
 
-    scale = 2 / claimed.amount
+    scale = asked.apart / claimed.amount
     law = Choices(readings, scale)
     return Part(law, claimed.ratio, moved, law.log_ratio(scale) / (moved * claimed.amount), np.zeros(1), draw)
+
+
+@singledispatch
+def _beside(asked: Quantile, cells: np.ndarray, moved: int) -> list[np.intp]:
+    """Return which records stay where they are, by their cells, while others move: the quantile is between them.
+
+    As many as move lie in the second cell, and nearly all others in the last one.
+    """
+    first, last = np.argmin(cells), np.argmax(cells)
+    second = np.argmin(np.where(cells > cells[first], cells, cells.max()))
+    others = [second] * moved + [last] * (asked.target - moved)
+    return others + [first] * (asked.problem.n - moved - len(others))
+
+
+@_beside.register
+def _(asked: Cover, cells: np.ndarray, moved: int) -> list[np.intp]:
+    """Return so many in the first cell that its score is that of the last when half of the others have moved."""
+    last = np.argmax(cells)
+    beyond = asked.problem.n - asked.target + int(asked.liked[cells[last]]) - moved // 2
+    return [np.argmin(cells)] * beyond + [last] * (asked.problem.n - moved - beyond)
 
 
 @_answer.register

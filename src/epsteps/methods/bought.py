@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 # Radii are the largest record's norm over 2^(j/8), for so many j; residuals, which may be far below what the declared
 # range of the targets allows, twice its half over 2^(j/4).
 CELLS, _PER_HALF, _RESIDUALS_PER_HALF = 49, 8, 4
-# How far replacing a record moves two scores apart: each by 1 at most.
-_APART = 2
 # Norms within this share above a radius count as below it: records of that very norm do so however they are rounded.
 _SLACK = 2.0**-12
 # Bits of a record's entry in the unit of its norm, at most; and of the sum of their powers, which a double holds.
@@ -47,6 +45,9 @@ _WORTH, _ENOUGH = 40.0, 24.0
 _LEAST_SHARE, _MOST_SHARE = 0.01, 0.1
 # The quantile is so far from the top, in scales of its noise, within these shares.
 _MARGIN, _TOP, _BOTTOM = 16.0, 0.08, 0.4
+# Of sizes that cover enough a smaller one is liked better: the j-th by j/(j + the first) of the most there is to like,
+# in scales of the noise, and at most by this share of what tells one that covers no record from one that covers enough.
+_SMALLER, _LIKED, _LIKED_AT_MOST = 15, 40.0, 0.5
 
 
 def price(n: int, epsilon: float, norms: int) -> float:
@@ -72,8 +73,10 @@ def quantile(n: int, epsilon: float) -> float:
 
 
 class Selection(Sum):
-    """A choice among cells, by scores that a replaced record moves by at most 1 each: two of them part by 2."""
+    """A choice among cells, by scores that a replaced record moves by at most 1 each."""
 
+    # How far replacing a record moves two scores from each other.
+    apart: ClassVar[int] = 2
     epsilon: float
     # What decides, in a plan's table.
     noise: ClassVar[str]
@@ -86,12 +89,12 @@ class Selection(Sum):
     @property
     def scale(self) -> float:
         """What scores are divided by, or the scale of the noise on each."""
-        return up(_APART / self.epsilon)
+        return up(self.apart / self.epsilon)
 
     @cached_property
     def costs(self) -> tuple[Cost, ...]:
         """The cost of a choice of this scale."""
-        return (Epsilon(_APART / self.scale),)
+        return (Epsilon(self.apart / self.scale),)
 
     @property
     def charge(self) -> Charge:
@@ -106,16 +109,17 @@ class Quantile(Selection):
     that follow each other, the last one reaches down to 0, and the first holds whatever is larger. The score of a cell
     is -dist(T, [records below its lower end, records below its upper end]), T = share n rounded to an integer.
     Published is the upper end of the cell whose score is largest once each has a noise k >= 0 of its own, P(k) ~ exp(-k
-    epsilon/2); of equal ones the largest end.
+    epsilon/apart); of equal ones the largest end.
 
     Formal guarantee: epsilon-DP. The distance is the largest of lower - T, T - upper and 0, so that a replaced record,
     which is in one cell, and so moves each count by at most 1, moves each score by at most 1, whatever records hold.
-    Let D_j be these moves, integers, and fix the noise of all cells but i. Cell i is published if k_i reaches some
-    integer r (and 0, which it always does). With the moved scores, r + max D - D_i is enough: then i has max D more
-    than it had at r, and no other has gained more, so that i wins as it did, ties included, as their order is the same.
-    P(k >= r) is min(1, e^(-r/t)), t = 2/epsilon, so that this is at least e^(-(max D - D_i)/t) >= e^(-2/t) =
-    e^(-epsilon) times as likely as before; averaged over the other cells' noise, so is i. The neighbours may change
-    places. What is published of scores and noise is the place of the largest alone.
+    Let D_j be these moves, integers, no two of which are more than ``apart`` from each other, and fix the noise of all
+    cells but i. Cell i is published if k_i reaches some integer r (and 0, which it always does). With the moved scores,
+    r + max D - D_i is enough: then i has max D more than it had at r, and no other has gained more, so that i wins as
+    it did, ties included, as their order is the same. P(k >= r) is min(1, e^(-r/t)), t = apart/epsilon, so that this is
+    at least e^(-(max D - D_i)/t) >= e^(-apart/t) = e^(-epsilon) times as likely as before; averaged over the other
+    cells' noise, so is i. The neighbours may change places. What is published of scores and noise is the place of the
+    largest alone.
     """
 
     share: float
@@ -310,6 +314,34 @@ class Spread(Quantile):
     @cached_property
     def _point(self) -> Points:
         return Grid(self.problem).points(np.asarray(self.x, dtype=float)[:, None], 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Cover(Spread):
+    """A size that this share of the residuals lies within, or hardly less: for half the noise of ``Spread``.
+
+    A size that is too small costs more than one that is too large, and the two are kept apart by different means. The
+    score of a cell is l_j - max(B_j - (n - T), 0), B_j being the records beyond its end. The integers l_j are public
+    and grow with j: of ends that cover enough records the smaller ones are liked better, whatever the records are.
+
+    Formal guarantee: that of ``Quantile``, with 1 for ``apart``. A record is in one cell before it is replaced and in
+    one after, whatever it holds. If the later one is of larger sizes, each B_j grows by 1 or stays, and so each score
+    falls by 1 or stays; if it is of smaller ones, each score grows by 1 or stays.
+    """
+
+    apart: ClassVar[int] = 1
+
+    @cached_property
+    def liked(self) -> np.ndarray:
+        """What is added to the scores of the cells: integers, from public numbers alone."""
+        most = int(min(_LIKED * self.scale, _LIKED_AT_MOST * self.target))
+        places = np.arange(self.cells, dtype=object)
+        return (most * places // (places + _SMALLER)).astype(np.int64)
+
+    def read(self, records: Records, draw: Draw) -> np.ndarray:
+        """Return the scores of the cells, UNPROTECTED."""
+        beyond = np.append(0, np.cumsum(records.tally(self.encode).astype(np.int64))[:-1])
+        return self.liked - np.maximum(beyond - (self.problem.n - self.target), 0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,7 +31,7 @@ from epsteps.methods.adaptive import (
     length_by,
     only,
 )
-from epsteps.methods.bought import Quantile, Radius, Spread, quantile
+from epsteps.methods.bought import Cover, Quantile, Radius, Spread, quantile
 from epsteps.methods.minimum import Minimum
 from epsteps.methods.objective import HELD_SHARES, Sought, is_expected
 from epsteps.plans.plan import Charge, Conversation, Example, Published
@@ -45,13 +45,13 @@ from epsteps.problem.rounding import down, up
 # of the model 0's, and is not bought where none is: residuals around a worse one say more of its noise than of the
 # records. Without them, slopes may be held too low by far (30 times the error on one of seven tables).
 _FIRST = ((0.04, 0.02), (0.1, 0.07))
-# What a size is worth, in n epsilon, at least and at most this share of epsilon. None is believed where this share of
-# epsilon is not worth so much n epsilon.
-_WORTH, _LEAST, _MOST = 533.0, 0.0025, 0.05
-_BELIEVED, _ENOUGH = 0.02, 60.0
-# Sizes are so many scales of their noise from the top, within these shares. Normal residuals would be as large at any
-# of them; of real ones the farthest say what is lost where slopes are held.
-_MARGIN, _HIGHEST, _LOWEST = 16.0, 0.97, 0.6
+# What a size is worth, in n epsilon, at least and at most this share of epsilon. None is believed that is worth less
+# than the last of these.
+_WORTH, _LEAST, _MOST, _ENOUGH = 533.0, 0.0025, 0.05, 60.0
+# A size that is worth so much is held from both sides: so many scales of its noise from the top, and at most at this
+# share. For one that is worth less there is a choice with half the noise, that covers this share or hardly less. Normal
+# residuals would be as large at any share; of real ones the farthest say what is lost where slopes are held.
+_HELD, _MARGIN, _HIGHEST, _COVERED = 400.0, 16.0, 0.97, 0.98
 # The middle of a cell, over its end.
 _MIDDLE = 2.0**-0.125
 # Residuals over the half of the range that targets fill, where these alone are known: the median of seven tables.
@@ -104,7 +104,7 @@ class RegressionPlan(AdaptivePlan):
         Epsilon of the first model; 0 where none is bought.
     """
 
-    reads = (Minimum, Radius, Spread)
+    reads = (Minimum, Radius, Spread, Cover)
 
     sizes: int = 0
     size_price: float = 0.0
@@ -124,12 +124,18 @@ class RegressionPlan(AdaptivePlan):
         super()._require_priced()
 
     @cached_property
+    def _kind(self) -> type[Spread]:
+        """How sizes are chosen, by what they are worth."""
+        return Spread if self.problem.n * self.size_price >= _HELD else Cover
+
+    @cached_property
     def _share(self) -> float:
         """The share of the residuals that a size should hold."""
-        return min(max(1 - _MARGIN / (self.problem.n * self.size_price), _LOWEST), _HIGHEST)
+        held = min(1 - _MARGIN / (self.problem.n * self.size_price), _HIGHEST)
+        return held if self._kind is Spread else _COVERED
 
     def _spread(self, x: np.ndarray) -> Spread:
-        return Spread(self.problem, x, self.size_price, self._share)
+        return self._kind(self.problem, x, self.size_price, self._share)
 
     @property
     def purchases(self) -> tuple[Quantile, ...]:
@@ -316,9 +322,9 @@ def plan_regression(problem: Problem, budget: Budget) -> RegressionPlan:
 
 def _sizes(problem: Problem, epsilon: float) -> tuple[int, float, float]:
     """Return how many sizes are bought, the price of each, and that of the first model."""
-    if problem.n * epsilon * _BELIEVED < _ENOUGH:
-        return 0, 0.0, 0.0
     size = min(max(_WORTH / problem.n, _LEAST * epsilon), _MOST * epsilon)
+    if problem.n * size < _ENOUGH:
+        return 0, 0.0, 0.0
     trivial = Typical(problem).trivial
     for share, good in _FIRST:
         if is_expected(problem, Pure(share * epsilon), good * trivial):
