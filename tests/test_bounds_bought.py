@@ -433,9 +433,13 @@ BUGS = {
         replay_purchases,
         "moved by",
     ),
-    "scores that move by 2 as by 1": (lambda patch: patch.setattr(bought, "_APART", 1), replay_purchases, "moved by"),
+    "scores that move by 2 as by 1": (
+        lambda patch: patch.setattr(bought.Selection, "apart", 1),
+        replay_purchases,
+        "moved by",
+    ),
     "half of the noise": (
-        lambda patch: patch.setattr(bought, "_APART", 1),
+        lambda patch: patch.setattr(bought.Selection, "apart", 1),
         choices_cost_what_they_are_said_to,
         "told apart by",
     ),
