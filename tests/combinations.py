@@ -270,18 +270,25 @@ def problem_bound(problem: es.Problem) -> float:
 
 def rows_of(source: str, problem: es.Problem, X: np.ndarray, y: np.ndarray, folder: Path) -> es.Rows:
     """Return the records through this source; those that are streamed lie in a file of the folder."""
+    if source == "dask":
+        return _in_workers(problem, X, y)
     if source == "sparse":
         X = scipy.sparse.csr_array(X)
     elif source in IN_BLOCKS:
         file = folder / f"{uuid.uuid4().hex}.npy"  # a replay reads the first records again
         np.save(file, X)
         X = np.load(file, mmap_mode="r")
-    elif source == "dask":
-        import dask.array as da
+    return es.Rows(problem, X, y, engine=SOURCES[source], cache=folder if source == "kept" else None)
 
-        X, y = da.from_array(X, chunks=(max(len(X) // 2, 1), -1)), da.from_array(y, chunks=max(len(y) // 2, 1))
-    scheduler, cache = SCHEDULER if source == "dask" else None, folder if source == "kept" else None
-    return es.Rows(problem, X, y, engine=SOURCES[source], scheduler=scheduler, cache=cache)
+
+def _in_workers(problem: es.Problem, X: np.ndarray, y: np.ndarray) -> es.Rows:
+    """Return the records in dask workers, from where none is brought: a replay of a minimum reads these here."""
+    import dask.array as da
+
+    there = da.from_array(X, chunks=(max(len(X) // 2, 1), -1)), da.from_array(y, chunks=max(len(y) // 2, 1))
+    rows = es.Rows(problem, *there, engine="dask", scheduler=SCHEDULER)
+    rows.blocks = es.Rows(problem, X, y, engine="numpy").blocks
+    return rows
 
 
 # --- what comes before and after a model, of tables ------------------------------------------------------------------
