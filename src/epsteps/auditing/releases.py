@@ -454,9 +454,10 @@ def _beside(asked: Quantile, cells: np.ndarray, moved: int) -> list[np.intp]:
 @_beside.register
 def _(asked: Cover, cells: np.ndarray, moved: int) -> list[np.intp]:
     """Return so many in the first cell that its score is that of the last when half of the others have moved."""
-    last = np.argmax(cells)
-    beyond = asked.problem.n - asked.target + int(asked.liked[cells[last]]) - moved // 2
-    return [np.argmin(cells)] * beyond + [last] * (asked.problem.n - moved - beyond)
+    first, last = np.argmin(cells), np.argmax(cells)
+    liked = int(asked.liked[cells[last]] - asked.liked[cells[first]])
+    beyond = asked.problem.n - asked.target + liked - moved // 2
+    return [first] * beyond + [last] * (asked.problem.n - moved - beyond)
 
 
 @_answer.register
