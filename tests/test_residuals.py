@@ -23,7 +23,7 @@ from epsteps.plans.plan import OverspentError
 from epsteps.running.run import Reader
 from epsteps.testing import replay
 
-# Both choices of a size, and how far a replaced record moves two of their scores from each other.
+# Both ways in which a size is chosen.
 KINDS = pytest.mark.parametrize("kind", [Spread, Cover])
 BUDGETS = {"pure": es.Pure(2.0), "approximate": es.Approximate(2.0, 1e-6), "concentrated": es.Concentrated(0.6)}
 
@@ -168,6 +168,21 @@ def test_an_audit_of_a_minimum_takes_more_than_one_record():
     plan = es.plan(problem_of(1000, 1), es.Pure(4.0), "adaptive")
     assert plan.first > 0
     assert es.audit(plan, repetitions=60, seed=1).consistent
+
+
+@pytest.mark.parametrize("bound", [1e-3, 1.0, 40.0])
+def test_cells_are_those_of_the_residuals(bound):
+    """But for residuals within a thousandth of an end."""
+    problem = problem_of(500, 4, bound, intercept=True)
+    X, y = records_of(problem, noise=0.3)
+    x = bound * np.array([0.3, -0.2, 0.0, 0.5, 0.1])
+    request, rows = Spread(problem, x, 1.0, 0.5), es.Rows(problem, X, y, engine="numpy")
+    residuals = np.concatenate([np.abs(targets - features @ x) for features, targets in rows.blocks()])
+    counts = np.cumsum(Reader(rows).tally(request.encode)[::-1])[::-1]
+    low, high = ([np.sum(residuals <= end * factor) for end in request.ends] for factor in (1 - 1e-3, 1 + 1e-3))
+    assert np.all(counts[1:] >= low[1:])
+    assert np.all(counts[1:] <= high[1:])
+    assert counts[0] == problem.n
 
 
 @KINDS
